@@ -1,0 +1,74 @@
+"""One hierarchy of errors.
+
+Knows: whose mistake an error is, and so the exit code of the command. Does not know: anything else of
+Cotswold; every package may import this module.
+
+A message is one sentence that names the culprit and the remedy. `cotswold` prints it alone and shows the
+traceback only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+
+class CotswoldError(Exception):
+    """Anything that Cotswold raises on purpose. ``exit_code`` is what the command returns for it."""
+
+    exit_code = 1
+
+
+class UserError(CotswoldError):
+    """The caller asked for something impossible or misspelt; exit code 2."""
+
+    exit_code = 2
+
+
+class RecipeError(UserError):
+    """A recipe that does not parse, has an unknown key, or contradicts itself."""
+
+
+class GeometryError(UserError, ValueError):
+    """Windows, steps, blocks or maps that do not fit each other."""
+
+
+class SourceError(UserError):
+    """A data source that is missing, empty, of an unknown format, or without one readable picture."""
+
+
+class RunError(UserError):
+    """A run directory that does not suit the command: missing, of another recipe, or already there."""
+
+
+class ForwardModeError(UserError, RuntimeError):
+    """Forward-mode differentiation of an operation that has only a reverse mode."""
+
+
+class MachineError(CotswoldError):
+    """The machine or its files failed; exit code 1."""
+
+
+class StoreError(MachineError):
+    """A store that is truncated, corrupted or incomplete; the message names the chunk."""
+
+
+class CheckpointError(MachineError):
+    """A checkpoint that cannot be read or written; the message names the file."""
+
+
+class DiskFullError(MachineError):
+    """No room left where a file was to be written."""
+
+
+class MemoryLimitError(MachineError):
+    """A job that would not fit in memory, found before anything is allocated."""
+
+
+class BusyError(MachineError):
+    """Another process is working in the same directory."""
+
+
+class DivergedError(MachineError):
+    """The objective became NaN or infinite; the last good checkpoint is intact."""
+
+
+class MissingExtraError(MachineError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""

@@ -1,0 +1,30 @@
+"""Boxes, windows, block grids, counts of FLOPs and bytes: integers only."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotswold.geometry.block_local import BlockLocal as BlockLocal
+    from cotswold.geometry.block_local import MapShape as MapShape
+    from cotswold.geometry.box import Box as Box
+    from cotswold.geometry.stack import Smoothing as Smoothing
+    from cotswold.geometry.stack import StackGeometry as StackGeometry
+    from cotswold.geometry.window import Window as Window
+
+_HOME = {
+    "BlockLocal": "block_local",
+    "Box": "box",
+    "MapShape": "block_local",
+    "Smoothing": "stack",
+    "StackGeometry": "stack",
+    "Window": "window",
+}
+__all__ = list(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"cotswold.geometry.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cotswold.geometry' has no attribute {name!r}")

@@ -1,0 +1,106 @@
+"""Block-local connectivity: untied receptive fields, each shared by a 3-D block of neurons.
+
+Knows: the geometry of Coates et al. 2013, section 4.1 and figure 2. Does not know: tensors, values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from cotswold.errors import GeometryError
+from cotswold.geometry.window import Window
+
+
+@dataclass(frozen=True)
+class MapShape:
+    """The shape of a map: channels, height, width."""
+
+    channels: int
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if min(self.channels, self.height, self.width) < 1:
+            raise GeometryError(f"a map of {self.channels} x {self.height} x {self.width} has nothing in it")
+
+    @property
+    def size(self) -> int:
+        """Values in one image's map."""
+        return self.channels * self.height * self.width
+
+    def __str__(self) -> str:
+        return f"{self.channels} x {self.height} x {self.width}"
+
+
+@dataclass(frozen=True)
+class BlockLocal:
+    """A local, untied layer: block (by, bx) of neurons sees rows ``by*step_y - low ...`` of the input map.
+
+    A block is ``rows x columns`` positions of the output map with ``depth`` channels; its neurons are ordered
+    [row in block][column in block][depth]. ``rows = columns = 1`` is the ordinary untied layer.
+
+    >>> layer = BlockLocal(MapShape(3, 200, 200), Window(20, 4), Window(20, 4), rows=4, columns=4, depth=8)
+    >>> layer.grid, str(layer.output), layer.filters_shape
+    ((46, 46), '8 x 184 x 184', (46, 46, 20, 60, 128))
+    """
+
+    input: MapShape
+    y: Window
+    x: Window
+    rows: int
+    columns: int
+    depth: int
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.columns, self.depth) < 1:
+            raise GeometryError(f"a block of {self.rows} x {self.columns} x {self.depth} neurons is empty")
+        for name, window, extent in (("high", self.y, self.input.height), ("wide", self.x, self.input.width)):
+            if window.outputs(extent) < 1:
+                raise GeometryError(
+                    f"a receptive field {window.size} {name} does not fit a map {extent} {name} "
+                    f"with padding {window.low} and {window.high}; use a smaller field or a larger map"
+                )
+
+    @cached_property
+    def grid(self) -> tuple[int, int]:
+        """Blocks down and across."""
+        return self.y.outputs(self.input.height), self.x.outputs(self.input.width)
+
+    @cached_property
+    def output(self) -> MapShape:
+        """The map of responses: every block lays its neurons out in space."""
+        return MapShape(self.depth, self.grid[0] * self.rows, self.grid[1] * self.columns)
+
+    @property
+    def neurons(self) -> int:
+        """Neurons in one block."""
+        return self.rows * self.columns * self.depth
+
+    @property
+    def fan_in(self) -> int:
+        """Weights of one neuron, those that meet padding included."""
+        return self.y.size * self.x.size * self.input.channels
+
+    @property
+    def filters_shape(self) -> tuple[int, int, int, int, int]:
+        """``(block_y, block_x, field_y, field_x * channel, neuron)``."""
+        return (*self.grid, self.y.size, self.x.size * self.input.channels, self.neurons)
+
+    @property
+    def norms_shape(self) -> tuple[int, int, int]:
+        """``(block_y, block_x, neuron)``."""
+        return (*self.grid, self.neurons)
+
+    @property
+    def parameters(self) -> int:
+        """The number of filter weights."""
+        return prod(self.filters_shape)
+
+    @property
+    def product_flops(self) -> int:
+        """FLOPs of one product (Wx, W'x or δx') an image: two a weight that meets a real input."""
+        rows = sum(b - a for a, b in (self.y.reads(i, self.input.height) for i in range(self.grid[0])))
+        columns = sum(b - a for a, b in (self.x.reads(i, self.input.width) for i in range(self.grid[1])))
+        return 2 * rows * columns * self.input.channels * self.neurons

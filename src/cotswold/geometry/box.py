@@ -1,0 +1,72 @@
+"""Boxes of integers.
+
+Knows: half-open boxes in any number of dimensions. Does not know: what a box selects (a map, a store, a part).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from cotswold.errors import GeometryError
+
+
+@dataclass(frozen=True)
+class Box:
+    """A half-open box: ``start[d] <= index[d] < stop[d]`` in each dimension; empty if any extent is 0.
+
+    >>> Box((0, 2), (3, 5)).intersect(Box((1, 0), (9, 3)))
+    Box(start=(1, 2), stop=(3, 3))
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.start) != len(self.stop):
+            raise GeometryError(f"a box needs as many starts as stops, not {self.start} and {self.stop}")
+        if any(stop < start for start, stop in zip(self.start, self.stop, strict=True)):
+            raise GeometryError(f"a box cannot end before it starts: {self.start} to {self.stop}")
+
+    @classmethod
+    def whole(cls, shape: tuple[int, ...]) -> Box:
+        """The box of everything in an array of this shape."""
+        return cls((0,) * len(shape), tuple(shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extent in each dimension."""
+        return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return prod(self.shape)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Slices that select the box in an array."""
+        return tuple(slice(start, stop) for start, stop in zip(self.start, self.stop, strict=True))
+
+    def intersect(self, other: Box) -> Box:
+        """The common part; empty (zero extents at some corner) where there is none."""
+        start = tuple(max(a, b) for a, b in zip(self.start, other.start, strict=True))
+        stop = tuple(min(a, b) for a, b in zip(self.stop, other.stop, strict=True))
+        return Box(start, tuple(max(a, b) for a, b in zip(start, stop, strict=True)))
+
+    def shift(self, offset: tuple[int, ...]) -> Box:
+        """The same box moved by ``offset``."""
+        return Box(
+            tuple(a + o for a, o in zip(self.start, offset, strict=True)),
+            tuple(a + o for a, o in zip(self.stop, offset, strict=True)),
+        )
+
+    def contains(self, other: Box) -> bool:
+        """Whether every point of ``other`` is a point of this box."""
+        return other.size == 0 or self.intersect(other) == other
+
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """Every index of the box, the last dimension fastest."""
+        return product(*(range(a, b) for a, b in zip(self.start, self.stop, strict=True)))

@@ -1,0 +1,80 @@
+"""A stack: local filters, pooling, contrast normalisation (Coates et al. 2013, section 3).
+
+Knows: the maps that a stack makes, its counts of weights, FLOPs and bytes. Does not know: tensors, values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from cotswold.errors import GeometryError
+from cotswold.geometry.block_local import BlockLocal, MapShape
+from cotswold.geometry.window import Window
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """A square window over a map at step 1: pooling, or one step of contrast normalisation.
+
+    ``keep`` pads with zeros so that the map keeps its size; otherwise the window must lie inside the map.
+    ``size = 1`` does nothing to the shape.
+    """
+
+    size: int
+    keep: bool = False
+
+    @property
+    def window(self) -> Window:
+        """The window along either axis."""
+        return Window.same(self.size) if self.keep else Window(self.size)
+
+    def output(self, shape: MapShape) -> MapShape:
+        """The shape after the window has passed."""
+        height, width = self.window.outputs(shape.height), self.window.outputs(shape.width)
+        if min(height, width) < 1:
+            raise GeometryError(
+                f"a window of {self.size} does not fit a map of {shape}; use a smaller window, or keep = true"
+            )
+        return MapShape(shape.channels, height, width)
+
+
+@dataclass(frozen=True)
+class StackGeometry:
+    """Filters, then L2 pooling, then contrast normalisation (its subtractive and divisive step each smooth)."""
+
+    filters: BlockLocal
+    pool: Smoothing
+    norm: Smoothing
+
+    @property
+    def input(self) -> MapShape:
+        """The map that the stack reads."""
+        return self.filters.input
+
+    @property
+    def responses(self) -> MapShape:
+        """The map of filter responses."""
+        return self.filters.output
+
+    @cached_property
+    def pooled(self) -> MapShape:
+        """The map of pooling units."""
+        return self.pool.output(self.responses)
+
+    @cached_property
+    def output(self) -> MapShape:
+        """The map that the next stack reads."""
+        if self.norm.size == 1:
+            return self.pooled
+        return self.norm.output(self.norm.output(self.pooled))
+
+    @property
+    def forward_flops(self) -> int:
+        """FLOPs of the responses of one image, counted the paper's way: the product alone."""
+        return self.filters.product_flops
+
+    @property
+    def update_flops(self) -> int:
+        """FLOPs of one image's part of an update: Wx, W'h, W r and two outer products."""
+        return 5 * self.filters.product_flops

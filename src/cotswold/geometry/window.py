@@ -1,0 +1,55 @@
+"""Windows along one axis: which inputs an output reads.
+
+Knows: size, step and zero padding of a window, one axis at a time. Does not know: channels, blocks, tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotswold.errors import GeometryError
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of ``size`` that moves by ``step`` over an axis with ``low`` zeros before and ``high`` after.
+
+    >>> Window(5).outputs(200), Window(5, low=2, high=2).outputs(200), Window(20, step=4).outputs(200)
+    (196, 200, 46)
+    """
+
+    size: int
+    step: int = 1
+    low: int = 0
+    high: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.step < 1:
+            raise GeometryError(f"a window needs a size and a step of at least 1, not {self.size} and {self.step}")
+        if self.low < 0 or self.high < 0:
+            raise GeometryError(f"padding cannot be negative: {self.low}, {self.high}")
+        if max(self.low, self.high) >= self.size:
+            raise GeometryError(
+                f"padding of {max(self.low, self.high)} would leave windows of size {self.size} "
+                "that see nothing but zeros; choose less padding than the size of the window"
+            )
+
+    @classmethod
+    def same(cls, size: int) -> Window:
+        """A window of step 1 that keeps the extent of the axis; an even size looks one further ahead."""
+        return cls(size, low=(size - 1) // 2, high=size // 2)
+
+    def outputs(self, extent: int) -> int:
+        """How many outputs an axis of ``extent`` has; 0 where the window does not fit."""
+        room = extent + self.low + self.high - self.size
+        return 0 if room < 0 else room // self.step + 1
+
+    def reads(self, output: int, extent: int) -> tuple[int, int]:
+        """The half-open range of real inputs (padding left out) that one output reads."""
+        start = output * self.step - self.low
+        return max(start, 0), min(start + self.size, extent)
+
+    def skipped(self, output: int, extent: int) -> tuple[int, int]:
+        """How much of the window lies in the padding, before the axis and after it."""
+        start = output * self.step - self.low
+        return max(-start, 0), max(start + self.size - extent, 0)

@@ -1,0 +1,323 @@
+"""The schema of a recipe: every field with its unit and default.
+
+Knows: names, types, limits of single fields and of fields together. Does not know: files, tensors, strategies.
+A comment string below a field is its documentation; ``cotswold recipe --explain`` prints it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+
+Pair = Annotated[
+    PositiveInt | tuple[PositiveInt, PositiveInt],
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),  # TOML knows lists only
+]
+Count = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    """One number for both axes, or one each (y, x)."""
+    return (value, value) if isinstance(value, int) else value
+
+
+class Section(BaseModel):
+    """A table of a recipe: strict types, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Data(Section):
+    """Where pictures come from and how they are prepared."""
+
+    source: str | None = None
+    """A folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or `builtin:demo`;
+    `${NAME}` is replaced by the environment variable. Prepared on first use."""
+    store: str | None = None
+    """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
+    include: list[str] = []
+    """Patterns of paths inside the source that are read, such as `train/*`; empty for all."""
+    exclude: list[str] = []
+    """Patterns of paths inside the source that are left out, such as `Faces/*`."""
+    labels: Literal["none", "folders", "file"] = "none"
+    """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10 carry."""
+    splits: Literal["random", "folders"] = "random"
+    """`random`: `validation` and `test` are drawn at random; `folders`: the top folders (or files) are named
+    train, validation (or valid, val) and test."""
+    validation: Fraction = 0.05
+    """The part of the training pictures held out for validation."""
+    test: Fraction = 0.0
+    """The part of the pictures held out for testing, where `splits = "random"`."""
+    size: Pair = 200
+    """Height and width in pixels; the picture is scaled to cover them and cut in the centre."""
+    colour: Literal["rgb", "grey"] = "rgb"
+    """Channels of the prepared pictures: 3 or 1."""
+    contrast: bool = True
+    """Subtract each picture's mean and divide by its standard deviation."""
+    whiten: bool = True
+    """Whiten by a filter made from the set's own power spectrum and colour covariance."""
+    band: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """The upper end of the whitened band, as a fraction of the highest frequency (Nyquist) of the smaller side;
+    the filter rolls off above it."""
+    unit: bool = False
+    """Scale every prepared picture to a root mean square of 1."""
+    dtype: Literal["float16", "uint8"] = "float16"
+    """How the store keeps values; uint8 keeps one scale for the whole set."""
+    limit: PositiveInt | None = None
+    """Read at most so many pictures."""
+
+
+class Stack(Section):
+    """One stack: local filters, L2 pooling, contrast normalisation."""
+
+    field: Pair
+    """Receptive field, pixels of the input map (height, width)."""
+    step: Pair = 1
+    """Distance between the fields of neighbouring blocks, pixels."""
+    padding: Annotated[int, Field(ge=0)] = 0
+    """Zeros around the input map, pixels on each side."""
+    block: Pair = (4, 4)
+    """Rows and columns of neurons that share a field; they lie side by side in the output map."""
+    maps: PositiveInt = 8
+    """Neurons at each position of the output map (the depth of a block)."""
+    pool: PositiveInt = 5
+    """Pooling window, pixels; 1 for none."""
+    norm: PositiveInt = 5
+    """Contrast normalisation window, pixels; 1 for none."""
+    keep: bool = False
+    """Pad pooling and normalisation so that the map keeps its size."""
+    sparsity: Annotated[float, Field(ge=0)] | None = None
+    """λ of this stack; `[objective] sparsity` otherwise."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training pictures for this stack; `[training] epochs` otherwise."""
+    rate: PositiveFloat | None = None
+    """Step size for this stack; `[training] rate` otherwise."""
+
+    def geometry(self, below: MapShape) -> StackGeometry:
+        """The geometry on an input map; raises GeometryError where it does not fit."""
+        (fy, fx), (sy, sx), (bh, bw) = pair(self.field), pair(self.step), pair(self.block)
+        p = self.padding
+        filters = BlockLocal(below, Window(fy, sy, p, p), Window(fx, sx, p, p), bh, bw, self.maps)
+        return StackGeometry(filters, Smoothing(self.pool, self.keep), Smoothing(self.norm, self.keep))
+
+
+class Local(Section):
+    """Untied, locally connected layer."""
+
+    type: Literal["local"]
+    """A layer whose every position has its own filters."""
+    channels: PositiveInt
+    """Output channels."""
+    field: Pair
+    """Kernel size, pixels."""
+    step: Pair = 1
+    """Stride, pixels."""
+    padding: Count = 0
+    """Zeros on each side, pixels."""
+    block: Pair = (1, 1)
+    """Rows and columns of neurons that share a field."""
+
+
+class Convolution(Section):
+    """Ordinary convolution."""
+
+    type: Literal["convolution"]
+    """A layer that uses the same filters at every position."""
+    channels: PositiveInt
+    """Output channels."""
+    field: Pair
+    """Kernel size, pixels."""
+    step: Pair = 1
+    """Stride, pixels."""
+    padding: Count = 0
+    """Zeros on each side, pixels."""
+
+
+class Full(Section):
+    """Fully connected layer; flattens its input."""
+
+    type: Literal["full"]
+    """A layer in which every output reads every input."""
+    units: PositiveInt
+    """Outputs."""
+
+
+class Pool(Section):
+    """Pooling."""
+
+    type: Literal["pool"]
+    """Reduces a window of each map to one number."""
+    kind: Literal["max", "average", "l2"] = "max"
+    """What is kept of a window."""
+    size: PositiveInt = 2
+    """Window, pixels."""
+    step: PositiveInt | None = None
+    """Stride, pixels; the size of the window by default (1 for l2)."""
+
+
+class Normalisation(Section):
+    """Contrast or batch normalisation."""
+
+    type: Literal["normalisation"]
+    """Brings responses to a common scale."""
+    kind: Literal["contrast", "batch"] = "batch"
+    """`contrast`: local contrast normalisation over a window and all maps; `batch`: batch normalisation."""
+    size: PositiveInt = 5
+    """Window of contrast normalisation, pixels."""
+
+
+class Dropout(Section):
+    """Dropout."""
+
+    type: Literal["dropout"]
+    """Leaves out values at random while training."""
+    probability: Fraction = 0.5
+    """The part of the values that is left out."""
+
+
+class Activation(Section):
+    """Pointwise non-linearity."""
+
+    type: Literal["relu", "tanh", "sigmoid"]
+    """Which function is applied."""
+
+
+Layer = Annotated[
+    Local | Convolution | Full | Pool | Normalisation | Dropout | Activation, Field(discriminator="type")
+]
+
+
+class Network(Section):
+    """Stacks (learnt without labels) or layers (learnt with labels), from the input upwards."""
+
+    stacks: list[Stack] = []
+    """Stacks of filters, pooling and normalisation, for `greedy` and `joint`."""
+    layers: list[Layer] = []
+    """Layers of a supervised network; the layer of outputs, one a class, is added."""
+    start: str | None = None
+    """For `supervised`: the directory of a run of stacks on whose output the layers stand."""
+    tune: bool = False
+    """For `start`: train the stacks' filters as well."""
+
+
+class Objective(Section):
+    """What is minimised."""
+
+    sparsity: Annotated[float, Field(ge=0)] = 0.1
+    """λ of objective (1): the weight of the pooled responses against the squared error of reconstruction.
+    Inputs of every stack are scaled to a root mean square of 1, so that λ means the same on every set."""
+    epsilon: PositiveFloat = 1e-6
+    """Added inside the root of pooling."""
+    loss: Literal["softmax", "logistic"] = "softmax"
+    """For `supervised`: ten-way style softmax, or one-against-all logistic outputs."""
+
+
+class Training(Section):
+    """How it is minimised."""
+
+    strategy: Literal["greedy", "joint", "supervised"]
+    """`greedy`: stack after stack; `joint`: all stacks at once; `supervised`: with labels."""
+    batch: PositiveInt = 96
+    """Pictures in a mini-batch."""
+    epochs: PositiveFloat = 2.0
+    """Passes over the training pictures (for each stack where `greedy`)."""
+    rate: PositiveFloat = 0.05
+    """Step size. For stacks it is relative to the curvature of the objective, so that it suits every set."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Part of the last step that is kept."""
+    decay: Annotated[float, Field(ge=0)] = 0.0
+    """Weight decay, for `supervised`."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the rate falls from `rate` to 0 over the run."""
+    warmup: Fraction = 0.02
+    """The part of the run over which the rate rises from 0."""
+    patience: PositiveInt | None = None
+    """For `supervised`: stop after so many epochs without a better validation loss."""
+    seed: Count = 0
+    """Seed of filters, of the order of pictures and of dropout."""
+    checkpoint_minutes: PositiveFloat = 5.0
+    """Minutes between checkpoints; one is also written at the end of every stack."""
+    checkpoints_kept: PositiveInt = 2
+    """How many of the newest checkpoints stay on disk."""
+    threads: PositiveInt | None = None
+    """Threads of computation; all cores by default."""
+    device: str = "cpu"
+    """A torch device, such as `cpu` or `cuda:0`."""
+
+
+class Price(Section):
+    """What the machine costs, for the accounting of a run."""
+
+    hardware_dollars: PositiveFloat | None = None
+    """Price of the bought machine, US dollars: gives cents per MFLOP/s."""
+    rent_dollars_per_hour: PositiveFloat | None = None
+    """Price of the rented machine, US dollars an hour: gives dollars for the run."""
+
+
+class Evaluation(Section):
+    """Labelled sets on which the neurons' selectivity is measured after training."""
+
+    name: str
+    """What the positives are, as the table calls it."""
+    positives: str
+    """Source of the pictures that show it."""
+    negatives: str
+    """Source of the pictures that do not."""
+
+
+class Recipe(Section):
+    """A whole recipe."""
+
+    name: str
+    """A short name; run directories are called after it."""
+    data: Data
+    """Pictures."""
+    network: Network
+    """Layers."""
+    objective: Objective = Objective()
+    """What is minimised."""
+    training: Training
+    """How."""
+    evaluate: list[Evaluation] = []
+    """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
+    price: Price = Price()
+    """Money."""
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Recipe:
+        network, strategy = self.network, self.training.strategy
+        if (self.data.source is None) == (self.data.store is None):
+            raise ValueError("[data] needs either source or store; give one of them")
+        if strategy == "supervised":
+            if network.stacks:
+                raise ValueError("strategy supervised learns [[network.layers]]; put stacks into a run of their "
+                                 "own and name it in network.start")
+            if self.data.store is None and self.data.labels == "none":
+                raise ValueError("strategy supervised needs labels; set data.labels to folders or file")
+        else:
+            if not network.stacks:
+                raise ValueError(f"strategy {strategy} learns [[network.stacks]]; give at least one")
+            if network.layers or network.start is not None:
+                raise ValueError(f"strategy {strategy} takes [[network.stacks]] only; layers and start belong to "
+                                 "strategy supervised")
+        if network.tune and network.start is None:
+            raise ValueError("network.tune needs network.start, a run of stacks to tune")
+        return self
+
+    @property
+    def input(self) -> MapShape:
+        """The map that the network reads."""
+        height, width = pair(self.data.size)
+        return MapShape(3 if self.data.colour == "rgb" else 1, height, width)
+
+    def stack_geometries(self) -> list[StackGeometry]:
+        """The geometry of every stack, from the input upwards."""
+        shape, stacks = self.input, []
+        for stack in self.network.stacks:
+            stacks.append(stack.geometry(shape))
+            shape = stacks[-1].output
+        return stacks
