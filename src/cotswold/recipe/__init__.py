@@ -1,1 +1,32 @@
-"""recipe"""
+"""Recipes: one TOML file says what is trained, on what, how. Read, written and explained here; nothing is executed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotswold.recipe.reader import load as load
+    from cotswold.recipe.reader import parse as parse
+    from cotswold.recipe.reader import shipped as shipped
+    from cotswold.recipe.reference import explain as explain
+    from cotswold.recipe.schema import Recipe as Recipe
+    from cotswold.recipe.variables import expand as expand
+    from cotswold.recipe.writer import dump as dump
+
+_HOME = {
+    "Recipe": "schema",
+    "dump": "writer",
+    "expand": "variables",
+    "explain": "reference",
+    "load": "reader",
+    "parse": "reader",
+    "shipped": "reader",
+}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"cotswold.recipe.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cotswold.recipe' has no attribute {name!r}")

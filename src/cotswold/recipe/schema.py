@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
+from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 
 Pair = Annotated[
     PositiveInt | tuple[PositiveInt, PositiveInt],
-    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),  # TOML knows lists only
+    BeforeValidator(
+        lambda value: tuple(value) if isinstance(value, list) else value
+    ),  # TOML knows lists only
 ]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -28,7 +39,9 @@ def pair(value: int | tuple[int, int]) -> tuple[int, int]:
 class Section(BaseModel):
     """A table of a recipe: strict types, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class Data(Section):
@@ -294,16 +307,20 @@ class Recipe(Section):
             raise ValueError("[data] needs either source or store; give one of them")
         if strategy == "supervised":
             if network.stacks:
-                raise ValueError("strategy supervised learns [[network.layers]]; put stacks into a run of their "
-                                 "own and name it in network.start")
+                raise ValueError(
+                    "strategy supervised learns [[network.layers]]; put stacks into a run of their "
+                    "own and name it in network.start"
+                )
             if self.data.store is None and self.data.labels == "none":
                 raise ValueError("strategy supervised needs labels; set data.labels to folders or file")
         else:
             if not network.stacks:
                 raise ValueError(f"strategy {strategy} learns [[network.stacks]]; give at least one")
             if network.layers or network.start is not None:
-                raise ValueError(f"strategy {strategy} takes [[network.stacks]] only; layers and start belong to "
-                                 "strategy supervised")
+                raise ValueError(
+                    f"strategy {strategy} takes [[network.stacks]] only; layers and start belong to "
+                    "strategy supervised"
+                )
         if network.tune and network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self
@@ -317,7 +334,10 @@ class Recipe(Section):
     def stack_geometries(self) -> list[StackGeometry]:
         """The geometry of every stack, from the input upwards."""
         shape, stacks = self.input, []
-        for stack in self.network.stacks:
-            stacks.append(stack.geometry(shape))
-            shape = stacks[-1].output
+        for number, stack in enumerate(self.network.stacks):
+            try:
+                stacks.append(stack.geometry(shape))
+                shape = stacks[-1].output
+            except GeometryError as error:
+                raise GeometryError(f"network.stacks.{number}: {error}") from error
         return stacks

@@ -1,0 +1,89 @@
+"""What may stand in a field of the schema, in words.
+
+Knows: the annotations that the schema uses. Does not know: values, files.
+"""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from cotswold.recipe.schema import Section
+
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def bare(annotation: Any) -> Any:
+    """The annotation without Annotated and without None."""
+    if get_origin(annotation) is Annotated:
+        return bare(get_args(annotation)[0])
+    members = _members(annotation)
+    return annotation if len(members) > 1 or members[0] is annotation else bare(members[0])
+
+
+def sections_in(annotation: Any) -> list[type[Section]]:
+    """The tables that may stand here: none, one, or one for each `type`."""
+    annotation = bare(annotation)
+    if get_origin(annotation) is list:
+        return sections_in(get_args(annotation)[0])
+    return [member for member in map(bare, _members(annotation)) if is_section(member)]
+
+
+def is_section(annotation: Any) -> bool:
+    """Whether this is a table of its own."""
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def kind(field: FieldInfo) -> str:
+    """What a field takes: `a whole number > 0`."""
+    return _kind(field.annotation, field.metadata)
+
+
+def _kind(annotation: Any, metadata: list[Any]) -> str:
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        return _kind(inner, [*metadata, *more])
+    origin, members = get_origin(annotation), _members(annotation)
+    if origin is Literal:
+        return _either([f'"{choice}"' for choice in get_args(annotation)])
+    if is_section(annotation):
+        return "a table"
+    if origin is list:
+        inner = get_args(annotation)[0]
+        return "a list of tables" if sections_in(inner) else "a list of texts"
+    if origin is tuple:
+        return "[height, width]"
+    if len(members) > 1:
+        return "a table" if sections_in(annotation) else _either([_kind(each, []) for each in members])
+    if members[0] is not annotation:
+        return _kind(members[0], metadata)
+    return " ".join([_WORDS[annotation], *_limits(metadata)])
+
+
+def _members(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, UnionType):
+        return [each for each in get_args(annotation) if each is not NoneType]
+    return [annotation]
+
+
+def _limits(metadata: list[Any]) -> list[str]:
+    limits = []
+    for item in metadata:
+        for each in item.metadata if isinstance(item, FieldInfo) else [item]:
+            match each:
+                case Gt(gt=bound):
+                    limits.append(f"> {bound}")
+                case Ge(ge=bound):
+                    limits.append(f">= {bound}")
+                case Lt(lt=bound):
+                    limits.append(f"< {bound}")
+                case Le(le=bound):
+                    limits.append(f"<= {bound}")
+    return [" and ".join(limits)] if limits else []
+
+
+def _either(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,54 @@
+"""A recipe as TOML text, every default written out.
+
+Knows: the part of TOML that a recipe needs. Does not know: what the fields mean. `parse(dump(recipe)) == recipe`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from cotswold.recipe.schema import Recipe
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def dump(recipe: Recipe) -> str:
+    """The whole recipe, resolved, as TOML; a field without a value is left out, for TOML has no word for it."""
+    return "\n".join(_table((), recipe.model_dump(exclude_none=True))).lstrip("\n") + "\n"
+
+
+def _table(path: tuple[str, ...], table: Mapping[str, object]) -> list[str]:
+    lines, below = [], []
+    for key, value in table.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            below += ["", f"[{_dotted(here)}]", *_table(here, value)]
+        elif _holds_tables(value):
+            for item in value:
+                below += ["", f"[[{_dotted(here)}]]", *_table(here, item)]
+        else:
+            lines.append(f"{_dotted((key,))} = {_value(value)}")
+    return lines + below
+
+
+def _holds_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        # JSON escapes what TOML escapes, the same way, but for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    raise TypeError(f"a recipe holds no {type(value).__name__}")
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(key if _BARE.fullmatch(key) else _value(key) for key in path)
