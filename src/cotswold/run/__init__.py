@@ -1,1 +1,44 @@
-"""run"""
+"""What a run leaves behind: its directory, events, checkpoints and accounts."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotswold.run.account import Account as Account
+    from cotswold.run.checkpoint import Checkpoint as Checkpoint
+    from cotswold.run.checkpoint import Checkpoints as Checkpoints
+    from cotswold.run.checkpoint import Latest as Latest
+    from cotswold.run.directory import RunDirectory as RunDirectory
+    from cotswold.run.surroundings import environment as environment
+    from cotswold.run.events import Event as Event
+    from cotswold.run.events import EventLog as EventLog
+    from cotswold.run.events import read_events as read_events
+    from cotswold.run.lock import DirectoryLock as DirectoryLock
+    from cotswold.run.memory import available_bytes as available_bytes
+    from cotswold.run.memory import require as require
+    from cotswold.run.piece import Piece as Piece
+
+_HOME = {
+    "Account": "account",
+    "Checkpoint": "checkpoint",
+    "Checkpoints": "checkpoint",
+    "DirectoryLock": "lock",
+    "Event": "events",
+    "EventLog": "events",
+    "Latest": "checkpoint",
+    "Piece": "piece",
+    "RunDirectory": "directory",
+    "available_bytes": "memory",
+    "environment": "surroundings",
+    "read_events": "events",
+    "require": "memory",
+}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"cotswold.run.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cotswold.run' has no attribute {name!r}")

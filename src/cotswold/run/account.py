@@ -1,0 +1,57 @@
+"""What a run did and what it cost.
+
+Knows: patterns, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not know:
+strategies, which all count the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from cotswold.recipe.schema import Price
+
+
+@dataclass
+class Account:
+    """Sums over the whole run, resumptions included; ``staleness`` (mean, updates) where there is such a thing."""
+
+    patterns: int = 0
+    flops: int = 0
+    seconds: float = 0.0
+    wire_bytes: int = 0
+    staleness: float | None = None
+
+    def add(self, *, patterns: int = 0, flops: int = 0, seconds: float = 0.0, wire_bytes: int = 0) -> None:
+        """Count some more work."""
+        self.patterns += patterns
+        self.flops += flops
+        self.seconds += seconds
+        self.wire_bytes += wire_bytes
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """FLOP/s; None before any time has passed."""
+        return self.flops / self.seconds if self.seconds > 0 else None
+
+    def summary(self, price: Price) -> dict[str, float | int | None]:
+        """Everything counted, with cents per MFLOP/s of bought hardware and dollars for a rented machine.
+
+        What is not known, for want of a price or of time, is None and never 0.
+        """
+        rate, bought, rented = self.flops_per_second, price.hardware_dollars, price.rent_dollars_per_hour
+        return {
+            **self.state(),
+            "flops_per_second": rate,
+            "cents_per_mflops": 100 * bought / (rate / 1e6) if bought and rate else None,
+            "dollars": rented * self.seconds / 3600 if rented else None,
+        }
+
+    def state(self) -> dict[str, float | int | None]:
+        """What a checkpoint keeps."""
+        return asdict(self)
+
+    @classmethod
+    def restored(cls, state: Mapping[str, float | int | None]) -> Account:
+        """The account that a checkpoint kept."""
+        return cls(**state)  # type: ignore[arg-type]  # the fields of state(), whose types differ from one another

@@ -1,0 +1,73 @@
+"""Writing that survives a kill or a power cut.
+
+Knows: fsync, rename, the ways in which a disk is full. Does not know: what is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cotswold.errors import CotswoldError, DiskFullError
+
+PARTIAL = ".partial"
+"""Ending of files and folders that are being written; whatever bears it was not finished and may go."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def disk_errors(path: Path, otherwise: type[CotswoldError]) -> Iterator[None]:
+    """Turn OSError into DiskFullError or ``otherwise``, with a sentence about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(
+                f"no room left to write {path} ({error.strerror}); free some space and resume, "
+                "what was written before is intact"
+            ) from error
+        raise otherwise(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_all(file: int, content: bytes | memoryview) -> None:
+    """Write every byte to an open descriptor, however small the pieces that the system takes."""
+    left = memoryview(content)
+    while left.nbytes:
+        left = left[os.write(file, left) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def durable_file(path: Path) -> Iterator[int]:
+    """A descriptor of a new file, synced at the end; FileExistsError if there is one."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        yield file
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def create_file(path: Path, content: bytes) -> None:
+    """A new file that is there whole or not at all; raises FileExistsError rather than replace one."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    beside.unlink(missing_ok=True)
+    try:
+        with durable_file(beside) as file:
+            write_all(file, content)
+        os.link(beside, path)  # unlike a rename, a link fails where the name is taken
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_folder(path.parent)
