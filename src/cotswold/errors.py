@@ -42,6 +42,10 @@ class ForwardModeError(UserError, RuntimeError):
     """Forward-mode differentiation of an operation that has only a reverse mode."""
 
 
+class ExportError(UserError, RuntimeError):
+    """Export of an operation to a format that has none like it."""
+
+
 class MachineError(CotswoldError):
     """The machine or its files failed; exit code 1."""
 

@@ -6,7 +6,6 @@ Knows: the geometry of Coates et al. 2013, section 4.1 and figure 2. Does not kn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from cotswold.errors import GeometryError
@@ -63,12 +62,12 @@ class BlockLocal:
                     f"with padding {window.low} and {window.high}; use a smaller field or a larger map"
                 )
 
-    @cached_property
+    @property
     def grid(self) -> tuple[int, int]:
         """Blocks down and across."""
         return self.y.outputs(self.input.height), self.x.outputs(self.input.width)
 
-    @cached_property
+    @property
     def output(self) -> MapShape:
         """The map of responses: every block lays its neurons out in space."""
         return MapShape(self.depth, self.grid[0] * self.rows, self.grid[1] * self.columns)

@@ -6,7 +6,6 @@ Knows: the maps that a stack makes, its counts of weights, FLOPs and bytes. Does
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from cotswold.errors import GeometryError
 from cotswold.geometry.block_local import BlockLocal, MapShape
@@ -57,12 +56,12 @@ class StackGeometry:
         """The map of filter responses."""
         return self.filters.output
 
-    @cached_property
+    @property
     def pooled(self) -> MapShape:
         """The map of pooling units."""
         return self.pool.output(self.responses)
 
-    @cached_property
+    @property
     def output(self) -> MapShape:
         """The map that the next stack reads."""
         if self.norm.size == 1:

@@ -1,0 +1,254 @@
+"""Locally connected layers: convolutions whose every position has filters of its own.
+
+Knows: parameters, their layout and first values, how planes of a volume make maps. Does not know: how the
+product is computed.
+
+A *block* of neurons shares one receptive field and lies side by side in the output; block (1, 1) is the
+ordinary untied layer. Layers of one and two axes are layers of three whose first extents are 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from cotswold import ops
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.nn.entry import autocast, batched, check_shape, refuse_onnx
+from cotswold.nn.neurons import lay_out
+
+Extent = int | Sequence[int]
+Padding = Extent | Literal["same", "valid"]
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """One plane of the grid: the input planes and field planes it reads, as channels of a map."""
+
+    inputs: tuple[int, int]
+    field: tuple[int, int]
+    layer: BlockLocal
+
+
+class _LocallyConnected(nn.Module):
+    """What the layers of one, two and three axes share."""
+
+    axes: ClassVar[int]
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        input_size: Extent,
+        kernel_size: Extent,
+        stride: Extent = 1,
+        padding: Padding = 0,
+        bias: bool = True,
+        block: Extent = 1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        (self.in_channels,) = _per_axis("in_channels", in_channels, 1, least=1)
+        (self.out_channels,) = _per_axis("out_channels", out_channels, 1, least=1)
+        self.input_size = _per_axis("input_size", input_size, self.axes, least=1)
+        self.kernel_size = _per_axis("kernel_size", kernel_size, self.axes, least=1)
+        self.stride = _per_axis("stride", stride, self.axes, least=1)
+        self.block = _per_axis("block", block, self.axes, least=1)
+        self.padding = (
+            padding if isinstance(padding, str) else _per_axis("padding", padding, self.axes, least=0)
+        )
+        self._planes = _planes(self, _windows(self))
+        layer = self._planes[0].layer
+        self.grid = (len(self._planes), *layer.grid)[-self.axes :]
+        self.output_size = tuple(count * size for count, size in zip(self.grid, self.block, strict=True))
+        _, height, _ = self._volume(self.kernel_size)
+        self._full = (len(self._planes), *layer.grid, height, self._fan_in() // height, layer.neurons)
+        shape = {1: (self.grid[0], *self._full[4:]), 2: self._full[1:], 3: self._full}[self.axes]
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        biases = torch.empty((*self.grid, layer.neurons), device=device, dtype=dtype) if bias else None
+        self.bias = None if biases is None else nn.Parameter(biases)
+        self.reset_parameters()
+
+    @classmethod
+    def from_conv(cls, conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, input_size: Extent) -> Self:
+        """The layer that computes what ``conv`` does on maps of this size, its filters no longer tied."""
+        if conv.groups != 1 or set(conv.dilation) != {1} or conv.padding_mode != "zeros":
+            raise GeometryError(
+                f"{conv} cannot be untied; a local layer has one group, no dilation, and pads with zeros"
+            )
+        if len(conv.kernel_size) != cls.axes:
+            raise GeometryError(
+                f"{cls.__name__} cannot be made from {conv}; use LocallyConnected{len(conv.kernel_size)}d"
+            )
+        like = conv.weight
+        layer = cls(
+            conv.in_channels,
+            conv.out_channels,
+            input_size,
+            conv.kernel_size,
+            conv.stride,
+            conv.padding,  # type: ignore[arg-type]  # torch types it as any string
+            bias=conv.bias is not None,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        taps = (
+            like.detach().reshape(*like.shape[:2], *layer._volume(layer.kernel_size)).permute(3, 4, 2, 1, 0)
+        )
+        with torch.no_grad():
+            layer.weight.view(layer._full).copy_(taps.reshape(layer._full[3:]))
+            if layer.bias is not None and conv.bias is not None:
+                layer.bias.copy_(conv.bias)
+        return layer
+
+    def reset_parameters(self) -> None:
+        """New values as torch.nn.Conv2d draws them, uniform within 1 / sqrt(fan-in).
+
+        Drawn in float32 from torch's CPU generator, so that a seed gives one network on every device.
+        """
+        bound = 1 / math.sqrt(self._fan_in())
+        for values in (self.weight, self.bias):
+            if values is not None and not values.is_meta:
+                drawn = torch.empty(values.shape, dtype=torch.float32, device="cpu").uniform_(-bound, bound)
+                with torch.no_grad():
+                    values.copy_(drawn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Responses, ``(image, channel, *output_size)``; without the batch dimension where ``x`` has none."""
+        refuse_onnx(self)
+        check_shape(self, x, (self.in_channels, *self.input_size))
+        return batched(self._respond, x, self.axes + 1)
+
+    def _respond(self, x: Tensor) -> Tensor:
+        x, weight, *bias = autocast(x, self.weight, *([] if self.bias is None else [self.bias]))
+        x = x.reshape(*x.shape[:2], *self._volume(self.input_size))
+        maps = x.transpose(1, 2).flatten(1, 2)
+        if len(self._planes) > 1:
+            maps = ops.images_last(maps)
+        responses = []
+        for index, plane in enumerate(self._planes):
+            y = ops.local_product(self._read(maps, plane), self._filters(weight, index, plane), plane.layer)
+            if bias:
+                y = y + lay_out(bias[0] if self.axes < 3 else bias[0][index], plane.layer)
+            responses.append(y)
+        y = torch.stack(responses, 1) if len(responses) > 1 else responses[0].unsqueeze(1)
+        y = y.unflatten(2, (self._volume(self.block)[0], self.out_channels)).permute(0, 3, 1, 2, 4, 5)
+        return y.reshape(x.shape[0], self.out_channels, *self.output_size)
+
+    def _read(self, maps: Tensor, plane: _Plane) -> Tensor:
+        start, stop = (edge * self.in_channels for edge in plane.inputs)
+        return maps[:, start:stop]
+
+    def _filters(self, weight: Tensor, index: int, plane: _Plane) -> Tensor:
+        filters = weight.reshape(self._full)[index]
+        depth, _, width = self._volume(self.kernel_size)
+        if plane.field == (0, depth):
+            return filters
+        return filters.unflatten(3, (width, depth, -1))[:, :, :, :, slice(*plane.field)].flatten(3, 5)
+
+    def _volume(self, extents: Sequence[int]) -> tuple[int, int, int]:
+        depth, height, width = (1,) * (3 - self.axes) + tuple(extents)
+        return depth, height, width
+
+    def _fan_in(self) -> int:
+        return self.in_channels * math.prod(self.kernel_size)
+
+    def extra_repr(self) -> str:
+        """The arguments of the constructor."""
+        return (
+            f"{self.in_channels}, {self.out_channels}, input_size={self.input_size}, "
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding!r}, "
+            f"bias={self.bias is not None}, block={self.block}, output_size={self.output_size}"
+        )
+
+
+def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...]:
+    values = (value,) * axes if not isinstance(value, Sequence) else tuple(value)
+    if len(values) != axes or not all(isinstance(v, int) and v >= least for v in values):
+        numbers = "a whole number" if axes == 1 else f"one or {axes} whole numbers"
+        raise GeometryError(f"{name} must be {numbers} of at least {least}, not {value!r}")
+    return values
+
+
+def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:
+    if layer.padding == "same":
+        if set(layer.stride) != {1}:
+            raise GeometryError(
+                f"padding='same' needs a stride of 1, not {layer.stride}; give padding as numbers"
+            )
+        return tuple(Window.same(size) for size in layer.kernel_size)
+    sides = (0,) * layer.axes if layer.padding == "valid" else layer.padding
+    if isinstance(sides, str):
+        raise GeometryError(f"padding must be whole numbers, 'same' or 'valid', not {sides!r}")
+    return tuple(Window(f, s, p, p) for f, s, p in zip(layer.kernel_size, layer.stride, sides, strict=True))
+
+
+def _planes(layer: _LocallyConnected, windows: tuple[Window, ...]) -> tuple[_Plane, ...]:
+    z, y, x = (Window(1),) * (3 - layer.axes) + windows
+    depth, height, width = layer._volume(layer.input_size)
+    behind, rows, columns = layer._volume(layer.block)
+    if z.outputs(depth) < 1:
+        raise GeometryError(
+            f"a receptive field {z.size} deep does not fit an input {depth} deep "
+            f"with padding {z.low} and {z.high}; use a smaller kernel or a larger input"
+        )
+    planes = []
+    for index in range(z.outputs(depth)):
+        (start, stop), (before, after) = z.reads(index, depth), z.skipped(index, depth)
+        below = MapShape(layer.in_channels * (stop - start), height, width)
+        block = BlockLocal(below, y, x, rows, columns, behind * layer.out_channels)
+        planes.append(_Plane((start, stop), (before, z.size - after), block))
+    return tuple(planes)
+
+
+class LocallyConnected1d(_LocallyConnected):
+    """A convolution over sequences ``(image, channel, x)`` with filters of its own at every position.
+
+    ``weight`` is ``(block_x, field_x * channel, neuron)``, ``bias`` is ``(block_x, neuron)``; the neurons of
+    a block are ordered [position in block][out channel]. ``output_size`` is grid * block.
+
+    >>> LocallyConnected1d(4, 8, input_size=100, kernel_size=5)(torch.rand(2, 4, 100)).shape
+    torch.Size([2, 8, 96])
+    """
+
+    axes = 1
+
+
+class LocallyConnected2d(_LocallyConnected):
+    """A convolution over maps ``(image, channel, y, x)`` with filters of its own at every position.
+
+    ``weight`` is ``(block_y, block_x, field_y, field_x * channel, neuron)``, ``bias`` is ``(block_y, block_x,
+    neuron)``; a block's neurons are ordered [row in block][column in block][out channel]. ``output_size`` is
+    grid * block: the block multiplies the outputs of each receptive field, it does not thin the fields out
+    (Coates et al. 2013, figure 2). Raises GeometryError for what does not fit.
+
+    >>> LocallyConnected2d(3, 8, input_size=32, kernel_size=5)(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 8, 28, 28])
+    >>> LocallyConnected2d(3, 8, 32, 8, stride=4, block=(4, 4))(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 8, 28, 28])
+    """
+
+    axes = 2
+
+
+class LocallyConnected3d(_LocallyConnected):
+    """A convolution over volumes ``(image, channel, z, y, x)`` with filters of its own at every position.
+
+    ``weight`` is ``(block_z, block_y, block_x, field_y, field_x * field_z * channel, neuron)``, ``bias`` is
+    ``(block_z, block_y, block_x, neuron)``; the neurons of a block are ordered [row in block][column in block]
+    [plane in block][out channel]. ``output_size`` is grid * block. Computed as one product a plane of blocks.
+
+    >>> LocallyConnected3d(1, 4, input_size=(6, 8, 8), kernel_size=3)(torch.rand(2, 1, 6, 8, 8)).shape
+    torch.Size([2, 4, 4, 6, 6])
+    """
+
+    axes = 3

@@ -1,0 +1,146 @@
+"""A sparse autoencoder with tied decoding: one stack of Coates et al. 2013, section 3.
+
+Knows: objective (1), what is learnt and what is fixed. Does not know: how a stack is trained fast
+(`ops.stack_step` does), other stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from cotswold import ops
+from cotswold.geometry import StackGeometry
+from cotswold.nn.entry import autocast, batched, check_shape, refuse_onnx
+from cotswold.nn.neurons import lay_out
+
+
+class SparseAutoencoderStack(nn.Module):
+    """Linear local filters of norm 1, L2 pooling, contrast normalisation; decoded by the same filters.
+
+    Maps are ``(image, channel, y, x)``, or one without a batch dimension. Learnt are ``filters``, W~,
+    ``(block_y, block_x, field_y, field_x * channel, neuron)``, and the scalar ``alpha``; W = W~ / |W~|. Fixed
+    are ``norms``, the recorded |W~|, ``(block_y, block_x, neuron)``, and ``gain``, the scalar that brings
+    inputs to a root mean square of 1. Call `calibrate` on a batch before training.
+
+    In training mode, and where filters take a gradient, |W~| is computed anew; in evaluation mode the
+    recorded norms serve, and `eval` records them.
+    """
+
+    norms: Tensor
+    gain: Tensor
+
+    def __init__(
+        self,
+        geometry: StackGeometry,
+        sparsity: float = 0.1,
+        epsilon: float = 1e-6,
+        seed: int = 0,
+        index: int = 0,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry, self.sparsity, self.epsilon = geometry, sparsity, epsilon
+        self.seed, self.index = seed, index
+        like = torch.empty(0, device=device, dtype=dtype)
+        self.filters = nn.Parameter(like.new_empty(geometry.filters.filters_shape))
+        self.alpha = nn.Parameter(like.new_ones(()))
+        self.register_buffer("norms", like.new_ones(geometry.filters.norms_shape))
+        self.register_buffer("gain", like.new_ones(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Random filters of norm 1 that depend on nothing but seed, index and block; α and gain of 1."""
+        if self.filters.is_meta:
+            return
+        layer, like = self.geometry.filters, self.filters
+        with torch.no_grad():
+            like.copy_(ops.random_filters(layer, self.seed, self.index, like.dtype, like.device))
+            for ones in (self.alpha, self.norms, self.gain):
+                ones.fill_(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map that the next stack reads, ``geometry.output``: filtered, pooled, normalised."""
+        return self._enter(
+            lambda maps: self._normalised(self._pooled(self._responses(maps, self._norms()))), x
+        )
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """The map of pooling units, ``geometry.pooled``."""
+        return self._enter(lambda maps: self._pooled(self._responses(maps, self._norms())), x)
+
+    def responses(self, x: Tensor) -> Tensor:
+        """The map of filter responses ``αWx``, ``geometry.responses``; x times the gain."""
+        return self._enter(lambda maps: self._responses(maps, self._norms()), x)
+
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """``W'αWx``, in the units of ``x``."""
+
+        def decoded(maps: Tensor) -> Tensor:
+            norms = self._norms()
+            return self._decoded(self._responses(maps, norms), norms) / self.gain.to(maps.dtype)
+
+        return self._enter(decoded, x)
+
+    def objective(self, x: Tensor) -> Tensor:
+        """Objective (1) of the paper, a scalar that autograd differentiates.
+
+        ``|W'(αWx) - x|² + λ sum_j sqrt(V_j (αWx)² + ε)``, x times the gain; the mean over the images.
+        """
+        return self._enter(self._objective, x)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode; the latter records the norms of the filters."""
+        if not mode and not self.filters.is_meta:
+            with torch.no_grad():
+                self.norms.copy_(ops.filter_norms(self.filters))
+        return super().train(mode)
+
+    def _enter(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        refuse_onnx(self)
+        shape = self.geometry.input
+        check_shape(self, x, (shape.channels, shape.height, shape.width))
+        return batched(function, x, 3)
+
+    def _norms(self) -> Tensor:
+        if self.training or (torch.is_grad_enabled() and self.filters.requires_grad):
+            return ops.filter_norms(self.filters)
+        return self.norms
+
+    def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
+        x, filters = autocast(x, self.filters)
+        scale = lay_out(self.alpha * self.gain / norms, self.geometry.filters)
+        return ops.local_product(x, filters, self.geometry.filters) * scale.to(x.dtype)
+
+    def _decoded(self, responses: Tensor, norms: Tensor) -> Tensor:
+        scaled = responses / lay_out(norms, self.geometry.filters).to(responses.dtype)
+        scaled, filters = autocast(scaled, self.filters)
+        return ops.local_adjoint(scaled, filters, self.geometry.filters)
+
+    def _pooled(self, responses: Tensor) -> Tensor:
+        return ops.l2_pool(responses, self.geometry.pool, self.epsilon)
+
+    def _normalised(self, pooled: Tensor) -> Tensor:
+        return pooled if self.geometry.norm.size == 1 else ops.contrast_norm(pooled, self.geometry.norm)
+
+    def _objective(self, x: Tensor) -> Tensor:
+        norms = self._norms()
+        responses = self._responses(x, norms)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        error = (self._decoded(responses, norms) - x * self.gain).square().sum(dtype=wide)
+        return (error + self.sparsity * self._pooled(responses).sum(dtype=wide)) / x.shape[0]
+
+    def extra_repr(self) -> str:
+        """The maps, what a block sees and holds, and the objective's constants."""
+        shape, layer = self.geometry, self.geometry.filters
+        return (
+            f"{shape.input} -> {shape.output}, field={(layer.y.size, layer.x.size)}, "
+            f"step={(layer.y.step, layer.x.step)}, block={(layer.rows, layer.columns, layer.depth)}, "
+            f"grid={layer.grid}, pool={shape.pool.size}, norm={shape.norm.size}, "
+            f"sparsity={self.sparsity}, epsilon={self.epsilon}, seed={self.seed}, index={self.index}"
+        )
