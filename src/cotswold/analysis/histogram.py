@@ -1,0 +1,172 @@
+"""Exact histograms of the responses of very many neurons, in two streamed passes.
+
+Knows: the range of every neuron's responses, and how many pictures of each class and group reach each of its
+thresholds. Does not know: networks, pictures, accuracy.
+
+The thresholds of a neuron divide the way from its least response a to its greatest b evenly: a response r
+reaches threshold k of T where ``(T - 1) (r - a) >= k (b - a)``, evaluated in float64. Almost every response
+is placed by one float32 product; those so near a threshold that rounding could matter by the formula itself.
+
+Eight pictures make a 64-bit word, one byte each, so that a sum of words counts eight groups of pictures at
+once: 3 ns a response on one core for 20 thresholds, where comparing floats with each threshold takes 8.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+GROUPS = 8  # bytes in a word
+_PIECE = 98_304  # responses that one thread works on at a time: its buffers stay in the second-level cache
+_FULL = 255  # words whose byte lanes can be added before a lane may overflow
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+Truths = NDArray[np.bool_]
+
+
+class Ranges:
+    """The least and greatest response of each neuron."""
+
+    def __init__(self) -> None:
+        self.pictures = 0
+        self._least: Tensor | None = None
+        self._greatest: Tensor | None = None
+
+    def add(self, responses: Tensor) -> None:
+        """Take in responses ``(neuron, image)``."""
+        least, greatest = responses.amin(1), responses.amax(1)
+        if self._least is not None and self._greatest is not None:
+            least, greatest = torch.minimum(self._least, least), torch.maximum(self._greatest, greatest)
+        self._least, self._greatest = least, greatest
+        self.pictures += responses.shape[1]
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Least and greatest responses, ``(neuron,)`` each."""
+        assert self._least is not None and self._greatest is not None, "no response was added"
+        return self._least.float().cpu().numpy(), self._greatest.float().cpu().numpy()
+
+    def not_finite(self) -> tuple[int, float, float] | None:
+        """Row and range of the first neuron whose range is not a finite number."""
+        least, greatest = self.bounds()
+        with np.errstate(over="ignore", invalid="ignore"):
+            bad = np.flatnonzero(~np.isfinite(greatest - least))
+        return (int(bad[0]), float(least[bad[0]]), float(greatest[bad[0]])) if bad.size else None
+
+
+class Histogram:
+    """How many pictures of each class and group reach each threshold of each neuron.
+
+    Pictures of a class are dealt out to the 8 groups in turn, so the order in which they come decides the
+    group. Memory: 38 words and 304 integers of 4 bytes a neuron for 20 thresholds, 152 MB for 100,000.
+    """
+
+    def __init__(
+        self, least: Floats, greatest: Floats, thresholds: int = 20, threads: int | None = None
+    ) -> None:
+        if not 2 <= thresholds <= 256:
+            raise ValueError(f"a histogram takes 2 to 256 thresholds, not {thresholds}")
+        self.thresholds = thresholds
+        self.pictures = np.zeros((2, GROUPS), np.int64)
+        self._threads = threads or os.cpu_count() or 1
+        self._least, self._greatest = least, greatest
+        width = greatest.astype(np.float64) - least
+        scale = np.divide(thresholds - 1, width, out=np.zeros_like(width), where=width > 1e-30)
+        self._scale = scale.astype(np.float32)
+        self._lanes = np.zeros((2, thresholds - 1, len(least)), np.uint64)
+        self._pending = [0, 0]
+        self._counts = np.zeros((2, thresholds - 1, len(least), GROUPS), np.int32)
+
+    def add(self, responses: Tensor, positive: bool) -> None:
+        """Take in responses ``(neuron, image)``, all of one class."""
+        images = responses.shape[1]
+        kind, first = int(positive), int(self.pictures[int(positive)].sum()) % GROUPS
+        words = -(-(first + images) // GROUPS)
+        if words > _FULL:
+            half = images // 2
+            self.add(responses[:, :half], positive)
+            self.add(responses[:, half:], positive)
+            return
+        if self._pending[kind] + words > _FULL:
+            self._flush(kind)
+        values = responses.float().cpu().numpy()
+        self._each_piece(
+            max(1, _PIECE // images), lambda *piece: self._count(values, kind, first, words, *piece)
+        )
+        self._pending[kind] += words
+        np.add.at(self.pictures[kind], (first + np.arange(images)) % GROUPS, 1)
+
+    def counts(self) -> NDArray[np.int32]:
+        """Pictures that reach each threshold, ``(class, threshold, neuron, group)``; class 1 is the positive.
+
+        The lowest threshold is left out: every picture reaches it (`pictures` counts them).
+        """
+        for kind in (0, 1):
+            self._flush(kind)
+        return self._counts
+
+    def _each_piece(self, size: int, work: Callable[[range, int], None]) -> None:
+        starts = range(0, len(self._least), size)
+        threads = min(self._threads, len(starts))
+        if threads <= 1:
+            work(starts, size)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, [starts[i::threads] for i in range(threads)], [size] * threads))
+
+    def _count(self, values: Floats, kind: int, first: int, words: int, starts: range, size: int) -> None:
+        """Add the responses of the neurons that begin at ``starts``, ``size`` at a time, to the lanes."""
+        images = values.shape[1]
+        scaled, upper = np.empty((size, images), np.float32), np.empty((size, images), np.uint8)
+        differ = np.empty((size, images), np.bool_)
+        codes = np.zeros((size, words * GROUPS), np.uint8)
+        turned = np.empty((words, size), np.uint64)
+        reached = np.empty((self.thresholds - 1, words, size), np.uint64)
+        steps = np.arange(1, self.thresholds, dtype=np.uint8)[:, None, None]
+        for start in starts:
+            n = min(size, len(values) - start)
+            part = slice(start, start + n)
+            level = codes[:n, first : first + images]
+            self._place(values[part], part, scaled[:n], level, upper[:n], differ[:n])
+            np.copyto(turned[:, :n], codes[:n].view(np.uint64).T)
+            hits = reached.view(np.bool_)[:, :, : n * GROUPS]
+            np.greater_equal(turned.view(np.uint8)[:, : n * GROUPS], steps, out=hits)
+            self._lanes[kind, :, part] += np.add.reduce(reached[:, :, :n], axis=1)
+
+    def _place(
+        self,
+        values: Floats,
+        part: slice,
+        scaled: Floats,
+        level: Bytes,
+        upper: Bytes,
+        differ: Truths,
+    ) -> None:
+        """Write into ``level`` the highest threshold that each value reaches."""
+        error = np.float32(self.thresholds * 2.0**-21)  # three roundings of 2**-24 each, and room
+        least, greatest, scale = self._least[part, None], self._greatest[part, None], self._scale[part, None]
+        np.subtract(values, least, out=scaled)
+        np.multiply(scaled, scale, out=scaled)
+        np.add(scaled, error, out=scaled)
+        np.copyto(upper, scaled, casting="unsafe")
+        np.subtract(scaled, 2 * error, out=scaled)
+        np.copyto(level, scaled, casting="unsafe")
+        np.not_equal(upper, level, out=differ)
+        row, column = np.divmod(np.flatnonzero(differ), values.shape[1])
+        if row.size:
+            low = least[row, 0].astype(np.float64)
+            k = upper[row, column]
+            level[row, column] = k - (
+                (self.thresholds - 1) * (values[row, column] - low) < k * (greatest[row, 0] - low)
+            )
+
+    def _flush(self, kind: int) -> None:
+        self._counts[kind] += self._lanes[kind].view(np.uint8).reshape(*self._lanes[kind].shape, GROUPS)
+        self._lanes[kind] = 0
+        self._pending[kind] = 0
