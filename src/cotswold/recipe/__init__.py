@@ -1,4 +1,4 @@
-"""Recipes: one TOML file says what is trained, on what, how. Read, written and explained here; nothing is executed."""
+"""Recipes: one TOML file says what is trained, on what, how; nothing in it is executed."""
 
 from __future__ import annotations
 

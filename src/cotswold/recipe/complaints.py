@@ -1,7 +1,7 @@
 """One sentence about what is wrong with a recipe.
 
-Knows: pydantic's errors and the schema's fields. Does not know: files. An unknown key is named before anything
-else, for a misspelt key is often also a missing one.
+Knows: pydantic's errors and the schema's fields. Does not know: files. An unknown key is named before
+anything else, for a misspelt key is often also a missing one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) 
     key, here = path[-1] if path else "", ".".join(path)
     if error["type"] == _UNKNOWN:
         close = get_close_matches(key, owner.model_fields, n=1)
-        known = ", ".join(owner.model_fields)
-        return f"{here} is not a key" + (
-            f"; did you mean {close[0]}?" if close else f"; known here are {known}"
-        )
+        hint = f"did you mean {close[0]}?" if close else f"known here are {', '.join(owner.model_fields)}"
+        return f"{here} is not a key; {hint}"
     if error["type"] == "missing":
         return f"{here} is missing; it takes {kind(owner.model_fields[key])}"
     if error["type"] == "union_tag_not_found":

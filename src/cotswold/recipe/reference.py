@@ -39,10 +39,9 @@ def _field(name: str, field: FieldInfo) -> list[str]:
     else:
         default = f"default {_written(field.default)}"
     words = " ".join((field.description or "").split())
-    return [
-        f"{name} = {kind(field)}; {default}",
-        *textwrap.wrap(words, 92, initial_indent="    ", subsequent_indent="    "),
-    ]
+    indent = " " * 4
+    meaning = textwrap.wrap(words, 92, initial_indent=indent, subsequent_indent=indent)
+    return [f"{name} = {kind(field)}; {default}", *meaning]
 
 
 def _written(value: object) -> str:

@@ -1,7 +1,7 @@
 """The schema of a recipe: every field with its unit and default.
 
-Knows: names, types, limits of single fields and of fields together. Does not know: files, tensors, strategies.
-A comment string below a field is its documentation; ``cotswold recipe --explain`` prints it.
+Knows: names, types, limits of single fields and of fields together. Does not know: files, tensors,
+strategies. A comment string below a field is its documentation; ``cotswold recipe --explain`` prints it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Data(Section):
     """Where pictures come from and how they are prepared."""
 
     source: str | None = None
-    """A folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or `builtin:demo`;
-    `${NAME}` is replaced by the environment variable. Prepared on first use."""
+    """A folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
+    `builtin:demo`; `${NAME}` is replaced by the environment variable. Prepared on first use."""
     store: str | None = None
     """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
     include: list[str] = []
@@ -57,7 +57,8 @@ class Data(Section):
     exclude: list[str] = []
     """Patterns of paths inside the source that are left out, such as `Faces/*`."""
     labels: Literal["none", "folders", "file"] = "none"
-    """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10 carry."""
+    """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10
+    carry."""
     splits: Literal["random", "folders"] = "random"
     """`random`: `validation` and `test` are drawn at random; `folders`: the top folders (or files) are named
     train, validation (or valid, val) and test."""
@@ -74,8 +75,8 @@ class Data(Section):
     whiten: bool = True
     """Whiten by a filter made from the set's own power spectrum and colour covariance."""
     band: Annotated[float, Field(gt=0, le=1)] = 0.7
-    """The upper end of the whitened band, as a fraction of the highest frequency (Nyquist) of the smaller side;
-    the filter rolls off above it."""
+    """The upper end of the whitened band, as a fraction of the highest frequency (Nyquist) of the smaller
+    side; the filter rolls off above it."""
     unit: bool = False
     """Scale every prepared picture to a root mean square of 1."""
     dtype: Literal["float16", "uint8"] = "float16"

@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def expand(path: str) -> str:
-    """``path`` with every `${NAME}` replaced by the environment variable; raises RecipeError if one is not set."""
+    """``path`` with every `${NAME}` replaced by that environment variable; RecipeError if it is not set."""
 
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match[1], "")

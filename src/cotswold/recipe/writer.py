@@ -1,6 +1,7 @@
 """A recipe as TOML text, every default written out.
 
-Knows: the part of TOML that a recipe needs. Does not know: what the fields mean. `parse(dump(recipe)) == recipe`.
+Knows: the part of TOML that a recipe needs. Does not know: what the fields mean. What is written here reads
+back as the same recipe.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def dump(recipe: Recipe) -> str:
-    """The whole recipe, resolved, as TOML; a field without a value is left out, for TOML has no word for it."""
+    """The whole recipe as TOML; a field without a value is left out, for TOML has no word for it."""
     return "\n".join(_table((), recipe.model_dump(exclude_none=True))).lstrip("\n") + "\n"
 
 
@@ -25,16 +26,12 @@ def _table(path: tuple[str, ...], table: Mapping[str, object]) -> list[str]:
         here = (*path, key)
         if isinstance(value, Mapping):
             below += ["", f"[{_dotted(here)}]", *_table(here, value)]
-        elif _holds_tables(value):
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             for item in value:
                 below += ["", f"[[{_dotted(here)}]]", *_table(here, item)]
         else:
             lines.append(f"{_dotted((key,))} = {_value(value)}")
     return lines + below
-
-
-def _holds_tables(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _value(value: object) -> str:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from cotswold.run.checkpoint import Checkpoint as Checkpoint
     from cotswold.run.checkpoint import Checkpoints as Checkpoints
     from cotswold.run.checkpoint import Latest as Latest
+    from cotswold.run.curves import tensorboard as tensorboard
     from cotswold.run.directory import RunDirectory as RunDirectory
-    from cotswold.run.surroundings import environment as environment
     from cotswold.run.events import Event as Event
     from cotswold.run.events import EventLog as EventLog
     from cotswold.run.events import read_events as read_events
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cotswold.run.memory import available_bytes as available_bytes
     from cotswold.run.memory import require as require
     from cotswold.run.piece import Piece as Piece
+    from cotswold.run.surroundings import environment as environment
 
 _HOME = {
     "Account": "account",
@@ -34,6 +35,7 @@ _HOME = {
     "environment": "surroundings",
     "read_events": "events",
     "require": "memory",
+    "tensorboard": "curves",
 }
 __all__ = list(_HOME)
 

@@ -1,7 +1,7 @@
 """What a run did and what it cost.
 
-Knows: patterns, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not know:
-strategies, which all count the same.
+Knows: patterns, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not
+know: strategies, which all count the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotswold.recipe.schema import Price
 
 @dataclass
 class Account:
-    """Sums over the whole run, resumptions included; ``staleness`` (mean, updates) where there is such a thing."""
+    """Sums over the whole run, resumptions included; ``staleness`` (mean, in updates) where there is any."""
 
     patterns: int = 0
     flops: int = 0

@@ -1,20 +1,19 @@
 """Checkpoints: named tensors and a state, whole or not there at all.
 
-Knows: pieces, the manifest, the order of writing. Does not know: what the tensors are, nor how many processes will
-read them. A checkpoint is written beside (`<step>.partial`), synced, and renamed, so that a kill at any moment
-leaves the ones before as they were.
+Knows: pieces, the manifest, the order of writing. Does not know: what the tensors are, nor how many processes
+will read them. A checkpoint is written beside (`<step>.partial`), synced, and renamed, so that a kill at any
+moment leaves the ones before as they were.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -31,24 +30,19 @@ State = dict[str, object]
 
 
 class Checkpoint:
-    """A checkpoint whose checksums were verified when it was opened; they are again when a tensor is read."""
+    """A checkpoint. Its checksums were verified when it was opened, and are again when a tensor is read."""
 
     def __init__(self, path: Path) -> None:
         manifest = _read_manifest(path)
         self.path = path
-        try:
-            self.step: int = int(manifest["step"])
-            self.identity: str = str(manifest["identity"])
-            self.state: State = dict(manifest["state"])
-            self._pieces: dict[str, list[PieceRecord]] = {}
-            for entry in manifest["pieces"]:
-                record = PieceRecord(**entry)
-                self._pieces.setdefault(record.tensor, []).append(record)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path / _MANIFEST} is not a manifest of this version") from error
-        for records in self._pieces.values():
-            for record in records:
-                verify_piece(path, record)
+        self.step = manifest["step"]
+        self.identity = manifest["identity"]
+        self.state = manifest["state"]
+        self._pieces: dict[str, list[PieceRecord]] = {}
+        for entry in manifest["pieces"]:
+            record = PieceRecord(**entry)
+            verify_piece(path, record)
+            self._pieces.setdefault(record.tensor, []).append(record)
 
     @property
     def names(self) -> list[str]:
@@ -79,8 +73,8 @@ class Checkpoint:
         box = Box.whole(shape) if box is None else box
         if tuple(target.shape) != box.shape or target.dtype != dtype:
             raise CheckpointError(
-                f"{self.path}: tensor {name} is {dtype} {box.shape}, not {target.dtype} {tuple(target.shape)}; "
-                "it was written by another network"
+                f"{self.path}: tensor {name} is {dtype} {box.shape}, "
+                f"not {target.dtype} {tuple(target.shape)}; it was written by another network"
             )
         covered = 0
         for record in self._records(name):
@@ -115,7 +109,7 @@ class Latest(NamedTuple):
 
 
 class Checkpoints:
-    """A folder of checkpoints, of which the ``keep`` newest stay; ``identity`` says which recipe they belong to."""
+    """A folder of checkpoints; the ``keep`` newest stay, and ``identity`` says whose they are."""
 
     def __init__(self, folder: str | Path, *, keep: int = 2, identity: str = "") -> None:
         if keep < 1:
@@ -125,9 +119,9 @@ class Checkpoints:
     def save(self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece], state: State) -> Path:
         """Write a checkpoint, one piece after the other, and remove what it makes superfluous.
 
-        ``state`` is what JSON holds (tuples come back as lists). Raises DiskFullError or CheckpointError, and then
-        every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not take up,
-        go; as do the leftovers of a save that was killed.
+        ``state`` is what JSON holds (tuples come back as lists). Raises DiskFullError or CheckpointError, and
+        then every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not
+        take up, go; as do the leftovers of a save that was killed.
         """
         with disk_errors(self.folder, CheckpointError):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +140,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Latest:
-        """The newest checkpoint that is sound. Raises CheckpointError if there are some and all are damaged."""
+        """The newest sound checkpoint; raises CheckpointError if there are some and all are damaged."""
         skipped: list[str] = []
         for path in reversed(self.paths()):
             try:
@@ -158,7 +152,7 @@ class Checkpoints:
         return Latest(None, ())
 
     def load(self, path: Path) -> Checkpoint:
-        """The checkpoint in a folder, verified; raises CheckpointError (damaged) or RunError (another recipe's)."""
+        """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another recipe's."""
         checkpoint = Checkpoint(path)
         if checkpoint.identity != self._identity:
             raise RunError(
@@ -175,7 +169,7 @@ class Checkpoints:
         )
 
     def _free_path(self, step: int) -> Path:
-        """`<step>`, or `<step>-<n>` where the step was saved before: that one stays until the new one is there."""
+        """`<step>`, or `<step>-<n>` where that was saved before and stays until the new one is there."""
         taken = [order[1] for each in self.paths() if (order := _order(each)) and order[0] == step]
         return self.folder / (f"{step:08d}-{max(taken) + 1}" if taken else f"{step:08d}")
 
@@ -188,7 +182,7 @@ class Checkpoints:
             asdict(write_piece(folder, f"{number:05d}.safetensors", piece))
             for number, piece in enumerate(pieces)
         ]
-        manifest = {
+        manifest: _Manifest = {
             "format": _FORMAT,
             "step": step,
             "identity": self._identity,
@@ -220,11 +214,19 @@ def _order(path: Path) -> tuple[int, int] | None:
     return int(step), int(again or 1)
 
 
-def _seal(manifest: Mapping[str, object]) -> str:
+def _seal(manifest: _Manifest) -> str:
     return f"{zlib.crc32(json.dumps(manifest, sort_keys=True).encode()):08x}"
 
 
-def _read_manifest(folder: Path) -> dict[str, object]:
+class _Manifest(TypedDict):
+    format: int
+    step: int
+    identity: str
+    state: State
+    pieces: list[dict[str, Any]]
+
+
+def _read_manifest(folder: Path) -> _Manifest:
     path = folder / _MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
@@ -237,4 +239,4 @@ def _read_manifest(folder: Path) -> dict[str, object]:
         raise CheckpointError(f"{path} is damaged: its checksum is not its own")
     if manifest.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is of format {manifest.get('format')}; this Cotswold reads {_FORMAT}")
-    return dict(manifest)
+    return cast(_Manifest, manifest)

@@ -1,7 +1,7 @@
 """The directory of a run.
 
-Knows: the names of the files in it. Does not know: what is in them. Creates, never replaces; never changes the
-working directory. A copy made while training goes on is a run that was killed at that moment.
+Knows: the names of the files in it. Does not know: what is in them. Creates, never replaces; never changes
+the working directory. A copy made while training goes on is a run that was killed at that moment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunDirectory:
         return run
 
     def lock(self) -> DirectoryLock:
-        """The right to write here, for a `with` block; entering raises BusyError if another process has it."""
+        """The right to write here, for a `with` block; entering raises BusyError if another has it."""
         return DirectoryLock(self.path)
 
     @property

@@ -53,7 +53,7 @@ class EventLog:
         return self._clock() - self._began
 
     def write(self, kind: str, **fields: object) -> None:
-        """Append an event; numbers that are not finite become null. Raises DiskFullError, leaving no torn line."""
+        """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
         event = {
             "kind": kind,
             "time": self._clock(),

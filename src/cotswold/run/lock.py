@@ -1,6 +1,6 @@
 """One writer for each directory.
 
-Knows: flock, which the kernel lets go of when a process ends, however it ends. Does not know: what is protected.
+Knows: flock, which the kernel gives up when a process ends, however it ends. Does not know: what is locked.
 """
 
 from __future__ import annotations

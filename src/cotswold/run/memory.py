@@ -28,7 +28,8 @@ def require(needed_bytes: int, what: str, remedy: str = "make it smaller or use 
     available = available_bytes()
     if needed_bytes > available:
         raise MemoryLimitError(
-            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory and {available / 1e9:.1f} GB are free; {remedy}"
+            f"{what} needs {needed_bytes / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free; "
+            + remedy
         )
 
 
@@ -50,7 +51,7 @@ def _groups(root: Path) -> list[int]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        # Inside a container the path may be the host's; then the mount shows the container's own group at its root.
+        # in a container the path may be the host's, and the mount show the container's own group at its root
         inner = base / path.lstrip("/")
         folders = [inner, *inner.parents[: len(inner.relative_to(base).parts)]]
         rooms += [room for folder in folders if (room := _room(folder, *names)) is not None]

@@ -1,8 +1,8 @@
 """One piece of a tensor in one safetensors file.
 
-Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. Written here by hand,
-eight bytes and a header before the raw values, because the library builds each file in memory first: the largest
-tensor of coates2013-11b has 27.5 GB. Its own reader reads these files (tested).
+Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. The format
+is written here by hand, a header before raw values, because the library builds every file in memory first and
+the largest tensor of coates2013-11b has 27.5 GB. The library reads these files (tested).
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.errors import CheckpointError
@@ -44,7 +48,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of the tensor ``name`` that lies in ``box`` of the ``shape`` of the whole; by default all of it."""
+    """The part of tensor ``name`` that lies in ``box`` of the whole, which has ``shape``; all by default."""
 
     name: str
     tensor: Tensor
@@ -117,9 +121,12 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
 
 
 def read_piece(folder: Path, record: PieceRecord, target: Tensor) -> None:
-    """Fill ``target``, a contiguous CPU tensor of the piece's shape and type; raises CheckpointError if damaged."""
+    """Fill ``target``, a contiguous CPU tensor of the piece's shape and type.
+
+    Raises CheckpointError if the file is not what was written.
+    """
     path = folder / record.file
-    with _opened(path) as file:
+    with _reading(path) as file:
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
         if length > _HEADER_BYTES_MAX:
@@ -127,7 +134,7 @@ def read_piece(folder: Path, record: PieceRecord, target: Tensor) -> None:
         checksum = zlib.crc32(file.read(length), zlib.crc32(prefix))
         count = 8 + length
         for chunk in _chunks(target):
-            filled = file.readinto(chunk)
+            filled = _fill(file, chunk)
             checksum = zlib.crc32(chunk[:filled], checksum)
             count += filled
         count += len(file.read(1))
@@ -139,18 +146,28 @@ def verify_piece(folder: Path, record: PieceRecord) -> None:
     path = folder / record.file
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     checksum = count = 0
-    with _opened(path) as file:
-        while filled := file.readinto(buffer):
+    with _reading(path) as file:
+        while filled := _fill(file, buffer):
             checksum = zlib.crc32(buffer[:filled], checksum)
             count += filled
     _check(path, record, count, checksum)
 
 
-def _opened(path: Path):  # type: ignore[no-untyped-def]
+@contextmanager
+def _reading(path: Path) -> Iterator[FileIO]:
     try:
-        return path.open("rb")
+        with path.open("rb", buffering=0) as file:
+            yield file
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _fill(file: FileIO, buffer: memoryview) -> int:
+    """Bytes read, fewer than the buffer holds only at the end of the file."""
+    filled = 0
+    while count := file.readinto(buffer[filled:]):
+        filled += count
+    return filled
 
 
 def _check(path: Path, record: PieceRecord, count: int, checksum: int) -> None:
@@ -165,4 +182,5 @@ def _chunks(tensor: Tensor) -> Iterator[memoryview]:
     flat = tensor.detach().reshape(-1)
     step = _CHUNK_BYTES // flat.element_size()
     for start in range(0, flat.numel(), step):
-        yield memoryview(flat[start : start + step].cpu().view(torch.uint8).numpy())
+        values: NDArray[np.uint8] = flat[start : start + step].cpu().view(torch.uint8).numpy()
+        yield values.data

@@ -1,6 +1,7 @@
 """On what a run runs, for whoever wants to know later why it was fast or slow.
 
-Knows: versions, processor, threads, memory. Does not know: names of hosts or users, which stay out of the record.
+Knows: versions, processor, threads, memory. Does not know: names of hosts or users, which are nobody's
+business.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""What is dumped reads back as the same recipe."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotswold.recipe import Recipe, dump, load, parse, shipped
+from cotswold.recipe.schema import Data, Evaluation, Network, Objective, Price, Stack, Training
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+counts = st.integers(1, 2**62)
+rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+pairs = st.one_of(counts, st.tuples(counts, counts))
+
+stacks = st.builds(
+    Stack,
+    field=pairs,
+    step=pairs,
+    block=pairs,
+    keep=st.booleans(),
+    sparsity=st.none() | rates,
+    epochs=st.none() | rates,
+)
+recipes = st.builds(
+    Recipe,
+    name=texts,
+    data=st.builds(Data, source=st.none(), store=texts, include=st.lists(texts, max_size=3), size=pairs),
+    network=st.builds(
+        Network,
+        stacks=st.lists(stacks, min_size=1, max_size=3),
+        layers=st.just([]),
+        start=st.none(),
+        tune=st.just(False),
+    ),
+    objective=st.builds(Objective, sparsity=rates, epsilon=rates),
+    training=st.builds(
+        Training,
+        strategy=st.sampled_from(["greedy", "joint"]),
+        rate=rates,
+        threads=st.none() | counts,
+        device=texts,
+    ),
+    evaluate=st.lists(st.builds(Evaluation, name=texts, positives=texts, negatives=texts), max_size=2),
+    price=st.builds(Price, hardware_dollars=st.none() | rates, rent_dollars_per_hour=st.none()),
+)
+
+
+@given(recipes)
+def test_any_recipe_survives_being_written_and_read(recipe: Recipe) -> None:
+    assert parse(dump(recipe)) == recipe
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_recipe_survives_being_written_and_read(name: str) -> None:
+    assert parse(dump(load(name))) == load(name)
+
+
+def test_defaults_are_written_out_so_that_a_run_does_not_change_when_they_do() -> None:
+    written = tomllib.loads(dump(load("demo")))
+    assert written["training"]["momentum"] == 0.9
+    assert written["network"]["stacks"][0]["padding"] == 0
