@@ -188,12 +188,24 @@ def test_the_older_onnx_exporter_is_refused(name: str) -> None:
 
 
 @every
-def test_the_newer_onnx_exporter_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs onnxscript, which is no dependency: here is the flag that it sets, and what it calls first."""
+@pytest.mark.parametrize(("strict", "error"), [(False, ExportError), (True, RuntimeError)])
+def test_the_newer_onnx_exporter_is_refused_in_both_of_its_ways(
+    name: str, strict: bool, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs onnxscript, which is no dependency: here are the flag that it sets and what it calls first."""
     layer, x = build(name)
     monkeypatch.setattr("torch.onnx._internal.exporter._flags._is_onnx_exporting", True)
-    with pytest.raises(ExportError, match=r"cannot be exported to ONNX.*use torch\.export"):
-        torch.export.export(layer, (x,), strict=False)
+    with pytest.raises(error, match=r"cannot be exported to ONNX"):
+        torch.export.export(layer, (x,), strict=strict)
+
+
+@every
+def test_torch_onnx_export_names_the_remedy(name: str) -> None:
+    pytest.importorskip("onnxscript")
+    layer, x = build(name)
+    with pytest.raises(torch.onnx.OnnxExporterError, match=r"use torch\.export") as refusal:
+        torch.onnx.export(layer.eval(), (x,), dynamo=True, verbose=False)
+    assert isinstance(refusal.value.__cause__, ExportError)
 
 
 @every

@@ -13,11 +13,17 @@ from torch import Tensor, nn
 from cotswold.errors import ExportError, GeometryError
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch has it untyped
+def _exporting_to_onnx() -> bool:
+    """Whether either exporter is at work; dynamo, which the newer one may use, would take it for False."""
+    return torch.onnx.is_in_onnx_export()
+
+
 def refuse_onnx(layer: nn.Module) -> None:
-    """Raise ExportError while either exporter of torch.onnx is at work: ONNX has no untied filters."""
-    if torch.onnx.is_in_onnx_export():
+    """Raise ExportError while an exporter of torch.onnx is at work."""
+    if _exporting_to_onnx():
         raise ExportError(
-            f"{type(layer).__name__} cannot be exported to ONNX, which has no operator for it; "
+            f"{type(layer).__name__} cannot be exported to ONNX, which has no operators to compute it with; "
             "use torch.export.export instead"
         )
 

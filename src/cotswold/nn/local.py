@@ -141,8 +141,9 @@ class _LocallyConnected(nn.Module):
                 y = y + lay_out(bias[0] if self.axes < 3 else bias[0][index], plane.layer)
             responses.append(y)
         y = torch.stack(responses, 1) if len(responses) > 1 else responses[0].unsqueeze(1)
-        y = y.unflatten(2, (self._volume(self.block)[0], self.out_channels)).permute(0, 3, 1, 2, 4, 5)
-        return y.reshape(x.shape[0], self.out_channels, *self.output_size)
+        images, depth, _, *area = y.shape
+        y = y.reshape(images, depth, self._volume(self.block)[0], self.out_channels, *area)
+        return y.permute(0, 3, 1, 2, 4, 5).reshape(images, self.out_channels, *self.output_size)
 
     def _read(self, maps: Tensor, plane: _Plane) -> Tensor:
         start, stop = (edge * self.in_channels for edge in plane.inputs)
@@ -153,7 +154,8 @@ class _LocallyConnected(nn.Module):
         depth, _, width = self._volume(self.kernel_size)
         if plane.field == (0, depth):
             return filters
-        return filters.unflatten(3, (width, depth, -1))[:, :, :, :, slice(*plane.field)].flatten(3, 5)
+        parts = filters.reshape(*filters.shape[:3], width, depth, self.in_channels, -1)
+        return parts[:, :, :, :, slice(*plane.field)].flatten(3, 5)
 
     def _volume(self, extents: Sequence[int]) -> tuple[int, int, int]:
         depth, height, width = (1,) * (3 - self.axes) + tuple(extents)
@@ -186,9 +188,9 @@ def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:
                 f"padding='same' needs a stride of 1, not {layer.stride}; give padding as numbers"
             )
         return tuple(Window.same(size) for size in layer.kernel_size)
-    sides = (0,) * layer.axes if layer.padding == "valid" else layer.padding
-    if isinstance(sides, str):
-        raise GeometryError(f"padding must be whole numbers, 'same' or 'valid', not {sides!r}")
+    if isinstance(layer.padding, str) and layer.padding != "valid":
+        raise GeometryError(f"padding must be whole numbers, 'same' or 'valid', not {layer.padding!r}")
+    sides = (0,) * layer.axes if isinstance(layer.padding, str) else layer.padding
     return tuple(Window(f, s, p, p) for f, s, p in zip(layer.kernel_size, layer.stride, sides, strict=True))
 
 
@@ -244,8 +246,9 @@ class LocallyConnected3d(_LocallyConnected):
     """A convolution over volumes ``(image, channel, z, y, x)`` with filters of its own at every position.
 
     ``weight`` is ``(block_z, block_y, block_x, field_y, field_x * field_z * channel, neuron)``, ``bias`` is
-    ``(block_z, block_y, block_x, neuron)``; the neurons of a block are ordered [row in block][column in block]
-    [plane in block][out channel]. ``output_size`` is grid * block. Computed as one product a plane of blocks.
+    ``(block_z, block_y, block_x, neuron)``; the neurons of a block are ordered [row in block][column in
+    block][plane in block][out channel]. ``output_size`` is grid * block. One product is computed a
+    plane of blocks.
 
     >>> LocallyConnected3d(1, 4, input_size=(6, 8, 8), kernel_size=3)(torch.rand(2, 1, 6, 8, 8)).shape
     torch.Size([2, 4, 4, 6, 6])

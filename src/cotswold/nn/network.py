@@ -49,12 +49,11 @@ class StackNetwork(nn.Module):
         """
         if not -len(self.stacks) <= stack_index < len(self.stacks):
             raise GeometryError(f"there is no stack {stack_index} in a network of {len(self.stacks)}")
-        stacks: list[SparseAutoencoderStack] = list(self.stacks)  # type: ignore[arg-type]  # torch types them as Module
-        stack = stacks[stack_index]
-        ways = {"filters": stack.responses, "pooled": stack.pooled, "output": stack}
+        stack_index %= len(self.stacks)
+        for below in self.stacks[:stack_index]:
+            x = below(x)
+        stack: SparseAutoencoderStack = self.stacks[stack_index]  # type: ignore[assignment]  # a Module to torch
+        ways = {"filters": stack.responses, "pooled": stack.pooled, "output": stack.forward}
         if layer not in ways:
             raise GeometryError(f"a stack has the layers filters, pooled and output, not {layer!r}")
-        for below in stacks[: stack_index % len(stacks)]:
-            x = below(x)
-        answer: Tensor = ways[layer](x)
-        return answer
+        return ways[layer](x)
