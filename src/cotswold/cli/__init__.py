@@ -1,1 +1,1 @@
-"""cli"""
+"""The command ``cotswold``: one file a command; words, progress, exit codes; no arithmetic."""

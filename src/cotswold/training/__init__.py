@@ -1,1 +1,36 @@
-"""training"""
+"""Strategies, the loop they share, networks built from recipes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotswold.training.job import Job as Job
+    from cotswold.training.job import Resume as Resume
+    from cotswold.training.job import open_job as open_job
+    from cotswold.training.loop import Stop as Stop
+    from cotswold.training.networks import LayerNetwork as LayerNetwork
+    from cotswold.training.networks import build_layers as build_layers
+    from cotswold.training.networks import build_stacks as build_stacks
+    from cotswold.training.restore import load_layers as load_layers
+    from cotswold.training.restore import load_stacks as load_stacks
+
+_HOME = {
+    "Job": "job",
+    "LayerNetwork": "networks",
+    "Resume": "job",
+    "Stop": "loop",
+    "build_layers": "networks",
+    "build_stacks": "networks",
+    "load_layers": "restore",
+    "load_stacks": "restore",
+    "open_job": "job",
+}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"cotswold.training.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cotswold.training' has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""`cotswold info`.
+
+Knows: how to lay a recipe's counts out as a table. Does not know: how they are counted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+
+Row = dict[str, object]
+
+
+def info(
+    recipe: str,
+    *,
+    set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    time: bool = True,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Sizes, counts and expected times of a recipe; nothing is trained and nothing of its size is allocated.
+
+    Examples:
+
+      cotswold info demo
+      cotswold info coates2013-11b
+      cotswold info my.toml --set training.batch=32 --json
+
+    Parameters
+    ----------
+    recipe
+        A recipe file or the name of a shipped recipe.
+    set
+        Overrides a field, as in training.batch=32; may be given again.
+    time
+        Measure a small piece of every stack to estimate the time of an update on this machine.
+    json_
+        Print JSON.
+    """
+    from cotswold import recipe as recipes
+
+    found = recipes.load(recipe, set or [])
+    supervised = found.training.strategy == "supervised"
+    rows, memory = (_layers(found), {}) if supervised else _stacks(found, time)
+    totals: Row = {"parameters": sum(int(str(row["parameters"])) for row in rows), **memory}
+    if json_:
+        print(json.dumps({"name": found.name, "layers": rows, **totals}, indent=1))
+        return
+    _print_table(f"{found.name}: {found.training.strategy}, batches of {found.training.batch}", rows)
+    for name, value in totals.items():
+        print(f"{name.replace('_', ' ')}: {_figure(name, value)}")
+
+
+def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Row]:
+    from cotswold.run import available_bytes
+    from cotswold.training.budget import largest_batch, stack_budgets, training_bytes
+
+    rows: list[Row] = []
+    batch = recipe.training.batch
+    for number, (budget, geometry) in enumerate(
+        zip(stack_budgets(recipe, batch), recipe.stack_geometries(), strict=True), 1
+    ):
+        row: Row = {
+            "stack": number,
+            "input": str(budget.input),
+            "blocks": f"{budget.grid[0]} x {budget.grid[1]}",
+            "responses": str(budget.responses),
+            "output": str(budget.output),
+            "parameters": budget.parameters,
+            "filter_bytes": budget.filter_bytes,
+            "momentum_bytes": budget.momentum_bytes,
+            "activation_bytes": budget.activation_bytes,
+            "update_flops": budget.update_flops,
+            "update_bytes": budget.update_bytes,
+        }
+        if timed:
+            from cotswold.bench.probe import update_seconds
+
+            row["update_seconds"] = update_seconds(geometry, batch)
+        rows.append(row)
+    needed, free = training_bytes(recipe, batch), available_bytes()
+    totals: Row = {"training_bytes": needed, "available_bytes": free, "fits": needed <= free}
+    if needed > free:
+        totals["largest_batch_that_fits"] = largest_batch(recipe, free)
+    return rows, totals
+
+
+def _layers(recipe: Recipe) -> list[Row]:
+    from cotswold.training.networks import planned_layers
+    from cotswold.training.stores import class_count
+
+    return [
+        {
+            "layer": number,
+            "type": plan.name,
+            "output": " x ".join(map(str, plan.output)),
+            "parameters": plan.parameters,
+            "filter_bytes": 4 * plan.parameters,
+            "update_flops": 3 * plan.forward_flops * recipe.training.batch,
+        }
+        for number, plan in enumerate(planned_layers(recipe, class_count(recipe)), 1)
+    ]
+
+
+def _print_table(title: str, rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name.replace("_", " ").replace(" bytes", ""), justify="right")
+    for row in rows:
+        table.add_row(*(_figure(name, value) for name, value in row.items()))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+def _figure(name: str, value: object) -> str:
+    """A count or quantity with its unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    if name.endswith("_bytes"):
+        return f"{value / 1e9:.2f} GB" if value >= 1e8 else f"{value / 1e6:.2f} MB"
+    if name.endswith("_flops"):
+        return f"{value / 1e9:,.1f} GFLOP"
+    if name.endswith("_seconds"):
+        return f"{value:,.3f} s"
+    return f"{value:,}"

@@ -1,0 +1,100 @@
+"""The command's entry: parses words, turns errors into one sentence and an exit code.
+
+Knows: the list of commands and the exit codes. Does not know: what any command does (they load when called).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from cotswold import __version__
+from cotswold.errors import CotswoldError
+
+EPILOGUE = """\
+Examples:
+
+  cotswold prepare photographs/ stores/mine --size 96     pictures to a store
+
+  cotswold train demo --run runs/demo                      a shipped recipe
+
+  cotswold evaluate runs/demo                              selectivity of its neurons
+
+  cotswold report runs/demo                                one page to look at
+"""
+
+COMMANDS = {
+    "train": ("train:train", "Train a recipe."),
+    "prepare": ("prepare:prepare", "Turn a folder, zip or array file of pictures into a store."),
+    "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
+    "features": ("features:features", "Write the responses of a layer to a file."),
+    "predict": ("predict:predict", "Name the classes of pictures with a supervised run."),
+    "report": ("report:report", "Write a run's report: one HTML page."),
+    "info": ("info:info", "Sizes, counts and expected times of a recipe."),
+    "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
+    "data": ("data:app", "Make demonstration data."),
+    "bench": ("bench:app", "Measure this machine."),
+}
+
+
+def build() -> App:
+    """The application with every command registered by name, none loaded."""
+    app = App(
+        name="cotswold",
+        help="Train deep, locally connected networks on the machines that you have.",
+        help_epilogue=EPILOGUE,
+        version=__version__,
+        help_format="plaintext",
+    )
+    for name, (place, sentence) in COMMANDS.items():
+        app.command(f"cotswold.cli.{place}", name=name, help=sentence)
+    return app
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 130/143 for signals."""
+    words = list(sys.argv[1:] if words is None else words)
+    debug = "--debug" in words or bool(os.environ.get("COTSWOLD_DEBUG"))
+    words = [word for word in words if word != "--debug"]
+    try:
+        status = build()(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        if debug:
+            raise
+        _say(str(error) + " See cotswold --help, or --help after the command's name.")
+        sys.exit(2)
+    except CotswoldError as error:
+        if debug:
+            raise
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say("stopped")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except Exception as error:
+        if debug:
+            raise
+        _say(f"{_sentence(error)} (this was not foreseen; run the command again with --debug for the traceback)")
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _say(sentence: str) -> None:
+    print(f"cotswold: {' '.join(sentence.split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Progress on the terminal: bars where there is one, lines where there is not.
+
+Knows: the words and columns of progress. Does not know: what is being done, files, tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+LINE_SECONDS = 5.0
+
+
+class Tally(Protocol):
+    """Counts a job's pieces."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say that ``done`` of ``total`` pieces are finished."""
+        ...
+
+
+@contextmanager
+def counting(what: str, unit: str, stream: TextIO = sys.stderr) -> Iterator[Tally]:
+    """Shows how far a job of known size is: a bar, or a line every few seconds and at the end."""
+    if not stream.isatty():
+        yield _line_tally(what, unit, stream)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit + "{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=stream)) as bars:
+        task = bars.add_task(what, total=None, rate="")
+        started = time.monotonic()
+
+        def tally(done: int, total: int) -> None:
+            rate = done / max(time.monotonic() - started, 1e-9)
+            bars.update(task, completed=done, total=total, rate=f", {rate:.0f}/s")
+
+        yield tally
+
+
+def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
+    started = last = time.monotonic()
+
+    def tally(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS or (done == total and now - started > 2):
+            last = now
+            rate = done / max(now - started, 1e-9)
+            print(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", file=stream, flush=True)
+
+    return tally
+
+
+class TrainingDisplay:
+    """Shows the events of a run as they come."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self.stream = stream
+        self._rich = _Bars(stream) if stream.isatty() else None
+        self._last_line = 0.0
+
+    def __enter__(self) -> TrainingDisplay:
+        if self._rich:
+            self._rich.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._rich:
+            self._rich.progress.stop()
+
+    def __call__(self, event: Mapping[str, object]) -> None:
+        """Show one event."""
+        line = describe(event)
+        if event["kind"] == "step":
+            if self._rich:
+                self._rich.step(event)
+                return
+            done = event.get("at") == event.get("of")
+            if not done and time.monotonic() - self._last_line < LINE_SECONDS:
+                return
+            self._last_line = time.monotonic()
+        if line is None:
+            return
+        if self._rich:
+            self._rich.progress.console.print(line, highlight=False)
+        else:
+            print(line, file=self.stream, flush=True)
+
+
+class _Bars:
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=Console(file=stream),
+        )
+        self.tasks: dict[object, TaskID] = {}
+
+    def step(self, event: Mapping[str, object]) -> None:
+        stack = event["stack"]
+        if stack not in self.tasks:
+            self.tasks[stack] = self.progress.add_task(phase_name(stack), total=_number(event["of"]), figures="")
+        self.progress.update(self.tasks[stack], completed=_number(event["at"]), figures=figures(event))
+
+
+def describe(event: Mapping[str, object]) -> str | None:
+    """One line about an event; None for those that need no line."""
+    match event["kind"]:
+        case "start":
+            return f"{event['name']}: {event['strategy']}, {event['pictures']} pictures, {event['parameters']:,} weights"
+        case "stack":
+            maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
+            return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}"
+        case "step":
+            left = _number(event["of"]) - _number(event["at"])
+            per_step = _number(event["interval_seconds"]) / max(_number(event.get("interval_steps", 1)), 1)
+            return (
+                f"{phase_name(event['stack'])} {event['at']}/{event['of']} {figures(event)} "
+                f"{_clock(left * per_step)} left"
+            )
+        case "validation":
+            accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
+            return f"{phase_name(event['stack'])} held out: loss {_number(event['loss']):.5g}{accuracy}"
+        case "resumed":
+            skipped = event.get("skipped")
+            note = f" (damaged and passed over: {skipped})" if skipped else ""
+            return f"resumed after step {event['step']}{note}"
+        case "end":
+            return (
+                f"{event['status']}: {event['patterns']:,} patterns in {_clock(_number(event['training_seconds']))}, "
+                f"{_number(event['gflops']):.1f} GFLOP/s"
+            )
+        case _:
+            return None
+
+
+def figures(event: Mapping[str, object]) -> str:
+    """Loss and rates of a step event."""
+    return (
+        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} pictures/s "
+        f"{_number(event['gflops']):.1f} GFLOP/s"
+    )
+
+
+def phase_name(stack: object) -> str:
+    """What a phase is called: stacks are counted from 1."""
+    return f"stack {stack + 1}" if isinstance(stack, int) else "network"
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,216 @@
+"""A training job: a run directory, its recipe, its store, its network.
+
+Knows: how the parts of a run are put together and taken up again. Does not know: the arithmetic of any strategy,
+the terminal.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cotswold import recipe as recipes
+from cotswold.data import Store
+from cotswold.errors import CheckpointError, RunError
+from cotswold.recipe import Recipe
+from cotswold.run.curves import TensorBoard
+from cotswold.run import Account, Checkpoints, EventLog, RunDirectory, environment, available_bytes, require, tensorboard
+from cotswold.training.budget import largest_batch, training_bytes
+from cotswold.training.greedy import Greedy
+from cotswold.training.joint import Joint
+from cotswold.training.loop import Loop, Stop, position_from
+from cotswold.training.networks import build_stacks
+from cotswold.training.pictures import HeldOutPictures, TrainingPictures
+from cotswold.training.restore import supervised_network
+from cotswold.training.stores import Tally, open_store, with_store_shape
+from cotswold.training.strategy import Strategy
+from cotswold.training.supervised import Supervised
+
+Watch = Callable[[Mapping[str, object]], None]
+"""Receives every event of the run as it is written."""
+
+
+class _Watched:
+    """A mirror of the event log for whoever watches, and for TensorBoard where it is installed."""
+
+    def __init__(self, watch: Watch, curves: TensorBoard | None) -> None:
+        self._watch, self._curves = watch, curves
+
+    def write(self, event: Mapping[str, object]) -> None:
+        self._watch(event)
+        if self._curves is not None:
+            self._curves.write(event)
+
+    def close(self) -> None:
+        if self._curves is not None:
+            self._curves.close()
+
+
+class Resume(enum.Enum):
+    """What to do where the run's directory holds a run already, and where it does not."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    IF_STARTED = "if started"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, ready to be trained."""
+
+    run: RunDirectory
+    recipe: Recipe
+    store: Store
+    resumed: bool
+
+    def train(self, watch: Watch, stop: Stop) -> bool:
+        """Train to the end (True) or until a stop is asked for (False).
+
+        Raises BusyError if another process trains here, MemoryLimitError before anything is allocated that
+        would not fit, DivergedError where the objective is no number any more.
+        """
+        training = self.recipe.training
+        check_memory(self.recipe)
+        if training.threads is not None:
+            torch.set_num_threads(training.threads)
+        with ExitStack() as open_things:
+            open_things.enter_context(self.run.lock())
+            mirror = _Watched(watch, tensorboard(self.run.tensorboard))
+            log = open_things.enter_context(EventLog(self.run.events, mirror=mirror))
+            pictures = open_things.enter_context(
+                TrainingPictures(self.store, training.batch, training.seed, training.device)
+            )
+            loop = Loop(
+                strategy=self._strategy(),
+                pictures=pictures,
+                log=log,
+                checkpoints=Checkpoints(self.run.checkpoints, keep=training.checkpoints_kept),
+                best=Checkpoints(self.run.best, keep=1),
+                account=Account(),
+                stop=stop,
+                checkpoint_seconds=60 * training.checkpoint_minutes,
+            )
+            if self.resumed:
+                _restore(loop, pictures)
+            if loop.position.total == 0:
+                self._announce(loop)
+            return self._run(loop)
+
+    def _run(self, loop: Loop) -> bool:
+        status = "failed"
+        try:
+            finished = loop.run()
+            status = "finished" if finished else "interrupted"
+            return finished
+        finally:
+            loop.log.write("end", status=status, **loop.account.summary(self.recipe.price))
+
+    def _strategy(self) -> Strategy:
+        count = self.store.splits["train"]
+        held_out = HeldOutPictures(self.store, self.recipe)
+        match self.recipe.training.strategy:
+            case "greedy":
+                return Greedy(build_stacks(self.recipe), self.recipe, count, held_out.maps)
+            case "joint":
+                return Joint(build_stacks(self.recipe), self.recipe, count, held_out.maps)
+            case "supervised":
+                network = supervised_network(self.recipe, len(self.store.classes))
+                return Supervised(network, self.recipe, count, held_out.batches)
+
+    def _announce(self, loop: Loop) -> None:
+        strategy = loop.strategy
+        loop.log.write(
+            "start",
+            name=self.recipe.name,
+            strategy=self.recipe.training.strategy,
+            pictures=self.store.splits["train"],
+            store=self.store.identity,
+            threads=torch.get_num_threads(),
+            parameters=strategy.parameters,
+        )
+        loop.log.write("whiteness", **self.store.whiteness())
+
+
+def open_job(
+    recipe: str | Path | None,
+    directory: str | Path | None,
+    *,
+    overrides: Sequence[str] = (),
+    stores: Path = Path("stores"),
+    resume: Resume = Resume.NEVER,
+    tally: Tally | None = None,
+) -> Job:
+    """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
+
+    The store is made if the recipe names a source that has not been prepared under ``stores``. Raises
+    RecipeError, RunError (a directory that is taken, a run of another recipe), SourceError, StoreError.
+    """
+    wanted = recipes.load(recipe, overrides) if recipe is not None else None
+    if wanted is None and (directory is None or resume is Resume.NEVER):
+        raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+    path = Path(directory) if directory is not None else Path("runs") / (wanted.name if wanted else "")
+    started = (path / "recipe.toml").is_file()
+    if resume is Resume.ALWAYS and not started:
+        raise RunError(f"there is no run in {path} to resume; train without --resume to begin one")
+    if started and resume is Resume.NEVER:
+        raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
+    if started:
+        run = RunDirectory.open(path)
+        kept = recipes.load(run.recipe)
+        store = open_store(kept, stores, tally)
+        if wanted is not None:
+            _same_recipe(with_store_shape(wanted, store), kept, path)
+        elif overrides:
+            raise RunError("a resumed run keeps its recipe; leave out --set")
+        return Job(run, kept, store, resumed=True)
+    assert wanted is not None, "checked above"
+    store = open_store(wanted, stores, tally)
+    wanted = with_store_shape(wanted, store)
+    run = RunDirectory.create(path, recipes.dump(wanted), environment())
+    return Job(run, wanted, store, resumed=False)
+
+
+def check_memory(recipe: Recipe) -> None:
+    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit."""
+    fitting = largest_batch(recipe, available_bytes())
+    remedy = f"training.batch={fitting} would fit" if fitting else "not even training.batch=1 would fit; use fewer maps"
+    require(training_bytes(recipe, recipe.training.batch), f"training {recipe.name}", f"{remedy} (cotswold info shows each part)")
+
+
+def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
+    """Raise RunError where a resumed run was trained by another recipe."""
+    a, b = wanted.model_dump(), kept.model_dump()
+    differing = [key for key in a if key != "price" and a[key] != b[key]]
+    if differing:
+        raise RunError(
+            f"the run in {path} has another recipe (its {' and '.join(differing)} differ); resume it without naming "
+            "a recipe, or choose another --run directory"
+        )
+
+
+def _restore(loop: Loop, pictures: TrainingPictures) -> None:
+    """Take up the newest good checkpoint; without any, the run begins anew."""
+    checkpoint, skipped = loop.checkpoints.latest()
+    if checkpoint is None:
+        return
+    loop.position = position_from(checkpoint.state)
+    tensors = loop.strategy.tensors(loop.position.phase, loop.position.step)
+    for name, tensor in tensors.items():
+        checkpoint.read_into(name, tensor)
+    loop.strategy.restored(tensors, _table(checkpoint.state, "strategy"))
+    pictures.load_state_dict(_table(checkpoint.state, "pictures"))
+    loop.account = Account.restored(_table(checkpoint.state, "account"))
+    loop.log.write("resumed", step=loop.position.total, skipped=list(skipped))
+
+
+def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:
+    table = state.get(name)
+    if not isinstance(table, dict):
+        raise CheckpointError(f"the checkpoint says nothing of {name}; it is of another version")
+    return table

@@ -1,0 +1,115 @@
+"""Joint training: every stack at once, the sum of their objectives, back-propagated from the top.
+
+Knows: how gradients of the losses above reach a stack. Does not know: files, clocks, the terminal.
+Source: Coates et al. 2013, section 5.1 (the scaling runs) and footnote 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.nn import StackNetwork
+from cotswold.recipe import Recipe
+from cotswold.training.greedy import HeldOut, measured, network_tensors, step_rule, validate_stacks
+from cotswold.training.strategy import Batch, Measured
+
+
+class Joint:
+    """The strategy `joint`: one phase in which all stacks move."""
+
+    phases = 1
+    improved = False
+
+    def __init__(self, network: StackNetwork, recipe: Recipe, pictures: int, held_out: HeldOut) -> None:
+        self.network = network
+        self.recipe = recipe
+        self.pictures = pictures
+        self.held_out = held_out
+        self._momentum = [torch.zeros_like(stack.filters) for stack in network.stacks]
+
+    @property
+    def parameters(self) -> int:
+        """The filter weights of all stacks."""
+        return sum(stack.geometry.filters.parameters for stack in self.network.stacks)
+
+    def steps(self, phase: int) -> int:
+        """Mini-batches in the epochs of the recipe; at least one."""
+        training = self.recipe.training
+        return max(1, round(training.epochs * self.pictures / training.batch))
+
+    def describe(self, phase: int) -> Mapping[str, object]:
+        """The network's maps and weights."""
+        stacks = [stack.geometry for stack in self.network.stacks]
+        return {
+            "stack": "all",
+            "input": str(stacks[0].input),
+            "output": str(stacks[-1].output),
+            "parameters": sum(geometry.filters.parameters for geometry in stacks),
+        }
+
+    def flops(self, phase: int) -> int:
+        """Every stack's update, its forward pass for the stacks above, and their gradient through it."""
+        stacks = [stack.geometry for stack in self.network.stacks]
+        through = sum(geometry.filters.product_flops for geometry in stacks[1:])
+        return sum(geometry.update_flops + geometry.forward_flops for geometry in stacks[:-1]) + (
+            stacks[-1].update_flops + through
+        )
+
+    def begin(self, phase: int, batch: Batch) -> None:
+        """Set each stack's input gain and α from the first pictures, from the bottom upwards."""
+        pictures = batch.pictures
+        with torch.no_grad():
+            for stack in self.network.stacks:
+                stack.calibrate(pictures)
+                pictures = stack(pictures)
+
+    def advance(self, phase: int, step: int, batch: Batch) -> Measured:
+        """One step on all stacks, from the top down; all gradients are those before the step."""
+        inputs, reports = [batch.pictures], []
+        with torch.no_grad():
+            for stack in self.network.stacks[:-1]:
+                inputs.append(stack(inputs[-1]))
+        upstream: Tensor | None = None
+        steps = self.steps(phase)
+        for index in reversed(range(len(self.network.stacks))):
+            stack = self.network.stacks[index]
+            report = ops.stack_step(
+                stack.state(self._momentum[index]),
+                inputs.pop(),
+                stack.geometry,
+                stack.objective_settings,
+                step_rule(self.recipe, index, step, steps),
+                upstream=upstream,
+                input_gradient=index > 0,
+            )
+            upstream = report.input_gradient
+            reports.append(report)
+        return measured(reports[::-1], step_rule(self.recipe, 0, step, steps).rate)
+
+    def validate(self, phase: int) -> Measured | None:
+        """The sum of all objectives on the held-out pictures."""
+        return validate_stacks(self.network, list(range(len(self.network.stacks))), self.held_out)
+
+    def interval(self, phase: int) -> int:
+        """Eight times a run."""
+        return max(1, self.steps(phase) // 8)
+
+    def finished(self, phase: int) -> bool:
+        """The run takes all its steps."""
+        return False
+
+    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
+        """The network and every stack's momentum."""
+        momenta = {f"momentum.{index}": tensor for index, tensor in enumerate(self._momentum)}
+        return {**network_tensors(self.network), **momenta}
+
+    def state(self) -> dict[str, object]:
+        """Nothing beyond the tensors."""
+        return {}
+
+    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
+        """Nothing beyond the tensors."""

@@ -1,0 +1,229 @@
+"""The training loop that every strategy goes through.
+
+Knows: phases and steps, when to write events and checkpoints, when to stop. Does not know: any one strategy, the
+terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from cotswold.errors import CheckpointError, DivergedError
+from cotswold.run import Account, Checkpoints, EventLog
+from cotswold.training.strategy import Batch, Measured, Strategy
+
+EVENT_SECONDS = 1.0
+
+
+@dataclass
+class Stop:
+    """A wish to stop, set by a signal handler and read between steps."""
+
+    signal: int | None = None
+
+
+@dataclass
+class Position:
+    """Where in the run the next step is."""
+
+    phase: int = 0
+    step: int = 0
+    total: int = 0
+    """Steps taken in all phases."""
+
+
+class Pictures(Protocol):
+    """An endless row of batches that knows its place and can go back to it."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds in which training waited for a batch."""
+        ...
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches from the present place on."""
+        ...
+
+    def state_dict(self) -> dict[str, object]:
+        """The place of the next batch."""
+        ...
+
+
+@dataclass
+class Loop:
+    """One strategy, its pictures and the run directory's files."""
+
+    strategy: Strategy
+    pictures: Pictures
+    log: EventLog
+    checkpoints: Checkpoints
+    best: Checkpoints
+    account: Account
+    stop: Stop
+    checkpoint_seconds: float
+    position: Position = field(default_factory=Position)
+    _counted_until: float = 0.0
+
+    def run(self) -> bool:
+        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both cases."""
+        self._counted_until = time.monotonic()
+        try:
+            return self._run()
+        finally:
+            self._counted()
+
+    def _run(self) -> bool:
+        batches = iter(self.pictures)
+        saved_at = time.monotonic()
+        while self.position.phase < self.strategy.phases:
+            if self.position.step == 0:
+                self.log.write("stack", **self.strategy.describe(self.position.phase))
+            if not self._phase(batches, saved_at):
+                self._save()
+                return False
+            self.position.phase += 1
+            self.position.step = 0
+            self._save()
+            saved_at = time.monotonic()
+        return True
+
+    def _phase(self, batches: Iterator[Batch], saved_at: float) -> bool:
+        """Take the phase's remaining steps; False where a stop was asked for."""
+        strategy, position = self.strategy, self.position
+        phase, steps, interval = position.phase, strategy.steps(position.phase), strategy.interval(position.phase)
+        meter = _Meter(self.pictures)
+        started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
+        while position.step < steps and not strategy.finished(phase):
+            if self.stop.signal is not None:
+                return False
+            batch = next(batches)
+            if position.step == 0:
+                strategy.begin(phase, batch)
+                self._validate()
+            measured = strategy.advance(phase, position.step, batch)
+            self._check(measured)
+            position.step += 1
+            position.total += 1
+            images = batch.pictures.shape[0]
+            self.account.add(patterns=images, flops=images * strategy.flops(phase))
+            meter.add(measured, images, images * strategy.flops(phase))
+            if meter.due() or position.step == steps:
+                self.log.write("step", stack=phase, step=position.total, of=steps, at=position.step, **meter.take())
+            if position.step % interval == 0 or position.step == steps:
+                self._validate()
+            if time.monotonic() - saved_at > self.checkpoint_seconds:
+                self._save()
+                saved_at = time.monotonic()
+        self.log.write(
+            "stack_end",
+            stack=phase,
+            step=position.total,
+            phase_seconds=time.monotonic() - started,
+            patterns=self.account.patterns - patterns_before,
+            flops=self.account.flops - flops_before,
+        )
+        return True
+
+    def _validate(self) -> None:
+        measured = self.strategy.validate(self.position.phase)
+        if measured is None:
+            return
+        self.log.write(
+            "validation",
+            stack=self.position.phase,
+            step=self.position.total,
+            at=self.position.step,
+            loss=measured.loss,
+            **measured.details,
+        )
+        if self.strategy.improved:
+            self._save(self.best)
+
+    def _check(self, measured: Measured) -> None:
+        if math.isfinite(measured.loss):
+            return
+        paths = self.checkpoints.paths()
+        kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
+        raise DivergedError(
+            f"the objective became {measured.loss} at step {self.position.total + 1}; {kept}; "
+            "try a smaller training.rate"
+        )
+
+    def _save(self, checkpoints: Checkpoints | None = None) -> None:
+        tensors = self.strategy.tensors(self.position.phase, self.position.step)
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
+                raise DivergedError(f"{name} holds values that are not finite; nothing was saved over")
+        state = {
+            "strategy": self.strategy.state(),
+            "pictures": self.pictures.state_dict(),
+            "position": vars(self.position).copy(),
+            "account": self._counted(),
+        }
+        path = (checkpoints or self.checkpoints).save(self.position.total, tensors, state)
+        self.log.write("checkpoint", step=self.position.total, path=path.name)
+
+    def _counted(self) -> dict[str, float | int | None]:
+        now = time.monotonic()
+        self.account.add(seconds=now - self._counted_until)
+        self._counted_until = now
+        return self.account.state()
+
+
+class _Meter:
+    """Means and rates between two events."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+        self._reset()
+
+    def _reset(self) -> None:
+        self.started = time.monotonic()
+        self.waited = self.pictures.waited_seconds
+        self.steps = 0
+        self.images = 0
+        self.flops = 0
+        self.loss = 0.0
+        self.details: dict[str, float] = {}
+
+    def add(self, measured: Measured, images: int, flops: int) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.images += images
+        self.flops += flops
+        self.loss += measured.loss
+        for name, value in measured.details.items():
+            self.details[name] = self.details.get(name, 0.0) + value
+
+    def due(self) -> bool:
+        """Whether an event's time has passed."""
+        return time.monotonic() - self.started >= EVENT_SECONDS
+
+    def take(self) -> dict[str, float]:
+        """Means since the last event, rates, and seconds waited for pictures; begins anew."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        taken = {
+            "loss": self.loss / self.steps,
+            **{name: total / self.steps for name, total in self.details.items()},
+            "pictures_per_second": self.images / seconds,
+            "gflops": self.flops / seconds / 1e9,
+            "interval_steps": self.steps,
+            "waited_seconds": self.pictures.waited_seconds - self.waited,
+            "interval_seconds": seconds,
+        }
+        self._reset()
+        return taken
+
+
+def position_from(state: Mapping[str, object]) -> Position:
+    """The position that a checkpoint holds; raises CheckpointError where it does not."""
+    found = state.get("position")
+    if not isinstance(found, dict) or set(found) != {"phase", "step", "total"}:
+        raise CheckpointError("the checkpoint does not say where in the run it was taken; it is of another version")
+    return Position(**found)

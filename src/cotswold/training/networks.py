@@ -1,0 +1,176 @@
+"""Networks from recipes.
+
+Knows: what each entry of a recipe becomes, the shapes between, the FLOPs of it. Does not know: training, files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal, MapShape, Smoothing, Window
+from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack, StackNetwork
+from cotswold.recipe import Recipe, schema
+
+
+def build_stacks(recipe: Recipe) -> StackNetwork:
+    """The stacks of a recipe with their initial filters, which depend on the seed, stack and block alone."""
+    stacks = []
+    for index, (entry, geometry) in enumerate(
+        zip(recipe.network.stacks, recipe.stack_geometries(), strict=True)
+    ):
+        sparsity = recipe.objective.sparsity if entry.sparsity is None else entry.sparsity
+        stacks.append(
+            SparseAutoencoderStack(
+                geometry,
+                sparsity=sparsity,
+                epsilon=recipe.objective.epsilon,
+                seed=recipe.training.seed,
+                index=index,
+            )
+        )
+    return StackNetwork(stacks).to(recipe.training.device)
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer of a supervised network before it is built: its name, output shape, FLOPs an image, weights."""
+
+    name: str
+    output: tuple[int, ...]
+    forward_flops: int
+    parameters: int
+
+
+class LayerNetwork(nn.Module):
+    """Layers on pictures, or on the output of trained stacks; returns scores ``(image, class)``."""
+
+    def __init__(self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool) -> None:
+        super().__init__()
+        self.layers = layers
+        self.plans = plans
+        self.below = below
+        self.tune = tune
+        if below is not None:
+            below.requires_grad_(tune)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Scores ``(image, class)`` of pictures ``(image, channel, y, x)``."""
+        if self.below is not None:
+            with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+                pictures = self.below(pictures)
+        scores: Tensor = self.layers(pictures)
+        return scores
+
+    @property
+    def update_flops(self) -> int:
+        """FLOPs of one picture's part of an update: forward, and both gradients of every product."""
+        layers = 3 * sum(plan.forward_flops for plan in self.plans)
+        if self.below is None:
+            return layers - next((plan.forward_flops for plan in self.plans if plan.forward_flops), 0)
+        below = sum(stack.geometry.forward_flops for stack in self.below.stacks)
+        return layers + (3 * below if self.tune else below)
+
+
+def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
+    """The supervised network of a recipe with one output a class; its first values depend on the seed alone."""
+    torch.manual_seed(recipe.training.seed)
+    modules, plans = _layers(recipe, classes, below.stacks[-1].geometry.output if below is not None else recipe.input)
+    return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
+
+
+def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) -> list[LayerPlan]:
+    """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is allocated."""
+    with torch.device("meta"):
+        return _layers(recipe, classes, below or recipe.input)[1]
+
+
+def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Module], list[LayerPlan]]:
+    shape: tuple[int, ...] = _shape(below)
+    modules: list[nn.Module] = []
+    plans: list[LayerPlan] = []
+    for number, layer in enumerate([*recipe.network.layers, schema.Full(type="full", units=classes)], 1):
+        try:
+            built, shape, flops = _build(layer, shape)
+        except GeometryError as error:
+            raise GeometryError(f"layer {number} ({layer.type}): {error}") from error
+        modules.extend(built)
+        parameters = sum(p.numel() for module in built for p in module.parameters())
+        plans.append(LayerPlan(layer.type, shape, flops, parameters))
+    return modules, plans
+
+
+def _shape(shape: MapShape) -> tuple[int, ...]:
+    return shape.channels, shape.height, shape.width
+
+
+def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module], tuple[int, ...], int]:
+    """The modules of one entry, the shape they give, and their forward FLOPs an image."""
+    match layer:
+        case schema.Full():
+            inputs = 1
+            for extent in shape:
+                inputs *= extent
+            flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
+            return [*flatten, nn.Linear(inputs, layer.units)], (layer.units,), 2 * inputs * layer.units
+        case schema.Dropout():
+            return [nn.Dropout(layer.probability)], shape, 0
+        case schema.Activation():
+            return [{"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[layer.type]()], shape, 0
+        case schema.Normalisation() if layer.kind == "batch":
+            features = shape[0]
+            return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0
+    if len(shape) != 3:
+        raise GeometryError("it needs a map, but a fully connected layer stands below; put it before that layer")
+    below = MapShape(*shape)
+    match layer:
+        case schema.Local():
+            geometry = _local_geometry(layer, below)
+            module = LocallyConnected2d(
+                below.channels,
+                layer.channels,
+                (below.height, below.width),
+                schema.pair(layer.field),
+                stride=schema.pair(layer.step),
+                padding=layer.padding,
+                block=schema.pair(layer.block),
+            )
+            return [module], _shape(geometry.output), geometry.product_flops
+        case schema.Convolution():
+            fy, fx = schema.pair(layer.field)
+            sy, sx = schema.pair(layer.step)
+            p = layer.padding
+            output = _windowed(below, Window(fy, sy, p, p), Window(fx, sx, p, p), layer.channels)
+            convolution = nn.Conv2d(below.channels, layer.channels, (fy, fx), stride=(sy, sx), padding=p)
+            return [convolution], _shape(output), 2 * output.size * fy * fx * below.channels
+        case schema.Pool() if layer.kind == "l2":
+            pooled = _windowed(below, *[Window(layer.size, layer.step or 1)] * 2, below.channels)
+            modules: list[nn.Module] = [L2Pool2d(layer.size)]
+            if layer.step is not None and layer.step > 1:
+                modules.append(nn.MaxPool2d(1, stride=layer.step))  # keeps every step-th position
+            return modules, _shape(pooled), 0
+        case schema.Pool():
+            step = layer.step or layer.size
+            pooled = _windowed(below, *[Window(layer.size, step)] * 2, below.channels)
+            kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
+            return [kind(layer.size, stride=step)], _shape(pooled), 0
+        case schema.Normalisation():
+            Smoothing(layer.size, keep=True).output(below)
+            return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
+    raise AssertionError(f"a layer that the schema does not know: {layer!r}")
+
+
+def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
+    (fy, fx), (sy, sx), (rows, columns) = map(schema.pair, (layer.field, layer.step, layer.block))
+    p = layer.padding
+    return BlockLocal(below, Window(fy, sy, p, p), Window(fx, sx, p, p), rows, columns, layer.channels)
+
+
+def _windowed(below: MapShape, y: Window, x: Window, channels: int) -> MapShape:
+    height, width = y.outputs(below.height), x.outputs(below.width)
+    if min(height, width) < 1:
+        raise GeometryError(f"a window {y.size} x {x.size} does not fit a map of {below}")
+    return MapShape(channels, height, width)

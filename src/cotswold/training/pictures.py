@@ -1,0 +1,90 @@
+"""Batches for a strategy: shuffled and endless for training, in order for validation.
+
+Knows: the store's reader, the device. Does not know: what is learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from cotswold.data import Reader, Store
+from cotswold.ops import images_last
+from cotswold.recipe import Recipe
+from cotswold.training.strategy import Batch
+
+HELD_OUT_PICTURES = 512
+"""At most so many held-out pictures tell the objective of a stack; a supervised run uses them all."""
+
+
+class TrainingPictures:
+    """The training pictures over and over, shuffled anew each epoch; whole batches only."""
+
+    def __init__(self, store: Store, batch: int, seed: int, device: str) -> None:
+        self._labelled = bool(store.classes)
+        self._device = torch.device(device)
+        batch = min(batch, store.splits["train"])
+        self._reader = Reader(store, "train", batch, seed=seed, drop_last=True)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for pictures, labels in self._reader:
+            yield on_device(pictures, labels if self._labelled else None, self._device)
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds in which training waited for a batch."""
+        return self._reader.waited_seconds
+
+    def state_dict(self) -> dict[str, object]:
+        """The place of the next batch."""
+        return self._reader.state_dict()
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go to a place that `state_dict` named."""
+        self._reader.load_state_dict(state)
+
+    def __enter__(self) -> TrainingPictures:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()
+
+
+class HeldOutPictures:
+    """The validation pictures, in order; the same ones each time."""
+
+    def __init__(self, store: Store, recipe: Recipe) -> None:
+        self._store = store
+        self._batch = recipe.training.batch
+        self._device = torch.device(recipe.training.device)
+        self._count = store.splits.get("validation", 0)
+
+    def maps(self) -> Iterator[Tensor]:
+        """At most 512 pictures, without labels."""
+        for start in range(0, min(self._count, HELD_OUT_PICTURES), self._batch):
+            stop = min(start + self._batch, self._count, HELD_OUT_PICTURES)
+            yield read_maps(self._store, "validation", start, stop).to(self._device)
+
+    def batches(self) -> Iterator[Batch]:
+        """All pictures and their labels."""
+        labels = self._store.labels("validation") if self._count else None
+        for start in range(0, self._count, self._batch):
+            stop = min(start + self._batch, self._count)
+            assert labels is not None, "a supervised run reads a labelled store"
+            wanted = torch.as_tensor(labels[start:stop], dtype=torch.int64)
+            yield on_device(read_maps(self._store, "validation", start, stop), wanted, self._device)
+
+
+def read_maps(store: Store, split: str, start: int, stop: int) -> Tensor:
+    """Pictures ``start`` to ``stop`` of a split as a map, images last."""
+    return images_last(torch.from_numpy(store.read(split, start, stop)))
+
+
+def on_device(pictures: Tensor, labels: Tensor | None, device: torch.device) -> Batch:
+    """A batch where the network is."""
+    return Batch(pictures.to(device), None if labels is None else labels.to(device))

@@ -1,0 +1,63 @@
+"""From a run's directory to its network.
+
+Knows: which checkpoint counts, how a network is rebuilt and filled. Does not know: training.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold import recipe as recipes
+from cotswold.data import Store
+from cotswold.errors import RunError
+from cotswold.nn import StackNetwork
+from cotswold.recipe import Recipe
+from cotswold.run import Checkpoint, Checkpoints, RunDirectory
+from cotswold.training.greedy import network_tensors
+from cotswold.training.networks import LayerNetwork, build_layers, build_stacks
+
+
+def load_stacks(run: RunDirectory) -> StackNetwork:
+    """The stacks of a run as its newest good checkpoint has them; raises RunError where there is none."""
+    recipe = recipes.load(run.recipe)
+    if not recipe.network.stacks:
+        raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
+    network = build_stacks(recipe)
+    _fill(network, newest(run))
+    return network.eval()
+
+
+def load_layers(run: RunDirectory, classes: int) -> LayerNetwork:
+    """The supervised network of a run, as its best checkpoint has it; raises RunError where there is none."""
+    recipe = recipes.load(run.recipe)
+    if recipe.network.stacks:
+        raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
+    network = supervised_network(recipe, classes)
+    best = Checkpoints(run.best).latest().checkpoint
+    _fill(network, best if best is not None else newest(run))
+    return network.eval()
+
+
+def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
+    """The layers of a recipe, on the trained stacks of the run that `network.start` names."""
+    below = None
+    if recipe.network.start is not None:
+        start = RunDirectory.open(Path(recipes.expand(recipe.network.start)))
+        below = load_stacks(start)
+        made, wanted = below.stacks[0].geometry.input, recipe.input
+        if made != wanted:
+            raise RunError(f"the stacks of {start.path} read maps of {made}, this recipe's pictures are {wanted}")
+    return build_layers(recipe, classes, below)
+
+
+def newest(run: RunDirectory) -> Checkpoint:
+    """The newest good checkpoint of a run; raises RunError where there is none yet."""
+    checkpoint = Checkpoints(run.checkpoints).latest().checkpoint
+    if checkpoint is None:
+        raise RunError(f"{run.path} has no checkpoint yet; train it first, or go on with --resume")
+    return checkpoint
+
+
+def _fill(network: StackNetwork | LayerNetwork, checkpoint: Checkpoint) -> None:
+    for name, tensor in network_tensors(network).items():
+        checkpoint.read_into(name, tensor)

@@ -1,0 +1,87 @@
+"""The store that a recipe names, made where it does not exist yet.
+
+Knows: how a recipe's `[data]` becomes a preparation, and where stores are kept. Does not know: networks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from cotswold.data import Preparation, Store, open_source, prepare
+from cotswold.errors import RecipeError
+from cotswold.recipe import Recipe, expand
+from cotswold.recipe.schema import Data, pair
+
+Tally = Callable[[int, int], None]
+"""Hears how many of how many pictures are done."""
+
+
+def preparation_of(data: Data) -> Preparation:
+    """The preparation that a recipe's `[data]` asks for."""
+    return Preparation(
+        size=pair(data.size),
+        colour=data.colour,
+        contrast=data.contrast,
+        whiten=data.whiten,
+        band=data.band,
+        unit=data.unit,
+        dtype=data.dtype,
+    )
+
+
+def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Store:
+    """The recipe's store; pictures of a source are prepared under ``stores`` unless they have been.
+
+    Raises SourceError, StoreError, RecipeError (an environment variable that is not set).
+    """
+    data = recipe.data
+    if data.store is not None:
+        return Store(expand(data.store))
+    assert data.source is not None, "the schema wants one of source and store"
+    source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
+    preparation = preparation_of(data)
+    choices = [preparation.state(), source.identity, data.splits, data.validation, data.test, data.limit, data.labels]
+    short = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:10]
+    path = stores / f"{recipe.name}-{short}"
+    prepare(
+        source,
+        path,
+        preparation,
+        splits=data.splits,
+        validation=data.validation,
+        test=data.test,
+        limit=data.limit,
+        progress=tally,
+    )
+    return Store(path)
+
+
+def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
+    """The recipe with the size and colour of a store that was prepared apart; raises RecipeError without pictures."""
+    if store.splits.get("train", 0) == 0:
+        raise RecipeError(f"the store {store.path} has no training pictures; prepare a larger source")
+    if recipe.data.store is None:
+        return recipe
+    shape = store.shape
+    colours = {3: "rgb", 1: "grey"}
+    data = recipe.data.model_copy(
+        update={"size": (shape.height, shape.width), "colour": colours[shape.channels]}
+    )
+    return recipe.model_copy(update={"data": data})
+
+
+def class_count(recipe: Recipe) -> int:
+    """How many classes the recipe's pictures have; raises RecipeError where they have no labels."""
+    data = recipe.data
+    if data.store is not None:
+        classes = Store(expand(data.store)).classes
+    else:
+        assert data.source is not None, "the schema wants one of source and store"
+        source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
+        classes = source.classes
+    if not classes:
+        raise RecipeError("the pictures have no labels; set data.labels to folders or file")
+    return len(classes)

@@ -1,0 +1,124 @@
+from math import prod
+
+import pytest
+import torch
+from cotswold.errors import GeometryError
+from cotswold.geometry import MapShape
+from cotswold.recipe import Recipe, parse
+from cotswold.training.networks import build_layers, build_stacks, planned_layers
+from cotswold.training.supervised import class_loss, one_against_all
+
+
+def layered(layers: str, size: str = "[12, 10]", loss: str = "softmax") -> Recipe:
+    return parse(f"""
+name = "layers"
+[data]
+source = "somewhere"
+labels = "folders"
+size = {size}
+[network]
+layers = [{layers}]
+[objective]
+loss = "{loss}"
+[training]
+strategy = "supervised"
+""")
+
+
+EVERY_LAYER = """
+{ type = "convolution", channels = 6, field = 3, padding = 1 },
+{ type = "normalisation", kind = "batch" },
+{ type = "relu" },
+{ type = "normalisation", kind = "contrast", size = 3 },
+{ type = "local", channels = 4, field = [3, 2], step = 2, block = [2, 1] },
+{ type = "tanh" },
+{ type = "pool", kind = "l2", size = 2, step = 2 },
+{ type = "pool", kind = "average", size = 2, step = 1 },
+{ type = "pool", size = 2, step = 1 },
+{ type = "sigmoid" },
+{ type = "dropout", probability = 0.2 },
+{ type = "full", units = 7 },
+{ type = "normalisation", kind = "batch" },
+{ type = "relu" }
+"""
+
+
+def test_every_kind_of_layer_gives_the_shape_that_was_planned() -> None:
+    recipe = layered(EVERY_LAYER, "[16, 18]")
+    network = build_layers(recipe, 3, None).eval()
+    x = torch.randn(2, 3, 16, 18)
+    shapes = []
+    for module in network.layers:
+        x = module(x)
+        shapes.append(tuple(x.shape[1:]))
+    planned = [plan.output for plan in planned_layers(recipe, 3)]
+    assert planned[-1] == (3,)
+    assert [shape for shape in planned if shape not in shapes] == []
+    assert x.shape == (2, 3)
+
+
+def test_layers_count_the_flops_of_their_products() -> None:
+    recipe = layered('{ type = "convolution", channels = 4, field = 3 }, { type = "local", channels = 2, field = 3 }')
+    convolution, local, full = planned_layers(recipe, 5)
+    assert convolution.forward_flops == 2 * (4 * 10 * 8) * 27
+    assert local.forward_flops == 2 * (2 * 8 * 6) * 36
+    assert full.forward_flops == 2 * prod(local.output) * 5
+    assert local.parameters == 8 * 6 * (36 * 2 + 2)
+
+
+def test_planning_allocates_nothing() -> None:
+    recipe = layered('{ type = "full", units = 1000000000 }')
+    assert planned_layers(recipe, 5)[0].parameters == 1_000_000_000 * 361
+
+
+def test_a_map_layer_above_a_full_layer_is_refused_by_number() -> None:
+    recipe = layered('{ type = "full", units = 4 }, { type = "local", channels = 2, field = 1 }')
+    with pytest.raises(GeometryError, match=r"layer 2 \(local\)"):
+        build_layers(recipe, 2, None)
+
+
+def test_a_window_larger_than_its_map_is_refused_by_number() -> None:
+    recipe = layered('{ type = "pool", size = 11 }')
+    with pytest.raises(GeometryError, match=r"layer 1 \(pool\).*11"):
+        planned_layers(recipe, 2)
+
+
+def test_the_seed_decides_the_initial_weights() -> None:
+    recipe = layered('{ type = "local", channels = 2, field = 3 }')
+    one, same = (build_layers(recipe, 2, None) for _ in range(2))
+    for a, b in zip(one.parameters(), same.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_one_against_all_is_the_sum_of_logistic_losses() -> None:
+    scores = torch.tensor([[0.0, 2.0, -1.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
+    labels = torch.tensor([1, 0])
+    by_hand = 0.0
+    for row, label in zip(scores, labels, strict=True):
+        for k, score in enumerate(row):
+            p = torch.sigmoid(score)
+            by_hand -= float(torch.log(p if k == label else 1 - p))
+    assert float(one_against_all(scores, labels)) == pytest.approx(by_hand / 2)
+    assert class_loss(layered('{ type = "full", units = 4 }', loss="logistic")) is one_against_all
+
+
+def test_stacks_of_a_recipe_follow_one_another() -> None:
+    recipe = parse("""
+name = "stacks"
+[data]
+source = "somewhere"
+size = [20, 24]
+[network]
+stacks = [
+  { field = 6, step = 2, block = [2, 1], maps = 3, pool = 3, norm = 3 },
+  { field = 3, block = 1, maps = 2, pool = 1, norm = 1, sparsity = 0.7 },
+]
+[objective]
+sparsity = 0.3
+[training]
+strategy = "greedy"
+""")
+    network = build_stacks(recipe)
+    assert network.stacks[0].geometry.input == MapShape(3, 20, 24)
+    assert [stack.sparsity for stack in network.stacks] == [0.3, 0.7]
+    assert network(torch.randn(2, 3, 20, 24)).shape[1:] == (2, 8, 2)
