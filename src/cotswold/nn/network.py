@@ -22,6 +22,8 @@ class StackNetwork(nn.Module):
     Raises GeometryError for no stack, or where a stack does not read the map that the one below writes.
     """
 
+    stacks: Sequence[SparseAutoencoderStack]
+
     def __init__(self, stacks: Sequence[SparseAutoencoderStack]) -> None:
         super().__init__()
         if not stacks:
@@ -33,7 +35,7 @@ class StackNetwork(nn.Module):
                     f"stack {index} reads maps of {read}, but stack {index - 1} writes {written}; "
                     f"give stack {index} a geometry on maps of {written}"
                 )
-        self.stacks = nn.ModuleList(stacks)
+        self.stacks = nn.ModuleList(stacks)  # type: ignore[assignment]  # torch types elements as Module
 
     def forward(self, x: Tensor) -> Tensor:
         """The output map of the last stack."""
