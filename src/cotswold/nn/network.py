@@ -54,7 +54,7 @@ class StackNetwork(nn.Module):
         stack_index %= len(self.stacks)
         for below in self.stacks[:stack_index]:
             x = below(x)
-        stack: SparseAutoencoderStack = self.stacks[stack_index]  # type: ignore[assignment]  # a Module to torch
+        stack = self.stacks[stack_index]
         ways = {"filters": stack.responses, "pooled": stack.pooled, "output": stack.forward}
         if layer not in ways:
             raise GeometryError(f"a stack has the layers filters, pooled and output, not {layer!r}")

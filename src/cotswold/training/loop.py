@@ -160,7 +160,7 @@ class Loop:
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
                 raise DivergedError(f"{name} holds values that are not finite; nothing was saved over")
-        state = {
+        state: dict[str, object] = {
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),
             "position": vars(self.position).copy(),

@@ -147,14 +147,14 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             convolution = nn.Conv2d(below.channels, layer.channels, (fy, fx), stride=(sy, sx), padding=p)
             return [convolution], _shape(output), 2 * output.size * fy * fx * below.channels
         case schema.Pool() if layer.kind == "l2":
-            pooled = _windowed(below, *[Window(layer.size, layer.step or 1)] * 2, below.channels)
+            pooled = _windowed(below, Window(layer.size, layer.step or 1), Window(layer.size, layer.step or 1), below.channels)
             modules: list[nn.Module] = [L2Pool2d(layer.size)]
             if layer.step is not None and layer.step > 1:
                 modules.append(nn.MaxPool2d(1, stride=layer.step))  # keeps every step-th position
             return modules, _shape(pooled), 0
         case schema.Pool():
             step = layer.step or layer.size
-            pooled = _windowed(below, *[Window(layer.size, step)] * 2, below.channels)
+            pooled = _windowed(below, Window(layer.size, step), Window(layer.size, step), below.channels)
             kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
             return [kind(layer.size, stride=step)], _shape(pooled), 0
         case schema.Normalisation():
