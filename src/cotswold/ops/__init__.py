@@ -1,1 +1,36 @@
-"""ops"""
+"""Differentiable operations on maps and filters, and their slow float64 references."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cotswold.ops.contrast import contrast_norm as contrast_norm
+    from cotswold.ops.filters import filter_norms as filter_norms
+    from cotswold.ops.filters import normalise_filters_ as normalise_filters_
+    from cotswold.ops.filters import random_filters as random_filters
+    from cotswold.ops.layout import images_last as images_last
+    from cotswold.ops.local import local_adjoint as local_adjoint
+    from cotswold.ops.local import local_outer as local_outer
+    from cotswold.ops.local import local_product as local_product
+    from cotswold.ops.pooling import l2_pool as l2_pool
+
+_HOME = {
+    "contrast_norm": "contrast",
+    "filter_norms": "filters",
+    "images_last": "layout",
+    "l2_pool": "pooling",
+    "local_adjoint": "local",
+    "local_outer": "local",
+    "local_product": "local",
+    "normalise_filters_": "filters",
+    "random_filters": "filters",
+}
+__all__ = list(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"cotswold.ops.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cotswold.ops' has no attribute {name!r}")

@@ -1,0 +1,63 @@
+"""The layout of maps: images last.
+
+Knows: how a logical ``(image, channel, y, x)`` tensor lies in memory as ``[y][x][channel][image]``, with a pitch
+between channels and between rows. Does not know: what is computed from a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import MapShape
+
+
+@dataclass(frozen=True)
+class Pitch:
+    """Elements between neighbouring channels and between neighbouring rows of an images-last map."""
+
+    channel: int
+    row: int
+
+
+def pitch_of(x: Tensor) -> Pitch | None:
+    """The pitches of a map whose images are last, or None where its strides are others.
+
+    Strides of dimensions with one element say nothing and are not asked.
+    """
+    images, channels, height, width = x.shape
+    image_stride, channel_stride, row_stride, column_stride = x.stride()
+    if images > 1 and image_stride != 1:
+        return None
+    if channels > 1:
+        channel = channel_stride
+    elif width > 1:
+        channel = column_stride
+    else:
+        channel = max(images, 1)
+    row = row_stride if height > 1 else width * channels * channel
+    dense = channel >= max(images, 1) and row >= width * channels * channel
+    aligned = width == 1 or column_stride == channels * channel
+    return Pitch(channel, row) if dense and aligned else None
+
+
+def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | None = None) -> Tensor:
+    """An uninitialised map ``(image, channel, y, x)``, images last, on the device of ``like``."""
+    physical = like.new_empty((shape.height, shape.width, shape.channels, images), dtype=dtype)
+    return physical.permute(3, 2, 0, 1)
+
+
+def images_last(x: Tensor) -> Tensor:
+    """The same values with the images last in memory; ``x`` itself where they are already.
+
+    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture keeps
+    its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
+    """
+    if x.dim() != 4:
+        raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
+    if pitch_of(x) is not None:
+        return x
+    return x.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)

@@ -1,0 +1,252 @@
+"""Block-local products that can be differentiated: Wx, W'x, δx' (Coates et al. 2013, section 4.1).
+
+Knows: that the three are each other's derivatives, `torch.library`, autograd and vmap. Does not know: how a
+product is computed, modules. Each works on any strides, and returns maps with the images last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.ops import products
+from cotswold.ops.forward_mode import refuse_forward_mode
+
+Code = tuple[int, ...]
+
+
+def _encode(layer: BlockLocal) -> Code:
+    """The layer as integers, which is all that a custom operation can carry."""
+    shape, y, x = layer.input, layer.y, layer.x
+    return (
+        *(shape.channels, shape.height, shape.width),
+        *(y.size, y.step, y.low, y.high),
+        *(x.size, x.step, x.low, x.high),
+        *(layer.rows, layer.columns, layer.depth),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _decode(code: Code) -> BlockLocal:
+    return BlockLocal(MapShape(*code[:3]), Window(*code[3:7]), Window(*code[7:11]), *code[11:])
+
+
+@torch.library.custom_op("cotswold::local_product", mutates_args=())
+def _product_op(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    refuse_forward_mode("local_product", x, filters)
+    return products.product(x, filters, _decode(tuple(code)))
+
+
+@_product_op.register_fake
+def _(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.empty_map(x, x.shape[0], _decode(tuple(code)).output)
+
+
+@torch.library.custom_op("cotswold::local_adjoint", mutates_args=())
+def _adjoint_op(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    refuse_forward_mode("local_adjoint", y, filters)
+    return products.adjoint(y, filters, _decode(tuple(code)))
+
+
+@_adjoint_op.register_fake
+def _(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
+    return products.empty_map(y, y.shape[0], _decode(tuple(code)).input)
+
+
+@torch.library.custom_op("cotswold::local_outer", mutates_args=())
+def _outer_op(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
+    refuse_forward_mode("local_outer", delta, x)
+    return products.outer(delta, x, _decode(tuple(code)))
+
+
+@_outer_op.register_fake
+def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
+    return x.new_empty(_decode(tuple(code)).filters_shape)
+
+
+def _one_by_one(
+    function: type[torch.autograd.Function],
+    size: int,
+    dims: Sequence[int | None],
+    first: Tensor,
+    second: Tensor,
+    code: Code,
+) -> Tensor:
+    """A mapped operation, slice by slice, stacked in front."""
+    slices = [
+        function.apply(
+            first if dims[0] is None else first.select(dims[0], i),
+            second if dims[1] is None else second.select(dims[1], i),
+            code,
+        )
+        for i in range(size)
+    ]
+    return torch.stack(slices)
+
+
+def _fold(
+    function: type[torch.autograd.Function], maps: Tensor, dim: int, filters: Tensor, code: Code
+) -> Tensor:
+    """A mapped operation whose filters are shared: the mapped dimension becomes more images."""
+    maps = maps.movedim(dim, 0)
+    out: Tensor = function.apply(maps.flatten(0, 1), filters, code)
+    return out.unflatten(0, maps.shape[:2])
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, filters: Tensor, code: Code) -> Tensor:
+        return _product_op(x, filters, code)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
+        x, filters, ctx.code = inputs
+        ctx.save_for_backward(x, filters)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, filters = ctx.saved_tensors
+        to_x, to_filters, _ = ctx.needs_input_grad
+        return (
+            _Adjoint.apply(grad, filters, ctx.code) if to_x else None,
+            _Outer.apply(grad, x, ctx.code) if to_filters else None,
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, filters: Tensor, code: Code
+    ) -> tuple[Tensor, int]:
+        if in_dims[1] is None and in_dims[0] is not None:
+            return _fold(_Product, x, in_dims[0], filters, code), 0
+        return _one_by_one(_Product, info.batch_size, in_dims, x, filters, code), 0
+
+
+class _Adjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(y: Tensor, filters: Tensor, code: Code) -> Tensor:
+        return _adjoint_op(y, filters, code)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
+        y, filters, ctx.code = inputs
+        ctx.save_for_backward(y, filters)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        y, filters = ctx.saved_tensors
+        to_y, to_filters, _ = ctx.needs_input_grad
+        return (
+            _Product.apply(grad, filters, ctx.code) if to_y else None,
+            _Outer.apply(y, grad, ctx.code) if to_filters else None,
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], y: Tensor, filters: Tensor, code: Code
+    ) -> tuple[Tensor, int]:
+        if in_dims[1] is None and in_dims[0] is not None:
+            return _fold(_Adjoint, y, in_dims[0], filters, code), 0
+        return _one_by_one(_Adjoint, info.batch_size, in_dims, y, filters, code), 0
+
+
+class _Outer(torch.autograd.Function):
+    @staticmethod
+    def forward(delta: Tensor, x: Tensor, code: Code) -> Tensor:
+        return _outer_op(delta, x, code)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
+        delta, x, ctx.code = inputs
+        ctx.save_for_backward(delta, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        delta, x = ctx.saved_tensors
+        to_delta, to_x, _ = ctx.needs_input_grad
+        return (
+            _Product.apply(x, grad, ctx.code) if to_delta else None,
+            _Adjoint.apply(delta, grad, ctx.code) if to_x else None,
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], delta: Tensor, x: Tensor, code: Code
+    ) -> tuple[Tensor, int]:
+        return _one_by_one(_Outer, info.batch_size, in_dims, delta, x, code), 0
+
+
+def _check_map(name: str, x: Tensor, shape: MapShape) -> None:
+    if x.dim() != 4 or tuple(x.shape[1:]) != (shape.channels, shape.height, shape.width):
+        raise GeometryError(
+            f"{name} needs maps of the shape (image, {shape.channels}, {shape.height}, {shape.width}), "
+            f"not {tuple(x.shape)}"
+        )
+
+
+def _check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
+    if tuple(filters.shape) != layer.filters_shape:
+        raise GeometryError(
+            f"{name} needs filters of the shape {layer.filters_shape}, not {tuple(filters.shape)}"
+        )
+
+
+def _check_alike(name: str, first: Tensor, second: Tensor) -> None:
+    if first.dtype != second.dtype or first.device != second.device:
+        raise UserError(
+            f"{name} needs both operands of one dtype on one device, not {first.dtype} on {first.device} "
+            f"and {second.dtype} on {second.device}; convert one with .to()"
+        )
+
+
+def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
+    """``Wx``: the responses ``(image, depth, y, x)`` of untied filters to maps ``(image, channel, y, x)``.
+
+    ``filters`` are ``(block_y, block_x, field_y, field_x * channel, neuron)``. Differentiable any number of
+    times in reverse. Raises GeometryError where shapes do not fit the layer, ForwardModeError in forward mode.
+    """
+    _check_map("local_product", x, layer.input)
+    _check_filters("local_product", filters, layer)
+    _check_alike("local_product", x, filters)
+    refuse_forward_mode("local_product", x, filters)
+    out: Tensor = _Product.apply(x, filters, _encode(layer))
+    return out
+
+
+def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
+    """``W'y``: maps ``(image, channel, y, x)`` from responses ``(image, depth, y, x)``; overlaps are summed.
+
+    Shapes and errors as for ``local_product``, of which it is the adjoint.
+    """
+    _check_map("local_adjoint", y, layer.output)
+    _check_filters("local_adjoint", filters, layer)
+    _check_alike("local_adjoint", y, filters)
+    refuse_forward_mode("local_adjoint", y, filters)
+    out: Tensor = _Adjoint.apply(y, filters, _encode(layer))
+    return out
+
+
+def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
+    """``δx'`` summed over images: ``(block_y, block_x, field_y, field_x * channel, neuron)``.
+
+    ``delta`` is shaped as responses, ``x`` as inputs: the gradient of ``<delta, Wx>`` by the filters. Weights
+    that meet only padding get 0. Errors as for ``local_product``.
+    """
+    _check_map("local_outer", delta, layer.output)
+    _check_map("local_outer", x, layer.input)
+    _check_alike("local_outer", delta, x)
+    if delta.shape[0] != x.shape[0]:
+        raise GeometryError(
+            f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"
+        )
+    refuse_forward_mode("local_outer", delta, x)
+    out: Tensor = _Outer.apply(delta, x, _encode(layer))
+    return out

@@ -1,0 +1,64 @@
+"""Runs: blocks that one batched product can take together.
+
+Knows: which blocks of a layer see equally much of the map, so that padding is skipped and never multiplied.
+Does not know: tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cotswold.geometry import BlockLocal, Window
+
+
+@dataclass(frozen=True)
+class Run:
+    """Blocks ``(y, x), (y + dy, x + dx), ...`` whose fields lie in the map from row ``top`` to ``bottom`` and
+    from column ``left`` to ``right`` of the field; ``(dy, dx)`` is ``(0, 1)`` or ``(1, 0)``.
+    """
+
+    y: int
+    x: int
+    dy: int
+    dx: int
+    blocks: int
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int]]:
+    """``(first output, outputs, first position, end position)`` of equal parts of the window inside the axis."""
+    outputs = window.outputs(extent)
+    first, before = 0, window.skipped(0, extent)
+    for output in range(1, outputs + 1):
+        here = window.skipped(output, extent) if output < outputs else None
+        if here != before:
+            yield first, output - first, before[0], window.size - before[1]
+            first, before = output, here or before
+
+
+@lru_cache(maxsize=1024)
+def row_runs(layer: BlockLocal, y: int) -> tuple[Run, ...]:
+    """The runs of one block row, from left to right."""
+    low, high = layer.y.skipped(y, layer.input.height)
+    return tuple(
+        Run(y, x, 0, 1, blocks, low, layer.y.size - high, left, right)
+        for x, blocks, left, right in _stretches(layer.x, layer.input.width)
+    )
+
+
+@lru_cache(maxsize=256)
+def all_runs(layer: BlockLocal) -> tuple[Run, ...]:
+    """Runs that cover every block once: rows of the interior; at the left and right border, columns."""
+    runs = []
+    for x, across, left, right in _stretches(layer.x, layer.input.width):
+        for y, down, top, bottom in _stretches(layer.y, layer.input.height):
+            if across < down:
+                runs += [Run(y, x + i, 1, 0, down, top, bottom, left, right) for i in range(across)]
+            else:
+                runs += [Run(y + i, x, 0, 1, across, top, bottom, left, right) for i in range(down)]
+    return tuple(runs)
