@@ -131,10 +131,10 @@ class Checkpoints:
             beside = path.with_name(path.name + PARTIAL)
             try:
                 self._write(beside, step, tensors, state)
+                beside.rename(path)
             except BaseException:
                 shutil.rmtree(beside, ignore_errors=True)
                 raise
-            beside.rename(path)
             sync_folder(self.folder)
             self._prune(path)
         return path
@@ -191,7 +191,7 @@ class Checkpoints:
         }
         with durable_file(folder / _MANIFEST) as file:
             sealed = {"crc32": _seal(manifest), **manifest}
-            write_all(file, (json.dumps(sealed, indent=1) + "\n").encode())
+            write_all(file, json.dumps(sealed, indent=1).encode())
         sync_folder(folder)
 
     def _prune(self, newest: Path) -> None:

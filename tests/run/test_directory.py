@@ -1,0 +1,105 @@
+"""Run directories: created once, never replaced, one writer at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotswold.errors import BusyError, RunError
+from cotswold.run import RunDirectory
+
+
+def test_a_new_run_keeps_its_recipe_and_environment(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "runs" / "one", 'name = "ü"\n', {"threads": 2})
+    again = RunDirectory.open(str(run.path))
+    assert again.recipe.read_text(encoding="utf-8") == 'name = "ü"\n'
+    assert again.environment() == {"threads": 2}
+    assert again == run
+    assert sorted(entry.name for entry in run.path.iterdir()) == ["environment.json", "recipe.toml"]
+
+
+def test_an_empty_directory_will_do(tmp_path: Path) -> None:
+    assert RunDirectory.create(tmp_path, "a = 1", {}).path == tmp_path
+
+
+def test_a_second_run_in_a_directory_is_refused_and_the_first_is_as_it_was(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path / "one", "a = 1", {})
+    with pytest.raises(RunError, match=r"already holds a run; resume it with --resume, or choose another"):
+        RunDirectory.create(tmp_path / "one", "a = 2", {})
+    assert RunDirectory.open(tmp_path / "one").recipe.read_text() == "a = 1"
+
+
+def test_of_two_that_create_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipe.toml").write_text("a = 1")
+    monkeypatch.setattr(Path, "exists", lambda self: False)  # the other came between look and leap
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(()))
+    with pytest.raises(RunError, match="already holds a run"):
+        RunDirectory.create(tmp_path, "a = 2", {})
+    monkeypatch.undo()
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("recipe.toml", "a = 1")]
+
+
+def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match="holds other files"):
+        RunDirectory.create(tmp_path, "a = 1", {})
+    with pytest.raises(RunError, match="is a file"):
+        RunDirectory.create(tmp_path / "thesis.tex", "a = 1", {})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_creation_that_was_killed_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml.123.partial").write_text("a =")
+    assert RunDirectory.create(tmp_path, "a = 1", {}).recipe.read_text() == "a = 1"
+
+
+def test_a_run_without_a_recorded_environment_opens(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("a = 1")
+    assert RunDirectory.open(tmp_path).environment() == {}
+
+
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_directory_without_a_run_is_not_opened(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunError, match=r"not the directory of a run: it has no recipe\.toml"):
+        RunDirectory.open(tmp_path / name)
+
+
+def test_a_relative_path_still_holds_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory.create("one", "a = 1", {})
+    monkeypatch.chdir("/")
+    assert run.recipe.read_text() == "a = 1"
+
+
+def test_a_second_writer_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "a = 1", {})
+    other = (
+        "import sys; from cotswold.run import RunDirectory; run = RunDirectory.open(sys.argv[1])\n"
+        "with run.lock(): print('in', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", other, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "in\n"
+        with (
+            pytest.raises(BusyError, match=f"two runs in one directory: .* process {holder.pid};"),
+            run.lock(),
+        ):
+            pass
+        holder.kill()
+    with run.lock():  # however the first one ended
+        assert (tmp_path / "lock").exists()
+
+
+def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "a = 1", {})
+    for _ in range(2):
+        with run.lock(), pytest.raises(BusyError), run.lock():
+            pass
