@@ -1,0 +1,72 @@
+"""A zip of pictures, read without unpacking it.
+
+Knows: zip members. Does not know: decoding.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from cotswold.data.folder import is_picture
+from cotswold.data.picture import BrokenPictureError, open_picture
+from cotswold.data.source import Labels, NamedFiles, chosen
+from cotswold.errors import SourceError
+
+MEMBER_BYTES_MAX = 1 << 29
+"""Members that unpack to more are refused: a decompression bomb."""
+
+
+class ZipSource(NamedFiles):
+    """The pictures of a zip, ordered by path; every process opens the zip for itself."""
+
+    def __init__(
+        self, path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+    ) -> None:
+        self._path = path
+        self._archive: zipfile.ZipFile | None = None
+        members = sorted(
+            (i for i in self._opened().infolist() if is_picture(i.filename)), key=lambda i: i.filename
+        )
+        if not members:
+            raise SourceError(f"{path} holds no pictures (no .jpg, .png, .tif, ...); give a zip that does")
+        kept = [
+            members[index] for index in chosen([m.filename for m in members], include, exclude, str(path))
+        ]
+        super().__init__(str(path), [m.filename for m in kept], [m.CRC for m in kept], labels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_archive": None}
+
+    def read(self, index: int) -> Image.Image:
+        """Unpack one member."""
+        name, archive = self.name(index), self._opened()
+        try:
+            member = archive.getinfo(name)
+            if member.file_size > MEMBER_BYTES_MAX:
+                raise BrokenPictureError(
+                    f"{name}: unpacks to {member.file_size:,} bytes (a decompression bomb?)"
+                )
+            data = archive.read(member)
+        except (
+            zipfile.BadZipFile,
+            RuntimeError,
+            NotImplementedError,
+            EOFError,
+            OSError,
+            zlib.error,
+        ) as error:
+            raise BrokenPictureError(f"{name}: {error}") from error
+        return open_picture(name, data)
+
+    def _opened(self) -> zipfile.ZipFile:
+        if self._archive is None:
+            try:
+                self._archive = zipfile.ZipFile(self._path)
+            except (zipfile.BadZipFile, OSError) as error:
+                raise SourceError(f"{self._path} cannot be read as a zip ({error}); copy it anew") from error
+        return self._archive

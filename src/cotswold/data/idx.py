@@ -1,0 +1,75 @@
+"""MNIST's idx format, plain or gzipped.
+
+Knows: the header, which label file belongs to which pictures. Does not know: what the pictures show.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import struct
+import zlib
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.arrays import ArraySource, Part, kept
+from cotswold.data.source import Labels, Source, hashed, split_named
+from cotswold.errors import SourceError
+
+_PICTURES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
+_UBYTE = 0x08
+
+
+def is_pictures(name: str) -> bool:
+    """Whether a file is called as MNIST calls its pictures, such as `train-images-idx3-ubyte.gz`."""
+    return _PICTURES.match(name) is not None
+
+
+def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """One file of pictures, or a folder with those of several splits; labels lie beside."""
+    files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_pictures(path.name))
+    parts = []
+    for path in files:
+        match = _PICTURES.match(path.name)
+        assert match is not None
+        count = len(_read(path, 3))
+        marks = _labels_beside(path, count) if labels == "file" else None
+        parts.append(Part(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks))
+    parts = kept(parts, include, exclude, where)
+    highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
+    identity = hashed(["idx", *((p.name, p.count) for p in parts), *(path.stat().st_size for path in files)])
+    return ArraySource(parts, tuple(str(number) for number in range(highest + 1)), labels, identity)
+
+
+def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
+    stem = pictures.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
+    stem = stem.replace("idx3", "idx1")
+    for name in (stem, stem + ".gz"):
+        path = pictures.with_name(name)
+        if path.exists():
+            labels = _read(path, 1)
+            if len(labels) != count:
+                raise SourceError(f"{path} has {len(labels)} labels for {count} pictures; fetch both anew")
+            return labels.astype(np.int64)
+    raise SourceError(f'{pictures} has no labels beside it ({stem}); add the file or use labels = "none"')
+
+
+def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """The array of an idx file of unsigned bytes."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(f"{path} cannot be read ({error}); fetch it anew") from error
+    if data[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(data) < 4 + 4 * dimensions:
+        raise SourceError(f"{path} is not an idx file of bytes with {dimensions} dimensions; fetch it anew")
+    shape = struct.unpack_from(f">{dimensions}I", data, 4)
+    body = np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions)
+    if body.size != math.prod(shape):
+        raise SourceError(
+            f"{path} holds {body.size:,} bytes of values where its header says {shape}; fetch it anew"
+        )
+    return body.reshape(shape)

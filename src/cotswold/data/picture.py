@@ -1,0 +1,103 @@
+"""One picture: from a file of any kind to 8-bit pixels of one size.
+
+Knows: decoding, EXIF rotation, colour modes, bombs and truncation, scaling and cutting. Does not know: where
+files come from, what is done to the numbers afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from cotswold.errors import SourceError
+
+Colour = Literal["rgb", "grey"]
+Pixels = NDArray[np.uint8]
+
+PIXELS_MAX = 89_478_485
+"""Larger pictures are taken for decompression bombs (Pillow's own limit: a quarter of a GiB of RGB)."""
+_ORIENTATION = 0x0112
+_SIDEWAYS = (5, 6, 7, 8)
+
+
+class BrokenPictureError(SourceError):
+    """One picture that cannot be read; `prepare` counts and names it and goes on."""
+
+
+def open_picture(name: str, file: Path | bytes) -> Image.Image:
+    """Read the header; pixels are decoded by `cut`. Raises BrokenPictureError."""
+    try:
+        picture = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BrokenPictureError(
+            f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
+        ) from error
+    except Exception as error:  # decoders meet damaged files with every kind of exception
+        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+    width, height = picture.size
+    if width * height > PIXELS_MAX:
+        picture.close()
+        raise BrokenPictureError(
+            f"{name}: {width} x {height} is more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
+        )
+    return picture
+
+
+def cut(name: str, picture: Image.Image, size: tuple[int, int], colour: Colour) -> Pixels:
+    """Decode, turn upright, scale to cover ``size`` (height, width) and cut the centre: (y, x, channel).
+
+    JPEGs are decoded at a half, a quarter or an eighth where that still covers the size. Transparent pixels
+    become white. 16-bit pictures lose the low bits; 32-bit and float ones are stretched from their least to
+    their greatest value. Raises BrokenPictureError.
+    """
+    height, width = size
+    try:
+        if picture.getexif().get(_ORIENTATION) in _SIDEWAYS:
+            picture.draft("L" if colour == "grey" else "RGB", (height, width))
+        else:
+            picture.draft("L" if colour == "grey" else "RGB", (width, height))
+        ImageOps.exif_transpose(picture, in_place=True)
+        eight = _eight_bits(picture)
+        eight = eight.convert("L" if colour == "grey" else "RGB")
+        scaled = eight.resize((width, height), Image.Resampling.BICUBIC, box=_central(eight.size, size))
+        return np.asarray(scaled).reshape(height, width, -1)
+    except Exception as error:  # as above
+        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+    finally:
+        picture.close()
+
+
+def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """The largest central box of a (width, height) picture that has the shape of ``size`` (height, width)."""
+    width, height = source
+    scale = max(size[0] / height, size[1] / width)
+    half_y, half_x = min(height, size[0] / scale) / 2, min(width, size[1] / scale) / 2
+    return width / 2 - half_x, height / 2 - half_y, width / 2 + half_x, height / 2 + half_y
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """A picture of 8 bits a channel without transparency."""
+    if picture.mode in ("RGB", "L", "1", "CMYK", "YCbCr", "HSV") and "transparency" not in picture.info:
+        return picture
+    if picture.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        values = np.asarray(picture, dtype=np.float64)
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        stretched = (np.nan_to_num(values, nan=low) - low) * (255 / max(high - low, 1e-300))
+        return Image.fromarray(np.rint(stretched).astype(np.uint8))
+    clear = picture.convert("RGBA")
+    white = Image.new("RGBA", clear.size, "white")
+    return Image.alpha_composite(white, clear)
+
+
+def _reason(error: Exception) -> str:
+    """What a decoder said, in one line and without memory addresses."""
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not a picture of a known kind"
+    return " ".join(str(error).split()) or type(error).__name__

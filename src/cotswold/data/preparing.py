@@ -1,0 +1,313 @@
+"""From a source to a store, in many processes, resumable after a kill at any moment.
+
+Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, whitening.
+
+A source is permuted once and cut into shards, each written by one process and then entered in a journal. The first
+shards of the training pictures are the sample from which whitening is estimated. Broken pictures leave gaps, which
+pictures from the end fill. The manifest comes last: without it there is no store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data import layout
+from cotswold.data.crew import Crew, cores
+from cotswold.data.journal import Journal, sync
+from cotswold.data.manifest import (
+    FORMAT,
+    MANIFEST,
+    Chunk,
+    checksum,
+    chunk_of,
+    disk_full_named,
+    read_manifest,
+    write_json,
+)
+from cotswold.data.plan import Request, assigned
+from cotswold.data.preparation import Preparation, Transform, estimate
+from cotswold.data.shard import Broken, Decoded, Shard
+from cotswold.data.source import Source
+from cotswold.errors import BusyError, SourceError, UserError
+
+Progress = Callable[[int, int], None]
+"""Called with the pictures done and the pictures in all."""
+
+_SAMPLE_PICTURES = 1500
+_SAMPLE_BYTES = 128 << 20
+_PICTURES_PER_JOB = 64
+"""Below this, another process costs more than it does."""
+_BROKEN_NAMED = 1000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `prepare` did."""
+
+    path: Path
+    identity: str
+    splits: dict[str, int]
+    """Pictures in each split."""
+    classes: tuple[str, ...]
+    broken: int
+    """Pictures that could not be read."""
+    broken_files: tuple[str, ...]
+    """The first thousand of them, each with the reason."""
+    found: int
+    """Pictures that an earlier, interrupted run had already prepared."""
+    seconds: float
+
+
+def prepare(
+    source: Source,
+    out: str | Path,
+    preparation: Preparation,
+    *,
+    splits: Literal["random", "folders"] = "random",
+    validation: float = 0.05,
+    test: float = 0.0,
+    seed: int = 0,
+    limit: int | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
+
+    ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores by
+    default. Raises SourceError (no readable picture), UserError (``out`` holds something else), BusyError (another
+    process writes it), DiskFullError (free some room and run again).
+    """
+    begun = time.monotonic()
+    labelled = bool(source.classes)
+    request = Request(source.identity, labelled, preparation, splits, validation, test, seed, limit)
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
+    path = Path(out).expanduser()
+    with _claimed(path):
+        if (path / MANIFEST).exists():
+            return _there_already(path, request, begun)
+        journal = Journal(path)
+        _begin(path, journal, request)
+        plan = assigned(source, request)
+        shards = _shards(path, plan, preparation)
+        pictures = sum(len(shard.pictures) for shard in shards)
+        found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
+        jobs = min(jobs or cores(), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
+        try:
+            with Crew(source, path, jobs) as crew:
+                _write_all(crew, journal, shards, preparation, progress)
+        except SourceError:
+            shutil.rmtree(path)
+            raise
+        manifest = _finished(path, source, request, plan, shards, journal)
+    return _summary(path, manifest, found, begun)
+
+
+@contextlib.contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """The directory, locked for this process."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file; give a directory for the store")
+    with disk_full_named(path):
+        path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(
+                f"another process is preparing {path}; wait for it or give another directory"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _there_already(path: Path, request: Request, begun: float) -> Summary:
+    manifest = read_manifest(path)
+    if manifest["request"] != request.state():
+        raise UserError(
+            f"{path} already holds a store that differs in {_differences(manifest['request'], request.state())}; "
+            "give another directory or delete it"
+        )
+    return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
+
+
+def _begin(path: Path, journal: Journal, request: Request) -> None:
+    """Find what an interrupted run left, or make sure that nothing is overwritten."""
+    earlier = journal.request()
+    if earlier is None:
+        if any(path.iterdir()):
+            raise UserError(f"{path} is neither empty nor a store; give another directory")
+        journal.begin(request.state())
+    elif earlier != request.state():
+        raise UserError(
+            f"{path} holds an unfinished store that differs in {_differences(earlier, request.state())}; "
+            "finish it as it was begun, give another directory, or delete it"
+        )
+    journal.read()
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """The keys in which two requests differ, with their values."""
+    flat_old, flat_new = ({**r, **r["preparation"], "preparation": None} for r in (old, new))
+    different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
+    said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
+    return ", ".join(["its pictures"] * ("source" in different) + said)
+
+
+def _shards(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:
+    """Cut every split into shards and make its arrays."""
+    size = layout.shard_pictures(preparation.shape, preparation.dtype)
+    shards = []
+    for split, order in plan.items():
+        with disk_full_named(path):
+            layout.create(path / split, len(order), preparation.shape, preparation.dtype, size)
+        for number, start in enumerate(range(0, len(order), size)):
+            shards.append(Shard(split, number, start, tuple(order[start : start + size].tolist())))
+    return shards
+
+
+def _write_all(
+    crew: Crew, journal: Journal, shards: list[Shard], preparation: Preparation, progress: Progress | None
+) -> None:
+    """Estimate the transform and write every shard that is not there yet."""
+    transform, decoded = journal.transform(), {}
+    if transform is None:
+        transform, decoded = _estimated(crew, shards, preparation)
+        journal.keep_transform(transform)
+    left = [shard for shard in shards if shard.key not in journal.done]
+    total = sum(len(shard.pictures) for shard in shards)
+    done = total - sum(len(shard.pictures) for shard in left)
+    for shard, (chunk, broken) in crew.write(((s, decoded.pop(s.key, None)) for s in left), transform):
+        journal.add(shard.key, chunk, broken)
+        done += len(shard.pictures)
+        if progress is not None:
+            progress(done, total)
+    train = [shard for shard in shards if shard.split == "train"]
+    if all(len(journal.done[shard.key][1]) == len(shard.pictures) for shard in train):
+        raise _nothing_readable(journal.done[train[0].key][1])
+
+
+def _estimated(
+    crew: Crew, shards: list[Shard], preparation: Preparation
+) -> tuple[Transform, dict[str, Decoded]]:
+    """The transform, and the decoded pixels of the shards that it was estimated from."""
+    plain = Transform(preparation)
+    if not preparation.needs_sample:
+        return estimate(
+            preparation, np.empty((0, *preparation.size, preparation.shape.channels), np.uint8)
+        ), {}
+    enough = max(1, min(_SAMPLE_PICTURES, _SAMPLE_BYTES // preparation.shape.size))
+    decoded: dict[str, Decoded] = {}
+    sample: list[NDArray[np.uint8]] = []
+    for shard, pixels in crew.decode((s for s in shards if s.split == "train"), plain):
+        decoded[shard.key] = pixels
+        sample.append(np.delete(pixels.pixels, list(pixels.broken), axis=0))
+        if sum(map(len, sample)) >= enough:
+            break
+    pixels_read = np.concatenate(sample)
+    if not len(pixels_read):
+        raise _nothing_readable(next(iter(decoded.values())).broken)
+    return estimate(preparation, pixels_read[:enough]), decoded
+
+
+def _nothing_readable(broken: Broken) -> SourceError:
+    return SourceError(
+        f"not one picture for training can be read (the first: {next(iter(broken.values()))}); give readable pictures"
+    )
+
+
+def _finished(
+    path: Path,
+    source: Source,
+    request: Request,
+    plan: dict[str, NDArray[np.int64]],
+    shards: list[Shard],
+    journal: Journal,
+) -> dict[str, Any]:
+    """Close the gaps that broken pictures left, write labels and the manifest."""
+    chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
+    reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
+    splits: dict[str, Any] = {}
+    with disk_full_named(path):
+        for split, order in plan.items():
+            gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
+            order = _closed(path, split, order, sorted(gaps), chunks)
+            if not len(order):
+                shutil.rmtree(path / split)
+                continue
+            layout.write_labels(path / split, np.array([source.label(int(i)) for i in order], np.int64))
+            for key in [*layout.label_keys(split, len(order)), *layout.descriptions(split)]:
+                chunks[key] = chunk_of(path / key)
+            splits[split] = {
+                "pictures": len(order),
+                "shard": layout.shard_pictures(request.preparation.shape, request.preparation.dtype),
+            }
+        for key in chunks:
+            sync(path / key)
+    transform = journal.transform()
+    assert transform is not None
+    manifest = {
+        "format": FORMAT,
+        "request": request.state(),
+        "transform": transform.state(),
+        "classes": list(source.classes),
+        "splits": splits,
+        "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
+        "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
+    }
+    manifest["checksum"] = checksum(manifest)
+    write_json(path / MANIFEST, manifest)
+    journal.end()
+    return manifest
+
+
+def _closed(
+    path: Path, split: str, order: NDArray[np.int64], gaps: list[int], chunks: dict[str, Chunk]
+) -> NDArray[np.int64]:
+    """Move pictures from the end into the gaps and cut the arrays there; the new order of pictures.
+
+    Whatever a kill leaves of this no longer agrees with the journal, so that the next run writes it anew.
+    """
+    if not gaps:
+        return order
+    array = layout.opened(path / split / layout.PICTURES, "r+")
+    count, broken = len(order) - len(gaps), set(gaps)
+    movers = (row for row in range(count, len(order)) if row not in broken)
+    moved = order.copy()
+    for gap in (gap for gap in gaps if gap < count):
+        mover = next(movers)
+        array[gap] = array[mover]
+        moved[gap] = order[mover]
+    array.resize((count, *array.shape[1:]))
+    for key in layout.shard_keys(split, len(order), array.shards[0]):
+        if (path / key).exists():
+            chunks[key] = chunk_of(path / key)
+        else:
+            del chunks[key]
+    return moved[:count]
+
+
+def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> Summary:
+    return Summary(
+        path=path,
+        identity=manifest["checksum"],
+        splits={name: part["pictures"] for name, part in manifest["splits"].items()},
+        classes=tuple(manifest["classes"]),
+        broken=manifest["broken"]["count"],
+        broken_files=tuple(manifest["broken"]["files"]),
+        found=found,
+        seconds=time.monotonic() - begun,
+    )

@@ -1,0 +1,135 @@
+"""Whitening: a linear filter that makes a set's spectrum flat and its colours uncorrelated.
+
+Knows: cosine transforms, cross-spectra of colours, how a filter is estimated from them. Does not know: files,
+pictures as such, what else is done to them.
+
+A full covariance of 120,000 dimensions is out of reach, but that of photographs is nearly stationary and
+isotropic: one C x C matrix of colour covariance at each spatial frequency says almost all of it. The filter is
+applied to the cosine transform (DCT-II) of the picture, which is the same as a convolution of the picture
+mirrored at its edges, so that opposite edges never meet. Frequencies are in cycles per pixel; the highest is 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+TOP = 0.5
+"""The highest frequency along an axis (Nyquist), cycles per pixel."""
+CORNER = TOP * 2**0.5
+"""The highest frequency of all, along the diagonal."""
+ROLL_OFF = 1.25
+"""The filter falls to zero, as a squared cosine, between the band's upper end and this many times it."""
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """A colour matrix at each radial frequency: linear between `radii`, constant beyond their ends.
+
+    ``radii``: (ring,) cycles per pixel, ascending; ``matrices``: (ring, channel out, channel in).
+    """
+
+    radii: Float64
+    matrices: Float64
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON can keep it without loss."""
+        return {"radii": self.radii.tolist(), "matrices": self.matrices.tolist()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Whitening:
+        """The inverse of `state`."""
+        return cls(np.array(state["radii"], np.float64), np.array(state["matrices"], np.float64))
+
+    def on_grid(self, height: int, width: int) -> Float32:
+        """The matrices at every cosine frequency: (channel out, channel in, y, x)."""
+        radius = cosine_radii(height, width).reshape(-1)
+        flat = self.matrices.reshape(len(self.radii), -1)
+        channels = self.matrices.shape[1]
+        values = np.stack([np.interp(radius, self.radii, column) for column in flat.T])
+        return values.reshape(channels, channels, height, width).astype(np.float32)
+
+
+def rings(height: int, width: int) -> Float64:
+    """Radii of measured spectra: one cycle per smaller side apart, up to the corner."""
+    step = 1 / min(height, width)
+    return step * np.arange(1, int(np.ceil(CORNER / step)) + 1)
+
+
+def knots(height: int, width: int) -> Float64:
+    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, which have the most power."""
+    return np.concatenate([[0, 0.5 / min(height, width)], rings(height, width)])
+
+
+def roll_off(radii: Float64, band: float) -> Float64:
+    """1 up to ``band`` (cycles per pixel), then a squared cosine down to 0."""
+    part = np.clip((radii - band) / (band * (ROLL_OFF - 1)), 0, 1)
+    return np.cos(part * np.pi / 2) ** 2
+
+
+@lru_cache(maxsize=16)
+def cosines(extent: int) -> Float32:
+    """The orthonormal DCT-II: (frequency, position)."""
+    frequency, position = np.arange(extent)[:, None], np.arange(extent)[None, :]
+    matrix = np.cos(np.pi * frequency * (position + 0.5) / extent) * np.sqrt(2 / extent)
+    matrix[0] /= np.sqrt(2)
+    return matrix.astype(np.float32)
+
+
+def cosine_radii(height: int, width: int) -> Float64:
+    """The radial frequency of every cosine coefficient: (y, x), cycles per pixel."""
+    return np.hypot(np.arange(height)[:, None] / (2 * height), np.arange(width)[None, :] / (2 * width))
+
+
+def transformed(pictures: Float32) -> Float32:
+    """Cosine transform of (image, channel, y, x)."""
+    height, width = pictures.shape[2:]
+    return np.matmul(cosines(height), np.matmul(pictures, cosines(width).T))
+
+
+def filtered(pictures: Float32, grid: Float32) -> Float32:
+    """Pictures (image, channel, y, x) with a filter (channel out, channel in, y, x) from `Whitening.on_grid`."""
+    height, width = pictures.shape[2:]
+    spectrum = transformed(pictures)
+    mixed = np.empty_like(spectrum)
+    scratch = np.empty_like(spectrum[:, 0])
+    for out, row in enumerate(grid):
+        np.multiply(spectrum[:, 0], row[0], out=mixed[:, out])
+        for channel in range(1, len(row)):
+            np.multiply(spectrum[:, channel], row[channel], out=scratch)
+            mixed[:, out] += scratch
+    return np.matmul(cosines(height).T, np.matmul(mixed, cosines(width)))
+
+
+def hats(radius: Float64, radii: Float64) -> Float64:
+    """How much a coefficient at each ``radius`` counts for each ring, by its distance: (ring, coefficient)."""
+    flat = radius.reshape(-1)
+    return np.stack([np.interp(flat, radii, unit) for unit in np.eye(len(radii))])
+
+
+def cross_spectrum(spectra: Iterable[Float32], weights: Float64) -> Float64:
+    """Mean of the products of channels in each ring: (ring, channel, channel).
+
+    ``spectra``: batches (image, channel, y, x); ``weights``: (ring, coefficient) from `hats`.
+    """
+    products, images = 0.0, 0
+    for spectrum in spectra:
+        flat = spectrum.reshape(*spectrum.shape[:2], -1).transpose(2, 1, 0)
+        products = products + np.matmul(flat, flat.transpose(0, 2, 1)).astype(np.float64)
+        images += len(spectrum)
+    summed = np.einsum("fab,rf->rab", products, weights)
+    return summed / np.maximum(weights.sum(1) * images, 1e-300)[:, None, None]
+
+
+def inverse_root(matrices: Float64, floor: float) -> Float64:
+    """The symmetric inverse square root of each matrix, its eigenvalues held above ``floor``."""
+    values, vectors = np.linalg.eigh(matrices)
+    return np.einsum("rae,re,rbe->rab", vectors, 1 / np.sqrt(np.maximum(values, floor)), vectors)
