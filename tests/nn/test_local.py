@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotswold.errors import GeometryError
+from cotswold.errors import GeometryError, UserError
 from cotswold.nn import LocallyConnected1d, LocallyConnected2d, LocallyConnected3d
+from cotswold.ops import images_last
 
 Layer = LocallyConnected1d | LocallyConnected2d | LocallyConnected3d
 
@@ -75,7 +76,7 @@ def axes(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(axes(), axes(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.booleans())
 def test_responses_and_gradients_are_those_of_unfold_and_einsum(
     y: tuple[int, ...], x: tuple[int, ...], channels: int, out: int, images: int, bias: bool
@@ -192,6 +193,17 @@ def test_responses_do_not_depend_on_the_strides_of_the_input(layer: Layer) -> No
         torch.testing.assert_close(layer(same), expected)
     one = x[:1].expand(3, *x.shape[1:])
     torch.testing.assert_close(layer(one), expected[:1].expand(3, *expected.shape[1:]))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_next_layer_copies_nothing_because_the_images_stay_last(bias: bool) -> None:
+    y = LocallyConnected2d(3, 4, (7, 6), 3, bias=bias)(torch.randn(5, 3, 7, 6))
+    assert images_last(y).data_ptr() == y.data_ptr()
+
+
+def test_an_input_of_another_dtype_is_refused_with_both_dtypes() -> None:
+    with pytest.raises(UserError, match=r"not torch\.float64 .* and torch\.float32"):
+        LAYERS[1](torch.zeros(2, 3, 7, 6, dtype=torch.float64))
 
 
 def test_channels_last_inputs_are_taken() -> None:

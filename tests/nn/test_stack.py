@@ -19,8 +19,10 @@ GEOMETRY = StackGeometry(
 )
 
 
-def stack(geometry: StackGeometry = GEOMETRY, seed: int = 0, **more: float) -> SparseAutoencoderStack:
-    built = SparseAutoencoderStack(geometry, seed=seed, dtype=torch.float64, **more)
+def stack(
+    geometry: StackGeometry = GEOMETRY, seed: int = 0, sparsity: float = 0.1, epsilon: float = 1e-6
+) -> SparseAutoencoderStack:
+    built = SparseAutoencoderStack(geometry, sparsity, epsilon, seed, dtype=torch.float64)
     with torch.no_grad():
         torch.manual_seed(2)
         built.filters.mul_(1 + torch.rand_like(built.filters))
@@ -79,6 +81,14 @@ def test_the_objective_and_its_gradients_are_those_of_dense_matrices() -> None:
     mine, expected = autoencoder.objective(x), dense_objective(autoencoder, x)
     torch.testing.assert_close(mine, expected)
     torch.testing.assert_close(torch.autograd.grad(mine, leaves), torch.autograd.grad(expected, leaves))
+
+
+def test_the_objective_is_the_sum_of_its_two_terms() -> None:
+    autoencoder, x = stack(sparsity=0.3), pictures()
+    whole, error, penalty = autoencoder.objective_parts(x)
+    torch.testing.assert_close(whole, error + penalty)
+    torch.testing.assert_close(error, (autoencoder.reconstruct(x) - x).square().sum() * 1.5**2 / 4)
+    torch.testing.assert_close(penalty, 0.3 * autoencoder.pooled(x).sum() / 4)
 
 
 def test_the_objective_does_not_feel_the_length_of_the_filters() -> None:

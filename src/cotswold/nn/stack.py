@@ -92,7 +92,42 @@ class SparseAutoencoderStack(nn.Module):
 
         ``|W'(αWx) - x|² + λ sum_j sqrt(V_j (αWx)² + ε)``, x times the gain; the mean over the images.
         """
-        return self._enter(self._objective, x)
+        return self.objective_parts(x)[0]
+
+    def objective_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective and its two terms: the squared error, and the penalty with its λ."""
+        self._check(x)
+        maps = x.unsqueeze(0) if x.dim() == 3 else x
+        norms = self._norms()
+        responses = self._responses(maps, norms)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        residual = self._decoded(responses, norms) - maps * self.gain
+        error = residual.square().sum(dtype=wide) / maps.shape[0]
+        penalty = self.sparsity * self._pooled(responses).sum(dtype=wide) / maps.shape[0]
+        return error + penalty, error, penalty
+
+    @property
+    def objective_settings(self) -> ops.StackObjective:
+        """λ and ε, as `ops.stack_step` wants them."""
+        return ops.StackObjective(sparsity=self.sparsity, epsilon=self.epsilon)
+
+    def state(self, momentum: Tensor) -> ops.StackState:
+        """What `ops.stack_step` updates in place, sharing memory; ``momentum`` has the shape of the filters."""
+        return ops.StackState(
+            filters=self.filters.detach(),
+            norms=self.norms,
+            momentum=momentum,
+            alpha=self.alpha.detach(),
+            gain=self.gain,
+        )
+
+    def calibrate(self, x: Tensor) -> None:
+        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        self._check(x)
+        maps = x.unsqueeze(0) if x.dim() == 3 else x
+        nothing = self.filters.new_empty(0)
+        with torch.no_grad():
+            ops.calibrate(self.state(nothing), maps, self.geometry, self.objective_settings)
 
     def train(self, mode: bool = True) -> Self:
         """Training or evaluation mode; the latter records the norms of the filters."""
@@ -101,10 +136,13 @@ class SparseAutoencoderStack(nn.Module):
                 self.norms.copy_(ops.filter_norms(self.filters))
         return super().train(mode)
 
-    def _enter(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def _check(self, x: Tensor) -> None:
         refuse_onnx(self)
         shape = self.geometry.input
         check_shape(self, x, (shape.channels, shape.height, shape.width))
+
+    def _enter(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        self._check(x)
         return batched(function, x, 3)
 
     def _norms(self) -> Tensor:
@@ -127,13 +165,6 @@ class SparseAutoencoderStack(nn.Module):
 
     def _normalised(self, pooled: Tensor) -> Tensor:
         return pooled if self.geometry.norm.size == 1 else ops.contrast_norm(pooled, self.geometry.norm)
-
-    def _objective(self, x: Tensor) -> Tensor:
-        norms = self._norms()
-        responses = self._responses(x, norms)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        error = (self._decoded(responses, norms) - x * self.gain).square().sum(dtype=wide)
-        return (error + self.sparsity * self._pooled(responses).sum(dtype=wide)) / x.shape[0]
 
     def extra_repr(self) -> str:
         """The maps, what a block sees and holds, and the objective's constants."""
