@@ -53,7 +53,7 @@ class StackLayers:
     """
 
     def __init__(self, network: StackNetwork, layers: Iterable[Layer]) -> None:
-        self.stacks: list[SparseAutoencoderStack] = list(network.stacks)  # type: ignore[arg-type]  # Modules to torch
+        self.stacks: list[SparseAutoencoderStack] = list(network.stacks)
         self.layers = sorted(set(layers), key=lambda layer: (layer.stack, _PARTS.index(layer.part)))
         for layer in self.layers:
             if layer.stack >= len(self.stacks):

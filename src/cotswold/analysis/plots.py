@@ -1,0 +1,116 @@
+"""Line plots as small SVG texts that take their colours from the page.
+
+Knows: matplotlib, and how its colours become CSS variables, so that one drawing serves light and dark pages.
+Does not know: what the numbers mean.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+INK, FAINT = "#010203", "#010204"
+SERIES = ("#010211", "#010212", "#010213", "#010214")
+"""Colours that no reader ever sees: each stands for a variable of the page's style."""
+_VARIABLES = {INK: "--ink-2", FAINT: "--line", **{colour: f"--s{i}" for i, colour in enumerate(SERIES, 1)}}
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "path.simplify": True,
+    "path.simplify_threshold": 0.5,
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. ``colour`` counts the page's series from 0; ``dots`` marks every point."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: int = 0
+    dots: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """A shaded range, of x where ``axis`` is "x", with a label."""
+
+    low: float
+    high: float
+    label: str
+    axis: Literal["x", "y"] = "x"
+
+
+def plot(
+    name: str,
+    lines: Sequence[Line],
+    *,
+    x: str,
+    y: str,
+    bands: Sequence[Band] = (),
+    scale: Literal["linear", "log"] = "linear",
+    bottom: float | None = None,
+    top: float | None = None,
+) -> str:
+    """An ``<svg>`` element of some kilobytes; ``name`` keeps its ids apart from those of other plots."""
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(4.8, 2.7), layout="constrained")
+        axes = figure.subplots()
+        for band in bands:
+            span = axes.axvspan if band.axis == "x" else axes.axhspan
+            span(band.low, band.high, color=FAINT, alpha=0.45, linewidth=0, label=band.label)
+        for line in lines:
+            axes.plot(
+                line.x,
+                line.y,
+                color=SERIES[line.colour % len(SERIES)],
+                linewidth=1.6,
+                linestyle="--" if line.dashed else "-",
+                marker="o" if line.dots else None,
+                markersize=4,
+                label=line.label,
+            )
+        axes.set(xlabel=x, ylabel=y, yscale=scale)
+        axes.set_ylim(bottom=bottom, top=top)
+        axes.margins(x=0.01)
+        if len(lines) + len(bands) > 1:
+            axes.legend(fontsize=8, handlelength=1.4)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _for_page(buffer.getvalue())
+
+
+def _for_page(svg: str) -> str:
+    """The element alone, its width left to the page, its colours replaced by variables."""
+    svg = svg[svg.index("<svg") :]
+    start, end = svg.index("<metadata>"), svg.index("</metadata>") + len("</metadata>")
+    svg = svg[:start] + svg[end:]
+    head, _, body = svg.partition(">")
+    box = head[head.index('viewBox="') :].split('"')[1]
+    body = re.sub(r"<style.*?</style>| font-family: [^;]*;|(?<=<g) id=\"[^\"]*\"", "", body, flags=re.DOTALL)
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    return f'<svg viewBox="{box}" role="img" xmlns:xlink="http://www.w3.org/1999/xlink">{body}'

@@ -1,0 +1,90 @@
+"""The section that shows the filters of every stack as pictures.
+
+Knows: networks of stacks, how their filters are cut into tiles. Does not know: events, evaluations.
+
+Filters of the first stack are shown as they are. Those of higher stacks have too many channels; for them
+stands the picture that the neuron answers most strongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cotswold.analysis.layers import Layer, StackLayers
+from cotswold.analysis.pictures import contact_sheet, png_uri, signed
+from cotswold.analysis.report.words import figure, grid, image, missing, paragraph, section
+from cotswold.analysis.stimuli import Ascent, optimal_stimuli
+from cotswold.analysis.unwhiten import unwhitened
+from cotswold.data import Transform
+from cotswold.nn import SparseAutoencoderStack, StackNetwork
+
+_FILTERS = 64
+_STIMULI = 16
+_ASCENT = Ascent(steps=30, starts=1, batch=16)
+"""Enough to show a shape; portraits of neurons take more."""
+
+
+def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> str:
+    """A contact sheet a stack."""
+    if network is None:
+        text = "No checkpoint has been written yet, so there is no filter to show. Once there is one, run"
+        return section("Filters", missing(text, f"cotswold report {run}"), "filters")
+    stacks = StackLayers(network, []).stacks
+    tiles = first_stack_tiles(stacks[0], _FILTERS)
+    alt = "filters of stack 1, one tile each"
+    figures = [figure(image(png_uri(contact_sheet(tiles)), alt), f"Stack 1: {len(tiles)} filters.")]
+    for index in range(1, len(stacks)):
+        figures.append(_stimuli(network, stacks, index, transform))
+    note = paragraph(
+        "Filters of the first stack as they act on prepared pictures. For a filter of a higher stack, which "
+        "has too many channels to be shown, stands the picture that it answers most strongly"
+        + (", whitening undone." if transform is not None and transform.whitening is not None else "."),
+        "note",
+    )
+    return section("Filters", grid(figures, "sheets") + (note if len(stacks) > 1 else ""), "filters")
+
+
+def first_stack_tiles(stack: SparseAutoencoderStack, most: int) -> list[NDArray[np.uint8]]:
+    """RGB tiles of filters from blocks all over the map, each scaled by itself."""
+    layer = stack.geometry.filters
+    channels = layer.input.channels
+    tiles = []
+    for by, bx, neuron in _sample(layer.grid, layer.neurons, most):
+        one = stack.filters[by, bx, :, :, neuron].detach().float().cpu().numpy()
+        tiles.append(signed(one.reshape(layer.y.size, layer.x.size, channels).transpose(2, 0, 1)))
+    return tiles
+
+
+def _sample(grid: tuple[int, int], neurons: int, most: int) -> list[tuple[int, int, int]]:
+    """Block rows, block columns and neurons, evenly spread and without repetition."""
+    total = grid[0] * grid[1] * neurons
+    chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
+    return [
+        (int(b) // grid[1], int(b) % grid[1], int(n)) for b, n in (divmod(i, neurons) for i in sorted(chosen))
+    ]
+
+
+def _stimuli(
+    network: StackNetwork, stacks: Sequence[SparseAutoencoderStack], index: int, transform: Transform | None
+) -> str:
+    layer, shape = stacks[index].geometry.filters, stacks[0].geometry.input
+    places = []
+    for by, bx, neuron in _sample(layer.grid, layer.neurons, _STIMULI):
+        row, column, depth = np.unravel_index(neuron, (layer.rows, layer.columns, layer.depth))
+        places.append((int(depth), by * layer.rows + int(row), bx * layer.columns + int(column)))
+    respond = StackLayers(network, [Layer(index, "filters")])
+
+    def answer(pictures: torch.Tensor) -> torch.Tensor:
+        return next(responses for _, responses in respond(pictures))
+
+    found = optimal_stimuli(answer, (shape.channels, shape.height, shape.width), places, ascent=_ASCENT)
+    pictures = found.pictures.float().cpu().numpy()
+    if transform is not None:
+        pictures = unwhitened(pictures, transform)
+    sheet = contact_sheet([signed(one) for one in pictures])
+    alt = f"pictures that filters of stack {index + 1} answer most strongly"
+    return figure(image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(places)} filters.")

@@ -1,0 +1,200 @@
+"""Sections on what was learnt: the selectivity table, portraits of neurons, the errors of a classifier.
+
+Knows: evaluations. Does not know: networks, events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+
+from cotswold.analysis.classification import Classification
+from cotswold.analysis.evaluation import Evaluation, Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.layers import Layer
+from cotswold.analysis.report.words import (
+    Best,
+    count,
+    figure,
+    grid,
+    image,
+    missing,
+    paragraph,
+    percent,
+    section,
+    table,
+)
+from cotswold.analysis.selectivity import LayerSelectivity
+
+
+def selectivity(evaluation: Evaluation | None, run: str) -> str:
+    """The table in the shape of the paper's Table 2, and a longer one for every layer."""
+    if evaluation is None or not evaluation.objects:
+        text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
+        command = f"cotswold evaluate {run} --positives A --negatives B"
+        return section("Selectivity", missing(text, command), "selectivity")
+    layers = list(dict.fromkeys(layer.layer for found in evaluation.objects for layer in found.network))
+    rivals: list[tuple[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]]] = [
+        ("Best in random net", lambda found: found.random),
+        ("Best in k-means", lambda found: found.dictionary),
+        ("Mean picture", lambda found: (found.oracle,) if found.oracle else ()),
+    ]
+    rivals = [rival for rival in rivals if any(rival[1](found) for found in evaluation.objects)]
+    head = [
+        "Object",
+        "Guess",
+        *(name for name, _ in rivals),
+        *(f"Best in {layer_title(name)}" for name in layers),
+    ]
+    body = []
+    for found in evaluation.objects:
+        by_name = {layer.layer: layer for layer in found.network}
+        cells = [escape(found.name), percent(found.guess), *(_cell(_best(of(found))) for _, of in rivals)]
+        cells += [_cell(by_name.get(name), found.best.layer == name) for name in layers]
+        body.append(cells)
+    tests = "; ".join(
+        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without"
+        for found in evaluation.objects
+    )
+    note = paragraph(
+        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures, the "
+        "classes weighted so that guessing gives the first column. Lower figure: neuron and threshold "
+        "chosen on one half of the pictures, measured on the other, mean ± standard deviation over "
+        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}.",
+        "note",
+    )
+    return section("Selectivity", table(head, body) + note + _every_layer(evaluation.objects), "selectivity")
+
+
+def layer_title(name: str) -> str:
+    """A layer as people call it: `2.pooled` is stack 2 where pooling units are the ones tested."""
+    layer = Layer.named(name)
+    words = {"filters": " (filters)", "pooled": "", "output": " (normalised)"}
+    return f"stack {layer.stack + 1}{words[layer.part]}"
+
+
+def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
+    return max(layers, key=lambda layer: layer.held_out, default=None)
+
+
+def _cell(layer: LayerSelectivity | None, best: bool = False) -> str:
+    if layer is None:
+        return "–"
+    spread = f'<br><span class="small">{percent(layer.held_out)} ± {100 * layer.spread:.1f}</span>'
+    text = f"{percent(layer.best[0].accuracy)}{spread}"
+    return Best(text) if best else text
+
+
+def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
+    body = []
+    for found in objects:
+        for kind, layers in (
+            ("this net", found.network),
+            ("random net", found.random),
+            ("k-means", found.dictionary),
+        ):
+            for layer in layers:
+                place = ", ".join(str(index) for index in layer.best[0].neuron)
+                body.append(
+                    [
+                        escape(found.name),
+                        kind,
+                        escape(layer_title(layer.layer)),
+                        count(layer.neurons),
+                        count(layer.constant),
+                        f"({place})",
+                        percent(layer.best[0].accuracy),
+                        f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}",
+                    ]
+                )
+    head = [
+        "Object",
+        "Net",
+        "Layer",
+        "Neurons",
+        "Constant",
+        "Best at (map, y, x)",
+        "All pictures",
+        "Held out",
+    ]
+    return f"<details><summary>Every layer</summary>{table(head, body)}</details>"
+
+
+def portraits(evaluation: Evaluation | None) -> str:
+    """The most selective neurons: optimal stimulus, pictures that excite them most and least."""
+    found = [o for o in evaluation.objects if o.portraits] if evaluation else []
+    if not found:
+        return ""
+    parts = []
+    for one in found:
+        mean = ""
+        if one.mean_positive:
+            alt = f"mean of the pictures of {one.name}"
+            mean = (
+                f'<div class="sheets">{figure(image(one.mean_positive, alt), "Mean positive picture")}</div>'
+            )
+        parts.append(
+            f"<h3>{escape(one.name.capitalize())}</h3>{mean}" + "".join(_portrait(p) for p in one.portraits)
+        )
+    note = paragraph(
+        "Left: the picture of fixed norm that the neuron answers most strongly, found by gradient ascent on "
+        "the sphere (Le et al. 2012). Right: test pictures at both ends of its answers; green frames mark "
+        "positives.",
+        "note",
+    )
+    return section("The most selective neurons", "".join(parts) + note, "neurons")
+
+
+def _portrait(portrait: Portrait) -> str:
+    place = ", ".join(str(index) for index in portrait.neuron)
+    name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
+    caption = (
+        f"{name}. Accuracy {percent(portrait.accuracy)}; correlation with the mean positive picture "
+        f"{portrait.correlation:.2f}, above {portrait.percentile:.0f} % of {portrait.compared} random ones."
+    )
+    right = (
+        f"<h4>Most exciting</h4>{_strip(portrait.most)}<h4>Least exciting</h4>{_strip(portrait.least)}"
+        if portrait.most
+        else ""
+    )
+    stimulus = figure(image(portrait.image, f"optimal stimulus of {name}"), caption)
+    return f'<div class="portrait">{stimulus}<div>{right}</div></div>'
+
+
+def _strip(exemplars: Iterable[Exemplar]) -> str:
+    return grid(
+        (
+            figure(image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
+            for one in exemplars
+        ),
+        "strip",
+    )
+
+
+def classification(found: Classification | None, run: str) -> str:
+    """Confusion matrix and example pictures of a supervised run."""
+    if found is None:
+        text = "No test pictures have been classified yet. To classify them, run"
+        return section("Classification", missing(text, f"cotswold evaluate {run}"), "classification")
+    rows = []
+    for label, row in enumerate(found.confusion):
+        total = max(1, sum(row))
+        cells = [
+            f'<span style="--part:{value / total:.3f}">{count(value) if value else "·"}</span>'
+            for value in row
+        ]
+        rows.append([escape(found.classes[label]), *cells, percent(row[label] / total)])
+    head = ["True class ↓, answer →", *(escape(name) for name in found.classes), "Right"]
+    right = grid((_example(one.image, one.truth, one.answer, True) for one in found.right), "strip")
+    wrong = grid((_example(one.image, one.truth, one.answer, False) for one in found.wrong), "strip")
+    lead = paragraph(
+        f"{percent(found.accuracy, 2)} of {count(found.pictures)} pictures of {found.split} are right."
+    )
+    examples = (f"<h3>Right</h3>{right}" if found.right else "") + (
+        f"<h3>Wrong</h3>{wrong}" if found.wrong else ""
+    )
+    return section("Classification", lead + table(head, rows, "confusion") + examples, "classification")
+
+
+def _example(uri: str, truth: str, answer: str, right: bool) -> str:
+    caption = truth if right else f"{truth}, taken for {answer}"
+    return figure(image(uri, caption), caption, "yes" if right else "no")

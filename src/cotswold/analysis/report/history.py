@@ -1,0 +1,121 @@
+"""What the events of a run say, sorted for the page.
+
+Knows: the kinds of events that training writes. Does not know: how they are shown.
+
+After a resumption steps come again; the later event of a step counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from cotswold.run import Event
+
+
+@dataclass
+class Curve:
+    """Values against steps of one phase, in order."""
+
+    points: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a value, ascending."""
+        return sorted(self.points)
+
+    @property
+    def values(self) -> list[float]:
+        """The values at `steps`."""
+        return [self.points[step] for step in self.steps]
+
+    def __bool__(self) -> bool:
+        return bool(self.points)
+
+
+@dataclass
+class Phase:
+    """One stack (or the one phase of a joint or supervised run): its curves by name, and its totals."""
+
+    training: dict[str, Curve] = field(default_factory=dict)
+    validation: dict[str, Curve] = field(default_factory=dict)
+    facts: Event = field(default_factory=dict)
+    """Fields of the `stack` event: maps, parameters."""
+    ended: Event = field(default_factory=dict)
+    """Fields of the `stack_end` event: seconds, patterns, FLOPs."""
+
+
+@dataclass
+class History:
+    """Everything that the page needs from the events."""
+
+    start: Event = field(default_factory=dict)
+    whiteness: Event = field(default_factory=dict)
+    end: Event = field(default_factory=dict)
+    """The last `end` event; empty while training goes on."""
+    phases: dict[int, Phase] = field(default_factory=dict)
+    steps: list[Event] = field(default_factory=list)
+    seconds: float = 0.0
+    resumptions: int = 0
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> History:
+        """The history that a log tells."""
+        history = cls()
+        for event in events:
+            history._take(event)
+        return history
+
+    def phase(self, number: int) -> Phase:
+        """The phase of this number, from 0."""
+        return self.phases.setdefault(number, Phase())
+
+    @property
+    def waited(self) -> tuple[float, float]:
+        """Seconds waited for pictures, and the seconds of training in which that was."""
+        waited = sum(number(event, "waited_seconds") or 0.0 for event in self.steps)
+        return waited, sum(number(event, "interval_seconds") or 0.0 for event in self.steps)
+
+    def _take(self, event: Event) -> None:
+        kind = event.get("kind")
+        self.seconds = max(self.seconds, number(event, "seconds") or 0.0)
+        if kind == "start":
+            self.start = event
+        elif kind == "whiteness":
+            self.whiteness = event
+        elif kind == "end":
+            self.end = event
+        elif kind == "resumed":
+            self.end = {}
+            self.resumptions += 1
+        elif kind in ("stack", "stack_end", "step", "validation"):
+            self._take_phase(str(kind), event)
+
+    def _take_phase(self, kind: str, event: Event) -> None:
+        phase = self.phase(int(number(event, "stack") or 0))
+        if kind == "stack":
+            phase.facts = event
+        elif kind == "stack_end":
+            phase.ended = event
+        else:
+            if kind == "step":
+                self.steps.append(event)
+            curves = phase.training if kind == "step" else phase.validation
+            step = number(event, "at")
+            step = number(event, "step") if step is None else step
+            for name in event:
+                value = number(event, name)
+                if step is not None and value is not None and name not in _NO_CURVES:
+                    curves.setdefault(name, Curve()).points[int(step)] = value
+
+
+_NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
+
+
+def number(event: Event, name: str) -> float | None:
+    """A field that is a finite number, else None."""
+    value = event.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,111 @@
+"""Numbers as people read them, and the few shapes of HTML that the page is made of.
+
+Knows: units, escaping, tables. Does not know: runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from math import floor, log10
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def count(value: float) -> str:
+    """A whole number with thin spaces between thousands.
+
+    >>> count(1234567)
+    '1\\u202f234\\u202f567'
+    """
+    return f"{round(value):,}".replace(",", "\u202f")
+
+
+def scaled(value: float, unit: str) -> str:
+    """Three significant figures with a decimal prefix: 2.5 GFLOP."""
+    power = min(max(0, floor(log10(abs(value)) / 3)) if value else 0, len(_PREFIXES) - 1)
+    return f"{plain(value / 1000**power)} {_PREFIXES[power]}{unit}"
+
+
+def plain(value: float) -> str:
+    """Three significant figures, no exponent where that is readable."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return count(value)
+    return f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes and seconds, or hours and minutes."""
+    if seconds < 60:
+        return f"{plain(seconds)} s"
+    minutes, left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {left} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A fraction as per cent."""
+    return f"{100 * value:.{digits}f}\u202f%"
+
+
+def section(title: str, body: str, anchor: str) -> str:
+    """A part of the page under its heading."""
+    return f'<section id="{anchor}"><h2>{escape(title)}</h2>{body}</section>'
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of text that is escaped."""
+    return f"<p{_kind(kind)}>{escape(text)}</p>"
+
+
+def missing(text: str, command: str) -> str:
+    """What is not there, and the command that makes it."""
+    return f'<p class="missing">{escape(text)} <code>{escape(command)}</code></p>'
+
+
+class Best(str):
+    """A cell of a table that stands out."""
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
+    """A table in a box of its own that scrolls; cells are HTML, the first of a row is its heading."""
+    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    rows = "".join(
+        f'<tr><th scope="row">{row[0]}</th>' + "".join(_cell(cell) for cell in row[1:]) + "</tr>"
+        for row in body
+    )
+    whole = f"<table{_kind(kind)}><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll">{whole}</div>'
+
+
+def facts(items: Iterable[tuple[str, str]]) -> str:
+    """Names and values, side by side."""
+    return (
+        "<dl>" + "".join(f"<div><dt>{escape(a)}</dt><dd>{escape(b)}</dd></div>" for a, b in items) + "</dl>"
+    )
+
+
+def figure(content: str, caption: str, kind: str = "") -> str:
+    """A plot or picture (HTML) with its caption (text)."""
+    return f"<figure{_kind(kind)}>{content}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def image(uri: str, text: str) -> str:
+    """A picture that the page holds; ``text`` says what it shows to who cannot see it."""
+    return f'<img src="{escape(uri)}" alt="{escape(text)}">'
+
+
+def grid(figures: Iterable[str], kind: str = "plots") -> str:
+    """Figures beside each other as far as there is room."""
+    return f'<div class="{kind}">{"".join(figures)}</div>'
+
+
+def _cell(cell: str) -> str:
+    return f'<td class="best">{cell}</td>' if isinstance(cell, Best) else f"<td>{cell}</td>"
+
+
+def _kind(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
