@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cotswold.recipe import Recipe, dump, load, parse, shipped
@@ -50,6 +50,7 @@ recipes = st.builds(
 
 
 @given(recipes)
+@example(load("demo").model_copy(update={"name": '\x00\t\n"\\\x7f\x80\u2028😀'}))
 def test_any_recipe_survives_being_written_and_read(recipe: Recipe) -> None:
     assert parse(dump(recipe)) == recipe
 

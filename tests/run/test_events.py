@@ -59,7 +59,7 @@ def test_tensors_arrays_and_paths_become_what_json_holds(path: Path) -> None:
             "x", a=torch.tensor(1.5), b=np.float32(0.5), c=torch.arange(3), d=Path("e/f"), g=np.int64(7)
         )
     event = next(read_events(path))
-    assert (event["a"], event["b"], event["c"], event["d"], event["e"]) == (1.5, 0.5, [0, 1, 2], "e/f", 7)
+    assert (event["a"], event["b"], event["c"], event["d"], event["g"]) == (1.5, 0.5, [0, 1, 2], "e/f", 7)
 
 
 def test_numbers_that_are_not_finite_become_null_so_that_any_reader_understands(path: Path) -> None:

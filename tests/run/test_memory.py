@@ -91,9 +91,7 @@ def test_this_machine_has_some_but_not_everything() -> None:
 
 def test_what_fits_passes_and_what_does_not_says_the_figures() -> None:
     require(1, "a byte")
-    with pytest.raises(
-        MemoryLimitError, match=r"the network needs 1125899\.9 GB .* GB are free; use fewer maps"
-    ):
+    with pytest.raises(MemoryLimitError, match=r"it needs 1125899\.9 GB .* GB are free; use fewer maps"):
         require(1 << 50, "it", "use fewer maps")
 
 

@@ -137,7 +137,6 @@ def read_piece(folder: Path, record: PieceRecord, target: Tensor) -> None:
             filled = _fill(file, chunk)
             checksum = zlib.crc32(chunk[:filled], checksum)
             count += filled
-        count += len(file.read(1))
     _check(path, record, count, checksum)
 
 
