@@ -15,8 +15,20 @@ if TYPE_CHECKING:
     from cotswold.ops.local import local_outer as local_outer
     from cotswold.ops.local import local_product as local_product
     from cotswold.ops.pooling import l2_pool as l2_pool
+    from cotswold.ops.state import StackObjective as StackObjective
+    from cotswold.ops.state import StackReport as StackReport
+    from cotswold.ops.state import StackState as StackState
+    from cotswold.ops.state import StepRule as StepRule
+    from cotswold.ops.step import calibrate as calibrate
+    from cotswold.ops.step import stack_forward as stack_forward
+    from cotswold.ops.step import stack_step as stack_step
 
 _HOME = {
+    "StackObjective": "state",
+    "StackReport": "state",
+    "StackState": "state",
+    "StepRule": "state",
+    "calibrate": "step",
     "contrast_norm": "contrast",
     "filter_norms": "filters",
     "images_last": "layout",
@@ -26,8 +38,10 @@ _HOME = {
     "local_product": "local",
     "normalise_filters_": "filters",
     "random_filters": "filters",
+    "stack_forward": "step",
+    "stack_step": "step",
 }
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

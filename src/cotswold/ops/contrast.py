@@ -1,10 +1,10 @@
 """Local contrast normalisation, subtractive then divisive (Coates et al. 2013, section 3, as Le et al. 2012).
 
-Knows: ``g = h - sum G h``, ``y = g / max(c, sqrt(sum G g²))``, where G is a Gaussian over a window and all maps
-that sums to 1. Does not know: modules, layers below.
+Knows: ``g = h - sum G h``, ``y = g / max(c, sqrt(sum G g²))``, where G is a Gaussian over a window and all
+maps that sums to 1. Does not know: modules, layers below.
 
-As G weighs every map alike, ``sum G h`` is the Gaussian mean of one map, the mean of all maps; along each axis that
-is a product with a small banded matrix.
+As G weighs every map alike, ``sum G h`` is the Gaussian mean of one map, the mean of all maps; along each
+axis that is a product with a small banded matrix.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.ops.forward_mode import refuse_forward_mode
 from cotswold.ops.layout import images_last
 from cotswold.ops.products import accumulator
+from cotswold.ops.reverse_mode import apply
 
 FLOOR = 0.01
 """The least divisor, ``c`` of Le et al. 2012."""
@@ -27,7 +27,7 @@ FLOOR = 0.01
 def gaussian_means(extent: int, smoothing: Smoothing, like: Tensor) -> Tensor:
     """The banded matrix ``(output, input)`` of Gaussian means along one axis; every row sums to 1.
 
-    Sigma is a quarter of the window (1.25 pixels for 5); at the border the mean is over what lies inside the map.
+    Sigma is a quarter of the window (1.25 pixels for 5); at the border the mean is over what lies inside.
     """
     window = smoothing.window
     inputs = torch.arange(extent, dtype=like.dtype, device=like.device)
@@ -119,16 +119,14 @@ def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor:
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
     """Subtract the local mean, then divide by the local root mean square, at least ``floor``.
 
-    Means are over the window and all maps, weighted by a Gaussian of sigma = window / 4 that sums to 1. ``x`` is
-    ``(image, channel, y, x)``, any strides. Without ``keep`` each of the two steps takes ``size - 1`` off height and
-    width; with it, means at the border are over what lies inside the map. Differentiable any number of times in
-    reverse. Raises UserError unless ``floor`` is positive, GeometryError where the windows do not fit,
-    ForwardModeError in forward mode.
+    Means are over the window and all maps, weighted by a Gaussian of sigma = window / 4 that sums to 1. ``x``
+    is ``(image, channel, y, x)``, any strides. Without ``keep`` each of the two steps takes ``size - 1`` off
+    height and width; with it, means at the border are over what lies inside the map. Differentiable any
+    number of times in reverse. Raises UserError unless ``floor`` is positive, GeometryError where the windows
+    do not fit, ForwardModeError in forward mode.
     """
     if not floor > 0:
         raise UserError(f"contrast_norm needs a positive floor, such as {FLOOR}, not {floor}")
     x = images_last(x)
     smoothing.output(smoothing.output(MapShape(*x.shape[1:])))
-    refuse_forward_mode("contrast_norm", x)
-    out: Tensor = _ContrastNorm.apply(x, smoothing.size, smoothing.keep, floor)
-    return out
+    return apply("contrast_norm", _ContrastNorm, x, smoothing.size, smoothing.keep, floor)

@@ -1,6 +1,6 @@
 """Filters: their first values and their norms.
 
-Knows: the layout ``(block_y, block_x, field_y, field_x * channel, neuron)``. Does not know: products, training.
+Knows: the layout ``(block_y, block_x, field_y, field_x * channel, neuron)``. Does not know: products, steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from cotswold.ops.products import accumulator
 
 def filter_norms(filters: Tensor) -> Tensor:
     """The Euclidean norm of every filter, ``(block_y, block_x, neuron)``; float32 for bfloat16 filters."""
-    return torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
+    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
+    return norms
 
 
 def normalise_filters_(filters: Tensor, norms: Tensor) -> None:
@@ -38,8 +39,8 @@ def random_filters(
 ) -> Tensor:
     """Gaussian filters of unit norm, ``(block_y, block_x, field_y, field_x * channel, neuron)``.
 
-    The values of a block depend on ``(seed, stack, block_y, block_x)`` and the shape of a block alone, so that no
-    grid, device or number of threads changes them. Weights that meet only padding are 0.
+    The values of a block depend on ``(seed, stack, block_y, block_x)`` and the shape of a block alone, so
+    that no grid, device or number of threads changes them. Weights that meet only padding are 0.
     """
     out = torch.empty(layer.filters_shape, dtype=dtype, device=device)
     shape, channels = layer.filters_shape[2:], layer.input.channels

@@ -1,7 +1,7 @@
 """The layout of maps: images last.
 
-Knows: how a logical ``(image, channel, y, x)`` tensor lies in memory as ``[y][x][channel][image]``, with a pitch
-between channels and between rows. Does not know: what is computed from a map.
+Knows: how a logical ``(image, channel, y, x)`` tensor lies in memory as ``[y][x][channel][image]``, with a
+pitch between channels and between rows. Does not know: what is computed from a map.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | N
 def images_last(x: Tensor) -> Tensor:
     """The same values with the images last in memory; ``x`` itself where they are already.
 
-    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture keeps
-    its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
+    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture
+    keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
     """
     if x.dim() != 4:
         raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")

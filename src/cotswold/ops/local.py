@@ -16,7 +16,8 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import products
-from cotswold.ops.forward_mode import refuse_forward_mode
+from cotswold.ops.layout import empty_map
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 Code = tuple[int, ...]
 
@@ -45,7 +46,7 @@ def _product_op(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
 
 @_product_op.register_fake
 def _(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
-    return products.empty_map(x, x.shape[0], _decode(tuple(code)).output)
+    return empty_map(x, x.shape[0], _decode(tuple(code)).output)
 
 
 @torch.library.custom_op("cotswold::local_adjoint", mutates_args=())
@@ -56,7 +57,7 @@ def _adjoint_op(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
 
 @_adjoint_op.register_fake
 def _(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
-    return products.empty_map(y, y.shape[0], _decode(tuple(code)).input)
+    return empty_map(y, y.shape[0], _decode(tuple(code)).input)
 
 
 @torch.library.custom_op("cotswold::local_outer", mutates_args=())
@@ -71,6 +72,7 @@ def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
 
 
 def _one_by_one(
+    name: str,
     function: type[torch.autograd.Function],
     size: int,
     dims: Sequence[int | None],
@@ -80,7 +82,9 @@ def _one_by_one(
 ) -> Tensor:
     """A mapped operation, slice by slice, stacked in front."""
     slices = [
-        function.apply(
+        apply(
+            name,
+            function,
             first if dims[0] is None else first.select(dims[0], i),
             second if dims[1] is None else second.select(dims[1], i),
             code,
@@ -91,18 +95,19 @@ def _one_by_one(
 
 
 def _fold(
-    function: type[torch.autograd.Function], maps: Tensor, dim: int, filters: Tensor, code: Code
+    name: str, function: type[torch.autograd.Function], maps: Tensor, dim: int, filters: Tensor, code: Code
 ) -> Tensor:
     """A mapped operation whose filters are shared: the mapped dimension becomes more images."""
     maps = maps.movedim(dim, 0)
-    out: Tensor = function.apply(maps.flatten(0, 1), filters, code)
-    return out.unflatten(0, maps.shape[:2])
+    out = apply(name, function, maps.flatten(0, 1), filters, code)
+    return out.reshape(*maps.shape[:2], *out.shape[1:])
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, filters: Tensor, code: Code) -> Tensor:
-        return _product_op(x, filters, code)
+        out: Tensor = _product_op(x, filters, code)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -114,8 +119,8 @@ class _Product(torch.autograd.Function):
         x, filters = ctx.saved_tensors
         to_x, to_filters, _ = ctx.needs_input_grad
         return (
-            _Adjoint.apply(grad, filters, ctx.code) if to_x else None,
-            _Outer.apply(grad, x, ctx.code) if to_filters else None,
+            apply("local_adjoint", _Adjoint, grad, filters, ctx.code) if to_x else None,
+            apply("local_outer", _Outer, grad, x, ctx.code) if to_filters else None,
             None,
         )
 
@@ -124,14 +129,15 @@ class _Product(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, filters: Tensor, code: Code
     ) -> tuple[Tensor, int]:
         if in_dims[1] is None and in_dims[0] is not None:
-            return _fold(_Product, x, in_dims[0], filters, code), 0
-        return _one_by_one(_Product, info.batch_size, in_dims, x, filters, code), 0
+            return _fold("local_product", _Product, x, in_dims[0], filters, code), 0
+        return _one_by_one("local_product", _Product, info.batch_size, in_dims, x, filters, code), 0
 
 
 class _Adjoint(torch.autograd.Function):
     @staticmethod
     def forward(y: Tensor, filters: Tensor, code: Code) -> Tensor:
-        return _adjoint_op(y, filters, code)
+        out: Tensor = _adjoint_op(y, filters, code)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -143,8 +149,8 @@ class _Adjoint(torch.autograd.Function):
         y, filters = ctx.saved_tensors
         to_y, to_filters, _ = ctx.needs_input_grad
         return (
-            _Product.apply(grad, filters, ctx.code) if to_y else None,
-            _Outer.apply(y, grad, ctx.code) if to_filters else None,
+            apply("local_product", _Product, grad, filters, ctx.code) if to_y else None,
+            apply("local_outer", _Outer, y, grad, ctx.code) if to_filters else None,
             None,
         )
 
@@ -153,14 +159,15 @@ class _Adjoint(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], y: Tensor, filters: Tensor, code: Code
     ) -> tuple[Tensor, int]:
         if in_dims[1] is None and in_dims[0] is not None:
-            return _fold(_Adjoint, y, in_dims[0], filters, code), 0
-        return _one_by_one(_Adjoint, info.batch_size, in_dims, y, filters, code), 0
+            return _fold("local_adjoint", _Adjoint, y, in_dims[0], filters, code), 0
+        return _one_by_one("local_adjoint", _Adjoint, info.batch_size, in_dims, y, filters, code), 0
 
 
 class _Outer(torch.autograd.Function):
     @staticmethod
     def forward(delta: Tensor, x: Tensor, code: Code) -> Tensor:
-        return _outer_op(delta, x, code)
+        out: Tensor = _outer_op(delta, x, code)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Code], output: Tensor) -> None:
@@ -172,8 +179,8 @@ class _Outer(torch.autograd.Function):
         delta, x = ctx.saved_tensors
         to_delta, to_x, _ = ctx.needs_input_grad
         return (
-            _Product.apply(x, grad, ctx.code) if to_delta else None,
-            _Adjoint.apply(delta, grad, ctx.code) if to_x else None,
+            apply("local_product", _Product, x, grad, ctx.code) if to_delta else None,
+            apply("local_adjoint", _Adjoint, delta, grad, ctx.code) if to_x else None,
             None,
         )
 
@@ -181,10 +188,11 @@ class _Outer(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], delta: Tensor, x: Tensor, code: Code
     ) -> tuple[Tensor, int]:
-        return _one_by_one(_Outer, info.batch_size, in_dims, delta, x, code), 0
+        return _one_by_one("local_outer", _Outer, info.batch_size, in_dims, delta, x, code), 0
 
 
-def _check_map(name: str, x: Tensor, shape: MapShape) -> None:
+def check_map(name: str, x: Tensor, shape: MapShape) -> None:
+    """Raise GeometryError unless ``x`` is maps of this shape."""
     if x.dim() != 4 or tuple(x.shape[1:]) != (shape.channels, shape.height, shape.width):
         raise GeometryError(
             f"{name} needs maps of the shape (image, {shape.channels}, {shape.height}, {shape.width}), "
@@ -192,7 +200,8 @@ def _check_map(name: str, x: Tensor, shape: MapShape) -> None:
         )
 
 
-def _check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
+def check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
+    """Raise GeometryError unless ``filters`` are a layer's."""
     if tuple(filters.shape) != layer.filters_shape:
         raise GeometryError(
             f"{name} needs filters of the shape {layer.filters_shape}, not {tuple(filters.shape)}"
@@ -211,14 +220,13 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the responses ``(image, depth, y, x)`` of untied filters to maps ``(image, channel, y, x)``.
 
     ``filters`` are ``(block_y, block_x, field_y, field_x * channel, neuron)``. Differentiable any number of
-    times in reverse. Raises GeometryError where shapes do not fit the layer, ForwardModeError in forward mode.
+    times in reverse. Raises GeometryError where shapes do not fit the layer, UserError where dtypes or
+    devices differ, ForwardModeError in forward mode.
     """
-    _check_map("local_product", x, layer.input)
-    _check_filters("local_product", filters, layer)
+    check_map("local_product", x, layer.input)
+    check_filters("local_product", filters, layer)
     _check_alike("local_product", x, filters)
-    refuse_forward_mode("local_product", x, filters)
-    out: Tensor = _Product.apply(x, filters, _encode(layer))
-    return out
+    return apply("local_product", _Product, x, filters, _encode(layer))
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
@@ -226,12 +234,10 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
     Shapes and errors as for ``local_product``, of which it is the adjoint.
     """
-    _check_map("local_adjoint", y, layer.output)
-    _check_filters("local_adjoint", filters, layer)
+    check_map("local_adjoint", y, layer.output)
+    check_filters("local_adjoint", filters, layer)
     _check_alike("local_adjoint", y, filters)
-    refuse_forward_mode("local_adjoint", y, filters)
-    out: Tensor = _Adjoint.apply(y, filters, _encode(layer))
-    return out
+    return apply("local_adjoint", _Adjoint, y, filters, _encode(layer))
 
 
 def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
@@ -240,13 +246,11 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     ``delta`` is shaped as responses, ``x`` as inputs: the gradient of ``<delta, Wx>`` by the filters. Weights
     that meet only padding get 0. Errors as for ``local_product``.
     """
-    _check_map("local_outer", delta, layer.output)
-    _check_map("local_outer", x, layer.input)
+    check_map("local_outer", delta, layer.output)
+    check_map("local_outer", x, layer.input)
     _check_alike("local_outer", delta, x)
     if delta.shape[0] != x.shape[0]:
         raise GeometryError(
             f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"
         )
-    refuse_forward_mode("local_outer", delta, x)
-    out: Tensor = _Outer.apply(delta, x, _encode(layer))
-    return out
+    return apply("local_outer", _Outer, delta, x, _encode(layer))

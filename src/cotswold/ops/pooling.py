@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.ops.forward_mode import refuse_forward_mode
 from cotswold.ops.layout import images_last
+from cotswold.ops.reverse_mode import apply
 
 
 def _sum_along(x: Tensor, dim: int, size: int) -> Tensor:
@@ -79,14 +79,12 @@ class _L2Pool(torch.autograd.Function):
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
 
-    ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any number
-    of times in reverse. Raises UserError unless ``epsilon`` is positive (the root has no slope at 0),
+    ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any
+    number of times in reverse. Raises UserError unless ``epsilon`` is positive (the root has no slope at 0),
     GeometryError where the window does not fit, ForwardModeError in forward mode.
     """
     if not epsilon > 0:
         raise UserError(f"l2_pool needs a positive epsilon under the root, such as 1e-6, not {epsilon}")
     x = images_last(x)
     smoothing.output(MapShape(*x.shape[1:]))
-    refuse_forward_mode("l2_pool", x)
-    out: Tensor = _L2Pool.apply(x, smoothing.size, smoothing.keep, epsilon)
-    return out
+    return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

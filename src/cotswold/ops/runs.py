@@ -31,7 +31,7 @@ class Run:
 
 
 def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int]]:
-    """``(first output, outputs, first position, end position)`` of equal parts of the window inside the axis."""
+    """``(first output, outputs, first position, end position)``: outputs whose windows lie inside alike."""
     outputs = window.outputs(extent)
     first, before = 0, window.skipped(0, extent)
     for output in range(1, outputs + 1):

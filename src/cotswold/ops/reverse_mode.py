@@ -1,0 +1,37 @@
+"""Operations that differentiate in reverse only.
+
+Knows: how to apply an `autograd.Function`, how to tell that a tensor carries a forward-mode tangent. Does not
+know: which operation asks. torch would otherwise drop the tangent at a custom operation without a word, and
+the derivative would read 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from cotswold.errors import ForwardModeError
+
+
+def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
+    """Raise ForwardModeError if any tensor carries a tangent."""
+    if torch.compiler.is_compiling():
+        return
+    if getattr(forward_ad, "_current_level", 0) < 0:  # outside of forward mode: the usual case, and cheap
+        return
+    # torch leaves unpack_dual untyped
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):  # type: ignore[no-untyped-call]
+        raise ForwardModeError(
+            f"{operation} has no forward mode (torch.func.jvp, jacfwd, forward_ad); "
+            "use reverse mode instead: torch.autograd.grad, torch.func.vjp or jacrev"
+        )
+
+
+def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """Call a function whose tensors come first; raise ForwardModeError if one carries a tangent."""
+    refuse_forward_mode(operation, *(value for value in inputs if isinstance(value, Tensor)))
+    out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return out

@@ -1,0 +1,210 @@
+"""One training step of a stack, without autograd: objective, gradient, momentum, step and normalisation.
+
+Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
+Does not know: how filters move (`rule`), modules, processes. A mesh enters by two arguments: ``sum_maps``,
+which adds what other ranks decoded, and ``fetch``, which brings the residual that other ranks hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.geometry import BlockLocal, StackGeometry
+from cotswold.ops import rule as rules
+from cotswold.ops.contrast import FLOOR, contrast_norm, contrast_norm_backward
+from cotswold.ops.filters import filter_norms
+from cotswold.ops.layout import images_last
+from cotswold.ops.local import check_filters, check_map
+from cotswold.ops.pooling import box_spread, l2_pool
+from cotswold.ops.products import accumulator, adjoint, block_filters, outer_run, product
+from cotswold.ops.runs import Run, row_runs
+from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
+
+GRADIENT_ELEMENTS = 1 << 19
+"""Elements of the gradient that exist at a time (one block at least): 2 MiB of float32, to stay in cache."""
+
+
+def identity(x: Tensor) -> Tensor:
+    """What a seam does in one process."""
+    return x
+
+
+def _neuron_map(values: Tensor, layer: BlockLocal) -> Tensor:
+    """One value a neuron ``(block_y, block_x, neuron)`` as a map of one image ``(1, depth, y, x)``."""
+    by, bx = layer.grid
+    grid = values.view(by, bx, layer.rows, layer.columns, layer.depth).transpose(1, 2)
+    return grid.reshape(1, layer.output.height, layer.output.width, layer.depth).permute(0, 3, 1, 2)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """``<a, b>`` of two maps, row by row of the map, so that threads do not change the sum's order."""
+    wide = accumulator(a.dtype)
+    rows = (x.permute(2, 3, 1, 0).reshape(x.shape[2], -1).to(wide) for x in (a, b))
+    total: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
+    return total
+
+
+def _total(a: Tensor) -> Tensor:
+    """The sum of a map in float64, row by row."""
+    return (
+        a.permute(2, 3, 1, 0)
+        .reshape(a.shape[2], -1)
+        .sum(1, dtype=accumulator(a.dtype))
+        .sum(dtype=torch.float64)
+    )
+
+
+def _responses(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
+    """``αWx``, where x is the batch times its gain."""
+    unit = _neuron_map(rules.reciprocal(state.norms), layer)
+    scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
+    return product(batch, state.filters, layer).mul_(scale)
+
+
+def _decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
+    """``W'z``."""
+    unit = _neuron_map(rules.reciprocal(state.norms), layer).to(z.dtype)
+    return adjoint(z * unit, state.filters, layer)
+
+
+def _chunks(layer: BlockLocal, y: int) -> Iterator[Run]:
+    """The runs of a block row, cut so that the gradient of one stays in cache."""
+    most = max(1, GRADIENT_ELEMENTS // (layer.fan_in * layer.neurons))
+    for run in row_runs(layer, y):
+        for first in range(0, run.blocks, most):
+            yield replace(run, x=run.x + first, blocks=min(most, run.blocks - first))
+
+
+def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tensor:
+    check_map("a stack", batch, geometry.input)
+    check_filters("a stack", state.filters, geometry.filters)
+    if batch.shape[0] == 0:
+        raise UserError("a stack cannot learn from an empty batch; leave it out")
+    return images_last(batch)
+
+
+@torch.no_grad()
+def stack_forward(state: StackState, batch: Tensor, geometry: StackGeometry, epsilon: float = 1e-6) -> Tensor:
+    """The output ``(image, depth, y, x)`` of a stack: responses, L2 pooling, contrast normalisation.
+
+    ``batch`` is ``(image, channel, y, x)``, any strides. Without autograd; raises GeometryError where shapes
+    do not fit.
+    """
+    check_map("a stack", batch, geometry.input)
+    check_filters("a stack", state.filters, geometry.filters)
+    pooled = l2_pool(_responses(state, images_last(batch), geometry.filters), geometry.pool, epsilon)
+    return pooled if geometry.norm.size == 1 else contrast_norm(pooled, geometry.norm)
+
+
+@torch.no_grad()
+def calibrate(state: StackState, batch: Tensor, geometry: StackGeometry, objective: StackObjective) -> None:
+    """Set gain, norms and α in place from a batch: inputs of RMS 1, and the α that minimises the objective.
+
+    Where sparsity is so strong that the best α would be 0, α starts at a tenth of what reconstruction alone
+    would choose, so that the filters still have a slope to learn from.
+    """
+    batch, layer = _checked(state, batch, geometry), geometry.filters
+    power = _dot(batch, batch) / batch.numel()
+    state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
+    state.norms.copy_(filter_norms(state.filters))
+    state.alpha.fill_(1.0)
+    z = _responses(state, batch, layer)
+    decoded = _decode(z, state, layer)
+    overlap, energy = state.gain * _dot(decoded, batch), _dot(decoded, decoded)
+    penalty = objective.sparsity * _total(l2_pool(z, geometry.pool, objective.epsilon))
+    alone, best = rules.best_scale(overlap, energy, penalty * 0), rules.best_scale(overlap, energy, penalty)
+    state.alpha.copy_(torch.maximum(best, alone / 10).clamp(*rules.ALPHA_RANGE))
+
+
+@torch.no_grad()
+def stack_step(
+    state: StackState,
+    batch: Tensor,
+    geometry: StackGeometry,
+    objective: StackObjective,
+    rule: StepRule,
+    *,
+    upstream: Tensor | None = None,
+    sum_maps: Callable[[Tensor], Tensor] = identity,
+    fetch: Callable[[Tensor], Tensor] = identity,
+    input_gradient: bool = False,
+) -> StackReport:
+    """One step on a batch ``(image, channel, y, x)``; changes ``state`` in place and reports what it saw.
+
+    The objective is a mean over the batch's images; ``upstream`` adds the gradient of losses above by the
+    stack's output. ``sum_maps`` is called on decoded maps, ``fetch`` on the residual before it is read again.
+    Holds the maps of the stack and the gradient of a few blocks beside the state. Raises GeometryError where
+    shapes do not fit, UserError for an empty batch.
+    """
+    batch, layer = _checked(state, batch, geometry), geometry.filters
+    images, dtype = batch.shape[0], batch.dtype
+    alpha, gain = state.alpha.clone(), state.gain
+    unit = _neuron_map(rules.reciprocal(state.norms), layer).to(dtype)
+
+    z = _responses(state, batch, layer)
+    decoded = sum_maps(_decode(z, state, layer))
+    overlap, energy = gain * _dot(decoded, batch), _dot(decoded, decoded)
+    residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
+    reconstruction = _dot(residual, residual) / images
+    residual.mul_(2 / images)  # from here on the gradient by the decoded map
+    fetched = fetch(residual)
+
+    pooled = l2_pool(z, geometry.pool, objective.epsilon)
+    penalty = objective.sparsity * _total(pooled)
+    slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
+    to_z = box_spread(slope, geometry.pool.window).mul_(z)
+    del pooled, slope
+    to_z.add_(product(fetched, state.filters, layer).mul_(unit))
+    scale = rules.curvature(alpha, _dot(z, z), z.numel())
+
+    to_batch = None
+    if input_gradient:
+        encoded = sum_maps(_decode(to_z, state, layer))
+        to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
+    to_z.mul_((alpha * gain).to(dtype))
+    _move_filters(state, layer, (z, fetched), (to_z, batch), scale, rule)
+    rules.search(state.alpha, overlap, energy, penalty, rule)
+    loss = reconstruction + penalty / images
+    return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
+
+
+def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstream: Tensor | None) -> Tensor:
+    """The gradient by the pooled map over the pooled map: of its weighted sum and of the losses above."""
+    if upstream is None:
+        return weight / pooled
+    above = images_last(upstream)
+    if geometry.norm.size > 1:
+        above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
+    return (above + weight) / pooled
+
+
+def _move_filters(
+    state: StackState,
+    layer: BlockLocal,
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    scale: Tensor,
+    rule: StepRule,
+) -> None:
+    """Gradient and step of a few blocks at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    wide = accumulator(state.filters.dtype)
+    for y in range(layer.grid[0]):
+        for run in _chunks(layer, y):
+            blocks = slice(run.x, run.x + run.blocks)
+            gradient = state.filters.new_zeros((run.blocks, *layer.filters_shape[2:]), dtype=wide)
+            inside = block_filters(gradient[None], replace(run, y=0, x=0), layer)
+            outer_run(inside, *decoding, run, layer, beta=0)
+            outer_run(inside, *encoding, run, layer, beta=1)
+            rules.move(
+                state.filters[y, blocks],
+                state.norms[y, blocks],
+                state.momentum[y, blocks],
+                gradient,
+                scale,
+                rule,
+            )
