@@ -201,9 +201,7 @@ class Checkpoints:
         same = [each for each in earlier if (_order(each) or ())[:1] == (_order(newest) or ())[:1]]
         rest = [each for each in earlier if each not in same]
         for path in [*later, *same, *rest[: max(len(rest) + 1 - self._keep, 0)]]:
-            doomed = path.with_name(path.name + PARTIAL)
-            path.rename(doomed)  # so that a kill while removing leaves nothing that looks like a checkpoint
-            shutil.rmtree(doomed)
+            shutil.rmtree(path)
 
 
 def _order(path: Path) -> tuple[int, int] | None:
