@@ -115,4 +115,12 @@ def prepare(
             jobs=jobs,
             progress=tally,
         )
-    print(json.dumps(asdict(summary), default=str) if json_ else summary)
+    if json_:
+        print(json.dumps(asdict(summary), default=str))
+        return
+    counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
+    print(f"{summary.path}: {counts} pictures in {summary.seconds:.0f} s")
+    if summary.broken:
+        shown = "\n  ".join(summary.broken_files[:10])
+        more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
+        print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")

@@ -144,10 +144,9 @@ def describe(event: Mapping[str, object]) -> str | None:
             note = f" (damaged and passed over: {skipped})" if skipped else ""
             return f"resumed after step {event['step']}{note}"
         case "end":
-            return (
-                f"{event['status']}: {event['patterns']:,} patterns in {_clock(_number(event['training_seconds']))}, "
-                f"{_number(event['gflops']):.1f} GFLOP/s"
-            )
+            rate = _number(event["flops_per_second"]) / 1e9
+            seconds = _clock(_number(event["training_seconds"]))
+            return f"{event['status']}: {event['patterns']:,} patterns in {seconds}, {rate:.1f} GFLOP/s"
         case _:
             return None
 

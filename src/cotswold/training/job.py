@@ -27,7 +27,7 @@ from cotswold.training.joint import Joint
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.networks import build_stacks
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
-from cotswold.training.restore import supervised_network
+from cotswold.training.restore import recipe_identity, supervised_network
 from cotswold.training.stores import Tally, open_store, with_store_shape
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
@@ -86,12 +86,13 @@ class Job:
             pictures = open_things.enter_context(
                 TrainingPictures(self.store, training.batch, training.seed, training.device)
             )
+            identity = recipe_identity(self.recipe)
             loop = Loop(
                 strategy=self._strategy(),
                 pictures=pictures,
                 log=log,
-                checkpoints=Checkpoints(self.run.checkpoints, keep=training.checkpoints_kept),
-                best=Checkpoints(self.run.best, keep=1),
+                checkpoints=Checkpoints(self.run.checkpoints, keep=training.checkpoints_kept, identity=identity),
+                best=Checkpoints(self.run.best, identity=identity, keep=1),
                 account=Account(),
                 stop=stop,
                 checkpoint_seconds=60 * training.checkpoint_minutes,
@@ -109,7 +110,9 @@ class Job:
             status = "finished" if finished else "interrupted"
             return finished
         finally:
-            loop.log.write("end", status=status, **loop.account.summary(self.recipe.price))
+            summary = loop.account.summary(self.recipe.price)
+            summary["training_seconds"] = summary.pop("seconds")  # an event's own seconds are those of the run
+            loop.log.write("end", status=status, **summary)
 
     def _strategy(self) -> Strategy:
         count = self.store.splits["train"]
@@ -125,6 +128,7 @@ class Job:
 
     def _announce(self, loop: Loop) -> None:
         strategy = loop.strategy
+        held_out = "validation" if self.store.splits.get("validation") else "train"
         loop.log.write(
             "start",
             name=self.recipe.name,
@@ -134,7 +138,7 @@ class Job:
             threads=torch.get_num_threads(),
             parameters=strategy.parameters,
         )
-        loop.log.write("whiteness", **self.store.whiteness())
+        loop.log.write("whiteness", **self.store.whiteness(held_out).as_dict())
 
 
 def open_job(

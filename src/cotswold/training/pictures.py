@@ -27,10 +27,11 @@ class TrainingPictures:
         self._labelled = bool(store.classes)
         self._device = torch.device(device)
         batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", batch, seed=seed, drop_last=True)
+        self._reader = Reader(store, "train", batch, seed=seed)
 
     def __iter__(self) -> Iterator[Batch]:
-        for pictures, labels in self._reader:
+        while True:
+            pictures, labels = self._reader.next()
             yield on_device(pictures, labels if self._labelled else None, self._device)
 
     @property

@@ -5,6 +5,7 @@ Knows: which checkpoint counts, how a network is rebuilt and filled. Does not kn
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from cotswold import recipe as recipes
@@ -23,7 +24,7 @@ def load_stacks(run: RunDirectory) -> StackNetwork:
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
     network = build_stacks(recipe)
-    _fill(network, newest(run))
+    _fill(network, newest(run, recipe))
     return network.eval()
 
 
@@ -33,8 +34,8 @@ def load_layers(run: RunDirectory, classes: int) -> LayerNetwork:
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
     network = supervised_network(recipe, classes)
-    best = Checkpoints(run.best).latest().checkpoint
-    _fill(network, best if best is not None else newest(run))
+    best = Checkpoints(run.best, identity=recipe_identity(recipe)).latest().checkpoint
+    _fill(network, best if best is not None else newest(run, recipe))
     return network.eval()
 
 
@@ -50,9 +51,14 @@ def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
     return build_layers(recipe, classes, below)
 
 
-def newest(run: RunDirectory) -> Checkpoint:
+def recipe_identity(recipe: Recipe) -> str:
+    """A hash of what a checkpoint depends on: everything in a recipe but money and tests."""
+    return hashlib.sha256(recipe.model_dump_json(exclude={"price", "evaluate"}).encode()).hexdigest()[:16]
+
+
+def newest(run: RunDirectory, recipe: Recipe) -> Checkpoint:
     """The newest good checkpoint of a run; raises RunError where there is none yet."""
-    checkpoint = Checkpoints(run.checkpoints).latest().checkpoint
+    checkpoint = Checkpoints(run.checkpoints, identity=recipe_identity(recipe)).latest().checkpoint
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint yet; train it first, or go on with --resume")
     return checkpoint
