@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
@@ -150,13 +151,13 @@ def test_any_optimiser_lowers_the_objective() -> None:
     autoencoder, x = stack(), pictures(16)
     autoencoder.calibrate(x)
     optimiser = torch.optim.Adam(autoencoder.parameters(), lr=0.02)
-    first = float(autoencoder.objective(x))
+    first = autoencoder.objective(x).item()
     for _ in range(30):
         optimiser.zero_grad()
         loss = autoencoder.objective(x)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has it untyped
         optimiser.step()
-    assert float(autoencoder.objective(x)) < 0.8 * first
+    assert autoencoder.objective(x).item() < 0.8 * first
 
 
 def test_first_filters_have_norm_one_and_depend_on_seed_and_index_alone() -> None:
@@ -182,11 +183,11 @@ def test_calibration_scales_inputs_to_one_and_finds_the_best_alpha() -> None:
     autoencoder, x = stack(), 40 * pictures()
     autoencoder.calibrate(x)
     torch.testing.assert_close((x * autoencoder.gain).square().mean(), torch.ones((), dtype=torch.float64))
-    best, alpha = float(autoencoder.objective(x)), autoencoder.alpha.clone()
+    best, alpha = autoencoder.objective(x).item(), autoencoder.alpha.clone()
     for factor in (0.9, 0.99, 1.01, 1.1):
         with torch.no_grad():
             autoencoder.alpha.copy_(alpha * factor)
-        assert float(autoencoder.objective(x)) > best - 1e-6
+        assert autoencoder.objective(x).item() > best - 1e-6
 
 
 def test_the_state_shares_its_memory_with_the_module() -> None:
@@ -202,6 +203,47 @@ def test_the_state_shares_its_memory_with_the_module() -> None:
     ):
         assert mine.data_ptr() == theirs.data_ptr()
         assert not theirs.requires_grad
+
+
+def test_a_step_of_training_sees_the_module_s_objective_and_changes_the_module() -> None:
+    autoencoder, x = stack(sparsity=0.3).eval(), pictures()
+    expected = autoencoder.objective_parts(x)
+    before = autoencoder.filters.clone()
+    settings, momentum = autoencoder.objective_settings, torch.zeros_like(autoencoder.filters)
+    report = ops.stack_step(autoencoder.state(momentum), x, GEOMETRY, settings, ops.StepRule(rate=0.1))
+    for seen, part in zip((report.loss, report.reconstruction, report.sparsity), expected, strict=True):
+        torch.testing.assert_close(seen, part)
+    assert not torch.equal(autoencoder.filters, before)
+    norms = autoencoder.filters.norm(dim=(2, 3))
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+
+
+def test_the_module_answers_as_the_operation_without_autograd_does() -> None:
+    autoencoder, x = stack().eval(), pictures()
+    state = autoencoder.state(torch.empty(0))
+    torch.testing.assert_close(autoencoder(x), ops.stack_forward(state, x, GEOMETRY))
+
+
+def test_filters_in_half_precision_keep_their_few_companions_in_float32() -> None:
+    autoencoder = SparseAutoencoderStack(GEOMETRY, dtype=torch.bfloat16)
+    autoencoder.calibrate(pictures().bfloat16())
+    assert {name: value.dtype for name, value in autoencoder.state_dict().items()} == {
+        "filters": torch.bfloat16,
+        "alpha": torch.float32,
+        "norms": torch.float32,
+        "gain": torch.float32,
+    }
+    assert autoencoder(pictures().bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_filter_of_zeros_gives_zeros() -> None:
+    autoencoder, x = stack(), pictures()
+    with torch.no_grad():
+        autoencoder.filters[:, :, :, :, 0] = 0
+    assert not autoencoder.responses(x)[:, 0, ::2].any()
+    assert autoencoder.objective(x).isfinite()
+    with torch.no_grad():
+        assert autoencoder.eval().objective(x).isfinite()
 
 
 def test_the_repr_names_maps_fields_blocks_and_constants() -> None:

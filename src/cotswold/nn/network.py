@@ -51,7 +51,6 @@ class StackNetwork(nn.Module):
         """
         if not -len(self.stacks) <= stack_index < len(self.stacks):
             raise GeometryError(f"there is no stack {stack_index} in a network of {len(self.stacks)}")
-        stack_index %= len(self.stacks)
         for below in self.stacks[:stack_index]:
             x = below(x)
         stack = self.stacks[stack_index]

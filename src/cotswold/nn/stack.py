@@ -48,10 +48,11 @@ class SparseAutoencoderStack(nn.Module):
         self.geometry, self.sparsity, self.epsilon = geometry, sparsity, epsilon
         self.seed, self.index = seed, index
         like = torch.empty(0, device=device, dtype=dtype)
+        wide = torch.promote_types(like.dtype, torch.float32)  # what is few is not stored in half precision
         self.filters = nn.Parameter(like.new_empty(geometry.filters.filters_shape))
-        self.alpha = nn.Parameter(like.new_ones(()))
-        self.register_buffer("norms", like.new_ones(geometry.filters.norms_shape))
-        self.register_buffer("gain", like.new_ones(()))
+        self.alpha = nn.Parameter(like.new_ones((), dtype=wide))
+        self.register_buffer("norms", like.new_ones(geometry.filters.norms_shape, dtype=wide))
+        self.register_buffer("gain", like.new_ones((), dtype=wide))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -112,7 +113,7 @@ class SparseAutoencoderStack(nn.Module):
         return ops.StackObjective(sparsity=self.sparsity, epsilon=self.epsilon)
 
     def state(self, momentum: Tensor) -> ops.StackState:
-        """What `ops.stack_step` updates in place, sharing memory; ``momentum`` has the shape of the filters."""
+        """What `ops.stack_step` updates in place, sharing memory; ``momentum`` is shaped as the filters."""
         return ops.StackState(
             filters=self.filters.detach(),
             norms=self.norms,
@@ -146,9 +147,10 @@ class SparseAutoencoderStack(nn.Module):
         return batched(function, x, 3)
 
     def _norms(self) -> Tensor:
-        if self.training or (torch.is_grad_enabled() and self.filters.requires_grad):
-            return ops.filter_norms(self.filters)
-        return self.norms
+        """|W~|, and 1 for a filter of zeros, which then responds with 0."""
+        learning = self.training or (torch.is_grad_enabled() and self.filters.requires_grad)
+        norms = ops.filter_norms(self.filters) if learning else self.norms
+        return torch.where(norms > 0, norms, 1)
 
     def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
         x, filters = autocast(x, self.filters)
