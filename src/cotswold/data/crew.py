@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import TypeVar
 
 from cotswold.data import shard as work
 from cotswold.data.manifest import Chunk
-from cotswold.data.preparation import Transform
-from cotswold.data.shard import Broken, Decoded, Shard, Worker
+from cotswold.data.preparation import Preparation, Transform
+from cotswold.data.shard import Broken, Shard, Worker
 from cotswold.data.source import Source
+from cotswold.data.whitening import Float32
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -38,13 +39,15 @@ def cores() -> int:
 class Crew:
     """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
 
-    def __init__(self, source: Source, store: Path, jobs: int) -> None:
-        self._jobs, self._here = jobs, Worker(source, store)
+    def __init__(self, source: Source, store: Path, preparation: Preparation, jobs: int) -> None:
+        self._jobs, self._here = jobs, Worker(source, store, preparation)
         self._pool: ProcessPoolExecutor | None = None
         self._environment = {name: os.environ.get(name) for name in _THREADS}
         if jobs > 1:
             spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(jobs, spawn, initializer=work.begin, initargs=(source, store))
+            self._pool = ProcessPoolExecutor(
+                jobs, spawn, initializer=work.begin, initargs=(source, store, preparation)
+            )
 
     def __enter__(self) -> Crew:
         if self._pool is not None:  # processes start when work comes; each has one core to itself
@@ -63,24 +66,24 @@ class Crew:
             else:
                 os.environ[name] = value
 
-    def decode(self, shards: Iterable[Shard], plain: Transform) -> Iterator[tuple[Shard, Decoded]]:
-        """The pixels of shards, in their order; ends early without harm."""
+    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Float32, Broken]]]:
+        """Decode shards, keep their pixels, return their spectra, in order; may be left early."""
         if self._pool is None:
-            yield from ((shard, self._here.decode(shard, plain)) for shard in shards)
+            yield from ((shard, self._here.look(shard)) for shard in shards)
         else:
             pool = self._pool
-            yield from self._ordered((shard, pool.submit(work.decode, shard, plain)) for shard in shards)
+            yield from self._ordered((shard, pool.submit(work.look, shard)) for shard in shards)
 
     def write(
-        self, shards: Iterable[tuple[Shard, Decoded | None]], transform: Transform
+        self, shards: Iterable[Shard], transform: Transform, looked: Mapping[str, Broken]
     ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
-        """Write shards, those with pixels without decoding them again; what was written, in order."""
+        """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
         if self._pool is None:
-            yield from ((shard, self._here.write(shard, transform, decoded)) for shard, decoded in shards)
+            yield from ((s, self._here.write(s, transform, looked.get(s.key))) for s in shards)
         else:
             pool = self._pool
             yield from self._ordered(
-                (shard, pool.submit(work.write, shard, transform, decoded)) for shard, decoded in shards
+                (s, pool.submit(work.write, s, transform, looked.get(s.key))) for s in shards
             )
 
     def _ordered(self, submitted: Iterator[tuple[Shard, Future[T]]]) -> Iterator[tuple[Shard, T]]:

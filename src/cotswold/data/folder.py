@@ -16,7 +16,44 @@ from cotswold.data.source import Labels, NamedFiles, chosen
 from cotswold.errors import SourceError
 
 SUFFIXES = frozenset(
-    [".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".gif", ".bmp", ".dib", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".tga", ".jp2", ".j2k", ".jpx", ".ico", ".icns", ".pcx", ".sgi", ".rgb", ".bw", ".avif", ".heic", ".heif", ".psd", ".dds", ".im", ".msp", ".xbm", ".xpm"]
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".apng",
+        ".gif",
+        ".bmp",
+        ".dib",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".pnm",
+        ".pfm",
+        ".tga",
+        ".jp2",
+        ".j2k",
+        ".jpx",
+        ".ico",
+        ".icns",
+        ".pcx",
+        ".sgi",
+        ".rgb",
+        ".bw",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".psd",
+        ".dds",
+        ".im",
+        ".msp",
+        ".xbm",
+        ".xpm",
+    ]
 )
 """What a file must end with to be taken for a picture."""
 

@@ -11,18 +11,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotswold.data.manifest import Chunk, chunk_of, disk_full_named, write_json
+from cotswold.data.manifest import FOLDER, Chunk, chunk_of, disk_full_named, write_json
 from cotswold.data.preparation import Transform
 from cotswold.data.shard import Broken
-
-FOLDER = ".preparing"
 
 
 class Journal:
     """One line for each finished shard; a line cut short by a kill, or one whose file has changed, does not count."""
 
     def __init__(self, store: Path) -> None:
-        self._store, self._folder = store, store / FOLDER
+        self.store, self._folder = store, store / FOLDER
         self._lines = self._folder / "shards.jsonl"
         self.done: dict[str, tuple[Chunk, Broken]] = {}
 
@@ -51,7 +49,7 @@ class Journal:
         whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole:
             entry = json.loads(line)
-            chunk, path = (entry["bytes"], entry["crc"]), self._store / entry["key"]
+            chunk, path = (entry["bytes"], entry["crc"]), self.store / entry["key"]
             self.done.pop(entry["key"], None)
             if path.exists() and path.stat().st_size == chunk[0] and chunk_of(path) == chunk:
                 self.done[entry["key"]] = chunk, {int(at): why for at, why in entry["broken"].items()}

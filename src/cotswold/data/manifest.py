@@ -18,6 +18,8 @@ from typing import Any
 from cotswold.errors import DiskFullError, StoreError
 
 MANIFEST = "manifest.json"
+FOLDER = ".preparing"
+"""Inside a store while it is being prepared: what an interrupted run needs to go on."""
 FORMAT = "cotswold store 1"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_BYTES = 1 << 20

@@ -21,7 +21,7 @@ from cotswold.data.whitening import (
     Float64,
     Whitening,
     cosine_radii,
-    cross_spectrum,
+    cross_spectra,
     filtered,
     hats,
     inverse_root,
@@ -38,15 +38,13 @@ _DEVIATION_LEAST = 1 / 255
 """The least standard deviation that contrast normalisation divides by: one grey level."""
 _QUANTISATION = 1 / 12 / 255**2
 """Variance of the rounding to 8 bits."""
-_LIMIT = 1.5
+_LIMIT = 1.25
 """The greatest root mean square of a whitened picture, where that of the set is about 1. Without a limit a few drawings
 in pure colours outweigh all photographs: 1 % of Caltech-101 goes beyond 2.5, single values beyond 28."""
 _EMPTY = 1e-12
 """The least power that `unit` divides by."""
-_REFINEMENTS = 3
-"""Times that the filter is corrected for the scaling after it, which shifts weight from strong pictures to weak."""
-_CORRECTION_FLOOR = 0.1
-"""The least power that a correction divides by: what 8-bit rounding left empty stays so."""
+_ROUNDS = 8
+"""Times that filter and scales are adapted to each other."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,7 @@ class Transform:
             values = filtered(values, self._grid)
         if chosen.unit or self.whitening is not None:
             power = np.einsum("ncyx,ncyx->n", values, values) / values[0].size
-            least = _EMPTY if chosen.unit else _LIMIT**2
-            values *= (np.sqrt(1.0 if chosen.unit else least) / np.sqrt(np.maximum(power, least)))[
-                :, None, None, None
-            ]
+            values *= _scales(chosen, power)[:, None, None, None]
         return values
 
     @cached_property
@@ -184,45 +179,63 @@ def _normalise_contrast(values: Float32) -> None:
     flat /= np.maximum(deviation, _DEVIATION_LEAST)[:, None]
 
 
-def estimate(preparation: Preparation, sample: Pixels) -> Transform:
-    """The transform of a set, from a sample of its training pictures: uint8 (image, y, x, channel)."""
+def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
+    """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel, channel)."""
+    plain = Transform(replace(preparation, unit=False))
+    weights = hats(cosine_radii(*preparation.size), knots(*preparation.size))
+    parts = np.array_split(pixels, max(1, pixels.size // _BATCH_VALUES))
+    return np.concatenate([cross_spectra(transformed(plain.values(part)), weights) for part in parts])
+
+
+def plain(preparation: Preparation) -> Transform:
+    """The transform of a preparation that needs no sample."""
+    assert not preparation.needs_sample
+    scale = 1 / 255 if preparation.dtype == "uint8" else 1.0
+    return Transform(preparation, scale=scale)
+
+
+def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transform:
+    """The transform of a set, from the `spectra` of a sample of its training pictures and the pixels of some."""
     transform = Transform(preparation)
     if preparation.whiten:
-        transform = _whitened(transform, sample)
+        contrast = float(some.std()) / 255 if preparation.contrast else 1.0
+        floor = _QUANTISATION / max(contrast, 1 / 255) ** 2
+        transform = replace(transform, whitening=_whitening(preparation, sample, floor))
     if preparation.dtype == "uint8":
-        transform = _quantised(transform, sample)
+        transform = _quantised(transform, some)
     return transform
 
 
-def _whitened(transform: Transform, sample: Pixels) -> Transform:
-    """With the filter that makes the sample white, and of a root mean square near 1."""
-    chosen = transform.preparation
+def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
+    """The filter that makes the sample white, and of a root mean square near 1.
+
+    The scaling after the filter shifts weight from strong pictures to weak ones, so filter and scales are found in
+    turn; a picture's power after a filter follows from its cross-spectra.
+    """
     radii = knots(*chosen.size)
-    band = roll_off(radii, chosen.band * TOP)[:, None, None]
-    inside = max(1, int((band == 1).sum()))
-    contrast = float(sample.std()) / 255 if chosen.contrast else 1.0
-    floor = _QUANTISATION / max(contrast, 1 / 255) ** 2
-    weights = hats(cosine_radii(*chosen.size), radii)
-    matrices = inverse_root(_spectrum(transform, sample, weights), floor)
-    level = float(np.average(band[:, 0, 0] ** 2, weights=weights.sum(1)))
-    matrices /= level**0.5
-    for _ in range(_REFINEMENTS):
-        white = replace(transform, whitening=Whitening(radii, matrices * band))
-        correction = inverse_root(_spectrum(white, sample, weights) * level, _CORRECTION_FLOOR)
-        correction[inside:] = correction[inside - 1]
-        matrices = correction @ matrices
-    return replace(transform, whitening=Whitening(radii, matrices * band))
+    band = roll_off(radii, chosen.band * TOP)
+    share = hats(cosine_radii(*chosen.size), radii).sum(1)
+    share /= share.sum()
+    level = float(share @ band**2) or 1.0
+    matrices = np.broadcast_to(np.eye(sample.shape[2]), (len(radii), *sample.shape[2:]))
+    scales = np.ones(len(sample))
+    for _ in range(_ROUNDS):
+        mean = np.einsum("n,nrab->rab", scales**2 / len(sample), sample)
+        matrices = inverse_root(mean, floor) / level**0.5
+        squares = np.einsum("rca,rcb->rab", matrices, matrices) * (share * band**2)[:, None, None]
+        power = np.einsum("rab,nrab->n", squares, sample) / sample.shape[2]
+        scales = _scales(chosen, power)
+    return Whitening(radii, matrices * band[:, None, None])
 
 
-def _spectrum(transform: Transform, sample: Pixels, weights: Float64) -> Float64:
-    """Cross-spectrum of the transformed sample: (ring, channel, channel)."""
-    parts = np.array_split(sample, max(1, len(sample) // 64))
-    return cross_spectrum((transformed(transform.values(part)) for part in parts), weights)
+def _scales(chosen: Preparation, power: NDArray[Any]) -> NDArray[Any]:
+    """What whitened pictures are multiplied by, given their mean squares."""
+    if chosen.unit:
+        return 1 / np.sqrt(np.maximum(power, _EMPTY))
+    return np.minimum(1, _LIMIT / np.sqrt(np.maximum(power, _EMPTY)))
 
 
-def _quantised(transform: Transform, sample: Pixels) -> Transform:
-    """With the scale of uint8: exact for plain pictures, else all but one value in ten thousand unclipped."""
-    if not transform.preparation.needs_sample:
-        return replace(transform, scale=1 / 255, offset=0.0)
-    reach = float(np.quantile(np.abs(transform.values(sample)), 0.9999)) or 1.0
+def _quantised(transform: Transform, some: Pixels) -> Transform:
+    """With the scale of uint8 that leaves all but one value in ten thousand unclipped."""
+    reach = float(np.quantile(np.abs(transform.values(some)), 0.9999)) or 1.0
     return replace(transform, scale=reach / 127, offset=-reach * 128 / 127)

@@ -18,10 +18,11 @@ import numpy as np
 from PIL import Image
 
 from cotswold.data import layout
-from cotswold.data.manifest import Chunk, chunk_of, disk_full_named
+from cotswold.data.manifest import FOLDER, Chunk, chunk_of, disk_full_named
 from cotswold.data.picture import BrokenPictureError, Pixels
-from cotswold.data.preparation import Transform
+from cotswold.data.preparation import Preparation, Transform, spectra
 from cotswold.data.source import Source
+from cotswold.data.whitening import Float32
 
 Broken = dict[int, str]
 """Why a picture could not be read, by its position in the shard."""
@@ -41,52 +42,59 @@ class Shard:
         """The shard's file, relative to the store."""
         return layout.shard_key(self.split, self.number)
 
-
-@dataclass(frozen=True)
-class Decoded:
-    """Pixels (image, y, x, channel) of a shard, zeros where a picture is broken."""
-
-    pixels: Pixels
-    broken: Broken
+    def pixels(self, store: Path) -> Path:
+        """Where its decoded pixels wait for the transform."""
+        return store / FOLDER / f"{self.split}-{self.number}.npy"
 
 
 class Worker:
     """Decodes and writes shards; one a process."""
 
-    def __init__(self, source: Source, store: Path) -> None:
-        self._source, self._store = source, store
+    def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
+        self._source, self._store, self._plain = source, store, Transform(preparation)
 
-    def decode(self, shard: Shard, plain: Transform) -> Decoded:
-        """The pixels of a shard, before its numbers are worked on."""
-        shape = plain.preparation.shape
-        pixels = np.zeros((len(shard.pictures), shape.height, shape.width, shape.channels), np.uint8)
-        broken: Broken = {}
-        for position, index in enumerate(shard.pictures):
-            try:
-                pixels[position] = plain.pixels(self._source.name(index), self._source.read(index))
-            except BrokenPictureError as error:
-                broken[position] = str(error)
-        return Decoded(pixels, broken)
+    def look(self, shard: Shard) -> tuple[Float32, Broken]:
+        """The spectra of the readable pictures of a shard; its pixels are kept until it is written."""
+        pixels, broken = self._decoded(shard)
+        with disk_full_named(self._store / shard.key):
+            np.save(shard.pixels(self._store), pixels)
+        return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
 
-    def write(self, shard: Shard, transform: Transform, decoded: Decoded | None) -> tuple[Chunk, Broken]:
-        """Write a shard, decoding it first unless that is done; returns what the manifest says of it."""
-        decoded = decoded or self.decode(shard, transform)
-        stored = transform.stored(transform.values(decoded.pixels))
-        stored[list(decoded.broken)] = 0
+    def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
+        """Write a shard, decoding it unless `look` did (``broken`` is what it found)."""
+        if broken is None:
+            pixels, broken = self._decoded(shard)
+        else:
+            pixels = np.load(shard.pixels(self._store), allow_pickle=False)
+        stored = transform.stored(transform.values(pixels))
+        stored[list(broken)] = 0
         path = self._store / shard.key
         with disk_full_named(path):
             array = layout.opened(self._store / shard.split / layout.PICTURES, "r+")
             array[shard.start : shard.start + len(stored)] = stored
-        return chunk_of(path), decoded.broken
+        shard.pixels(self._store).unlink(missing_ok=True)
+        return chunk_of(path), broken
+
+    def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
+        """Pixels (image, y, x, channel), zeros where a picture is broken."""
+        shape = self._plain.preparation.shape
+        pixels = np.zeros((len(shard.pictures), shape.height, shape.width, shape.channels), np.uint8)
+        broken: Broken = {}
+        for position, index in enumerate(shard.pictures):
+            try:
+                pixels[position] = self._plain.pixels(self._source.name(index), self._source.read(index))
+            except BrokenPictureError as error:
+                broken[position] = str(error)
+        return pixels, broken
 
 
 _worker: Worker | None = None  # a pool hands its processes their state in no other way
 
 
-def begin(source: Source, store: Path) -> None:
+def begin(source: Source, store: Path, preparation: Preparation) -> None:
     """Set a process of the pool up; it ends when its parent does, however that ends."""
     global _worker
-    _worker = Worker(source, store)
+    _worker = Worker(source, store, preparation)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     parent = multiprocessing.parent_process()
@@ -99,13 +107,13 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def decode(shard: Shard, plain: Transform) -> Decoded:
-    """`Worker.decode` in a process of the pool."""
+def look(shard: Shard) -> tuple[Float32, Broken]:
+    """`Worker.look` in a process of the pool."""
     assert _worker is not None
-    return _worker.decode(shard, plain)
+    return _worker.look(shard)
 
 
-def write(shard: Shard, transform: Transform, decoded: Decoded | None) -> tuple[Chunk, Broken]:
+def write(shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
     """`Worker.write` in a process of the pool."""
     assert _worker is not None
-    return _worker.write(shard, transform, decoded)
+    return _worker.write(shard, transform, broken)

@@ -11,7 +11,6 @@ mirrored at its edges, so that opposite edges never meet. Frequencies are in cyc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -65,7 +64,7 @@ def rings(height: int, width: int) -> Float64:
 
 
 def knots(height: int, width: int) -> Float64:
-    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, which have the most power."""
+    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, the strongest of all."""
     return np.concatenate([[0, 0.5 / min(height, width)], rings(height, width)])
 
 
@@ -96,7 +95,7 @@ def transformed(pictures: Float32) -> Float32:
 
 
 def filtered(pictures: Float32, grid: Float32) -> Float32:
-    """Pictures (image, channel, y, x) with a filter (channel out, channel in, y, x) from `Whitening.on_grid`."""
+    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`."""
     height, width = pictures.shape[2:]
     spectrum = transformed(pictures)
     mixed = np.empty_like(spectrum)
@@ -110,23 +109,24 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
 
 
 def hats(radius: Float64, radii: Float64) -> Float64:
-    """How much a coefficient at each ``radius`` counts for each ring, by its distance: (ring, coefficient)."""
+    """How much a coefficient at each ``radius`` counts for each ring: (ring, coefficient)."""
     flat = radius.reshape(-1)
     return np.stack([np.interp(flat, radii, unit) for unit in np.eye(len(radii))])
 
 
-def cross_spectrum(spectra: Iterable[Float32], weights: Float64) -> Float64:
-    """Mean of the products of channels in each ring: (ring, channel, channel).
+def cross_spectra(spectrum: Float32, weights: Float64) -> Float32:
+    """Each picture's mean product of channels in each ring: (image, ring, channel, channel).
 
-    ``spectra``: batches (image, channel, y, x); ``weights``: (ring, coefficient) from `hats`.
+    ``spectrum``: cosine transforms (image, channel, y, x); ``weights``: (ring, coefficient) from `hats`.
     """
-    products, images = 0.0, 0
-    for spectrum in spectra:
-        flat = spectrum.reshape(*spectrum.shape[:2], -1).transpose(2, 1, 0)
-        products = products + np.matmul(flat, flat.transpose(0, 2, 1)).astype(np.float64)
-        images += len(spectrum)
-    summed = np.einsum("fab,rf->rab", products, weights)
-    return summed / np.maximum(weights.sum(1) * images, 1e-300)[:, None, None]
+    images, channels = spectrum.shape[:2]
+    flat = spectrum.reshape(images, channels, -1)
+    mean = (weights / np.maximum(weights.sum(1, keepdims=True), 1e-300)).T.astype(np.float32)
+    rings = np.empty((images, weights.shape[0], channels, channels), np.float32)
+    for a in range(channels):
+        for b in range(a, channels):
+            rings[:, :, a, b] = rings[:, :, b, a] = (flat[:, a] * flat[:, b]) @ mean
+    return rings
 
 
 def inverse_root(matrices: Float64, floor: float) -> Float64:

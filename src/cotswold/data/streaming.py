@@ -1,0 +1,100 @@
+"""Pictures of a source straight to batches, without a store: for labelled test sets.
+
+Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know: what the
+batches are for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cotswold.data.crew import cores
+from cotswold.data.picture import BrokenPictureError
+from cotswold.data.preparation import Transform
+from cotswold.data.source import Source
+from cotswold.data.whitening import Float32
+from cotswold.errors import SourceError, UserError
+
+_AHEAD = 3
+"""Batches under way at most."""
+
+
+def stream(
+    source: Source,
+    transform: Transform,
+    batch: int,
+    *,
+    only: Sequence[int] | None = None,
+    threads: int | None = None,
+) -> Stream:
+    """Decode and transform a source (or the pictures ``only`` of it) on all cores, in its order."""
+    if batch < 1:
+        raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
+    return Stream(source, transform, batch, range(len(source)) if only is None else only, threads or cores())
+
+
+class Stream:
+    """Iterates over ``(pictures, indices)``: float32 (image, channel, y, x) with the image contiguous, and where
+    each picture is in the source: int64 (image,).
+
+    Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the end if
+    there was nothing else. The last batch may be smaller. A stream can be iterated again.
+    """
+
+    def __init__(
+        self, source: Source, transform: Transform, batch: int, indices: Sequence[int], threads: int
+    ) -> None:
+        self._source, self._transform, self._batch = source, transform, batch
+        self._indices, self._threads = indices, threads
+        self.broken: list[str] = []
+        """Broken pictures met by the last iteration, each with the reason."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        self.broken = []
+        pictures: list[Float32] = []
+        indices: list[int] = []
+        seen = False
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="stream") as pool:
+            for index, picture in self._decoded(pool):
+                if isinstance(picture, BrokenPictureError):
+                    self.broken.append(str(picture))
+                    continue
+                pictures.append(picture)
+                indices.append(index)
+                if len(pictures) == self._batch:
+                    yield _batched(pictures, indices)
+                    pictures, indices, seen = [], [], True
+        if pictures:
+            yield _batched(pictures, indices)
+        elif not seen:
+            first = f" (the first: {self.broken[0]})" if self.broken else ""
+            raise SourceError(f"not one of the {len(self._indices)} pictures can be read{first}")
+
+    def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenPictureError]]:
+        """Pictures or what is wrong with them, in order, a bounded number under way."""
+        waiting: deque[tuple[int, Future[Float32 | BrokenPictureError]]] = deque()
+        for index in self._indices:
+            waiting.append((index, pool.submit(self._one, index)))
+            if len(waiting) > _AHEAD * self._batch + self._threads:
+                at, future = waiting.popleft()
+                yield at, future.result()
+        for at, future in waiting:
+            yield at, future.result()
+
+    def _one(self, index: int) -> Float32 | BrokenPictureError:
+        try:
+            pixels = self._transform.pixels(self._source.name(index), self._source.read(index))
+        except BrokenPictureError as error:
+            return error
+        return self._transform.values(pixels[None])[0]
+
+
+def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    last: NDArray[np.float32] = np.ascontiguousarray(np.stack(pictures, axis=-1).transpose(1, 2, 0, 3))
+    return torch.from_numpy(last).permute(3, 2, 0, 1), torch.tensor(indices, dtype=torch.int64)

@@ -1,0 +1,233 @@
+"""Built-in sets, cut from photographs that ship inside scikit-image and scikit-learn.
+
+Knows: which photographs there are, how crops are drawn. Does not know: stores. Never downloads: files are read by
+their paths inside the installed packages.
+
+``builtin:demo`` is unlabelled: crops of photographs at several scales, some mirrored, and, about one in eight, faces
+(25 x 25 pixels, enlarged and cut a little differently each time). ``builtin:demo-faces`` and ``builtin:demo-distractors``
+are tests: faces of other people, and patches of the same size and kind without faces, half of them from photographs
+that the demo does not contain.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotswold.data.picture import open_picture
+from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
+from cotswold.errors import MissingExtraError, SourceError, UserError
+
+_PHOTOGRAPHS = (
+    ("skimage", "data/astronaut.png"),
+    ("skimage", "data/coffee.png"),
+    ("skimage", "data/chelsea.png"),
+    ("skimage", "data/rocket.jpg"),
+    ("skimage", "data/motorcycle_left.png"),
+    ("skimage", "data/hubble_deep_field.jpg"),
+    ("skimage", "data/retina.jpg"),
+    ("skimage", "data/ihc.png"),
+    ("sklearn", "datasets/images/china.jpg"),
+)
+"""What the demo is cut from."""
+_HELD_OUT = (
+    ("sklearn", "datasets/images/flower.jpg"),
+    ("skimage", "data/camera.png"),
+    ("skimage", "data/coins.png"),
+    ("skimage", "data/grass.png"),
+    ("skimage", "data/brick.png"),
+    ("skimage", "data/gravel.png"),
+    ("skimage", "data/moon.png"),
+)
+"""What the distractors are cut from."""
+_PATCHES = ("skimage", "data/lfw_subset.npy")
+"""200 grey patches of 25 x 25 pixels: 100 faces, then 100 others."""
+_FACES, _HALF, _PATCH = 100, 50, 25
+_CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
+_SHORTEST, _LONGEST = 64, 400
+"""Sides of the square crops, pixels of the photograph."""
+_ENLARGED = 96
+"""Side to which patches are enlarged."""
+
+
+@dataclass(frozen=True)
+class _Crop:
+    """A square of a photograph or of a patch, perhaps mirrored."""
+
+    name: str
+    file: tuple[str, str]
+    patch: int | None
+    box: tuple[float, float, float, float]
+    side: int | None
+    """Pixels to which the square is scaled; None to leave it."""
+    mirrored: bool
+    grey: bool = False
+
+
+class CropSource(Source):
+    """Crops, ordered by name."""
+
+    def __init__(self, name: str, crops: list[_Crop]) -> None:
+        self._crops = crops
+        self._photographs: dict[tuple[str, str], Image.Image] = {}
+        self._patches: NDArray[np.uint8] | None = None
+        self._identity = hashed([name, *crops])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_photographs": {}, "_patches": None}
+
+    def __len__(self) -> int:
+        return len(self._crops)
+
+    def name(self, index: int) -> str:
+        """Which photograph and which crop."""
+        return self._crops[index].name
+
+    def read(self, index: int) -> Image.Image:
+        """Cut it out."""
+        crop = self._crops[index]
+        picture = self._photograph(crop.file) if crop.patch is None else self._patch(crop.patch)
+        if crop.grey:
+            picture = picture.convert("L")
+        side = crop.side or round(crop.box[2] - crop.box[0])
+        cut = picture.resize((side, side), Image.Resampling.BICUBIC, box=crop.box)
+        if crop.grey and crop.side is not None and crop.patch is None:
+            cut = cut.resize((_ENLARGED, _ENLARGED), Image.Resampling.BICUBIC)
+        return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else cut
+
+    def label(self, index: int) -> int:
+        """None has one."""
+        return UNLABELLED
+
+    def split_of(self, index: int) -> str | None:
+        """None has one."""
+        return None
+
+    @property
+    def identity(self) -> str:
+        """Over all crops."""
+        return self._identity
+
+    def _photograph(self, file: tuple[str, str]) -> Image.Image:
+        if file not in self._photographs:
+            self._photographs[file] = open_picture(file[1], _installed(*file)).convert("RGB")
+        return self._photographs[file]
+
+    def _patch(self, index: int) -> Image.Image:
+        if self._patches is None:
+            values = np.load(_installed(*_PATCHES), allow_pickle=False)
+            self._patches = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+        return Image.fromarray(self._patches[index])
+
+
+def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """A built-in set by its name. Raises SourceError for an unknown one, MissingExtraError without the packages."""
+    if name not in BUILTIN:
+        raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
+    if labels != "none":
+        raise SourceError(f'{name} carries no labels; use labels = "none"')
+    crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
+    kept = chosen([crop.name for crop in crops], include, exclude, name)
+    return CropSource(name, [crops[index] for index in kept])
+
+
+def write_demo(out: str | Path) -> dict[str, int]:
+    """Write the built-in sets as PNG files into folders of ``out``; how many pictures each has.
+
+    Raises UserError where ``out`` is not empty.
+    """
+    root = Path(out).expanduser()
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise UserError(f"{root} is there already; give a new or empty directory")
+    counts = {}
+    for name in BUILTIN:
+        source = open_builtin(name, (), (), "none")
+        for index in range(len(source)):
+            path = root / name.removeprefix("builtin:") / f"{source.name(index)}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source.read(index).save(path)
+        counts[name.removeprefix("builtin:")] = len(source)
+    return counts
+
+
+def _demo() -> list[_Crop]:
+    random = np.random.default_rng(0)
+    photographs = [
+        _photograph_crop(random, _PHOTOGRAPHS[number % len(_PHOTOGRAPHS)], number) for number in range(_CROPS)
+    ]
+    faces = [_patch_crop(random, "face", number % _HALF, number) for number in range(_FACE_CROPS)]
+    others = [_patch_crop(random, "patch", _FACES + number % _HALF, number) for number in range(_OTHER_CROPS)]
+    return photographs + faces + others
+
+
+def _demo_faces() -> list[_Crop]:
+    return [_whole_patch("face", index) for index in range(_HALF, _FACES)]
+
+
+def _demo_distractors() -> list[_Crop]:
+    random = np.random.default_rng(1)
+    patches = [_whole_patch("patch", index) for index in range(_FACES + _HALF, 2 * _FACES)]
+    cut = []
+    for number in range(_DISTRACTOR_CROPS):
+        crop = _photograph_crop(random, _HELD_OUT[number % len(_HELD_OUT)], number)
+        cut.append(_Crop(crop.name, crop.file, None, crop.box, _PATCH, crop.mirrored, grey=True))
+    return patches + cut
+
+
+BUILTIN: dict[str, Callable[[], list[_Crop]]] = {
+    "builtin:demo": _demo,
+    "builtin:demo-faces": _demo_faces,
+    "builtin:demo-distractors": _demo_distractors,
+}
+"""The built-in sets."""
+
+
+def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number: int) -> _Crop:
+    """A square of any size, sizes spread evenly on a logarithmic scale."""
+    width, height = _size(file)
+    longest = min(width, height, _LONGEST)
+    side = int(_SHORTEST * (longest / _SHORTEST) ** random.random())
+    left, top = int(random.integers(width - side + 1)), int(random.integers(height - side + 1))
+    name = f"{Path(file[1]).stem}/{number:04d}-{side}px"
+    return _Crop(name, file, None, (left, top, left + side, top + side), None, bool(random.integers(2)))
+
+
+@lru_cache
+def _size(file: tuple[str, str]) -> tuple[int, int]:
+    """Width and height of a photograph."""
+    with open_picture(file[1], _installed(*file)) as picture:
+        return picture.size
+
+
+def _patch_crop(random: np.random.Generator, kind: str, index: int, number: int) -> _Crop:
+    """Most of a patch, a little shifted and scaled."""
+    side = _PATCH * random.uniform(0.86, 1)
+    left, top = random.uniform(0, _PATCH - side, 2).tolist()
+    box = (left, top, left + side, top + side)
+    return _Crop(
+        f"{kind}/{index:03d}-{number:04d}", _PATCHES, index, box, _ENLARGED, bool(random.integers(2))
+    )
+
+
+def _whole_patch(kind: str, index: int) -> _Crop:
+    return _Crop(f"{kind}/{index:03d}", _PATCHES, index, (0, 0, _PATCH, _PATCH), _ENLARGED, False)
+
+
+def _installed(package: str, file: str) -> Path:
+    """A file inside an installed package, which is not imported. Raises MissingExtraError."""
+    found = importlib.util.find_spec(package)
+    for place in (found.submodule_search_locations or []) if found else []:
+        if (Path(place) / file).exists():
+            return Path(place) / file
+    raise MissingExtraError(
+        f"the built-in pictures need {package}/{file}, which ships inside scikit-image and scikit-learn; "
+        "run `pip install cotswold[demo]`"
+    )
