@@ -20,9 +20,14 @@ SMALL = BlockLocal(MapShape(2, 4, 4), Window(3, 2, 1, 0), Window(2, 1, 0, 1), ro
 SMOOTHINGS = [Smoothing(3), Smoothing(3, keep=True), Smoothing(2, keep=True), Smoothing(2), Smoothing(1)]
 
 
-def products(layer: BlockLocal, images: int = 2) -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor]]]:
+def products(
+    layer: BlockLocal, images: int = 2
+) -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor]]]:
     """The three products of a layer with operands that ask for gradients."""
-    x, y = random_map(layer.input, images).requires_grad_(), random_map(layer.output, images, 2).requires_grad_()
+    x, y = (
+        random_map(layer.input, images).requires_grad_(),
+        random_map(layer.output, images, 2).requires_grad_(),
+    )
     filters = random_weights(layer).requires_grad_()
     return {
         "local_product": (lambda a, b: ops.local_product(a, b, layer), (x, filters)),
@@ -78,7 +83,9 @@ def test_products_compile_without_a_break_and_with_their_derivatives(name: str) 
     torch.testing.assert_close(got, expected)
     upstream = torch.randn_like(expected)
     for a, b in zip(
-        torch.autograd.grad(got, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True
+        torch.autograd.grad(got, inputs, upstream),
+        torch.autograd.grad(expected, inputs, upstream),
+        strict=True,
     ):
         torch.testing.assert_close(a, b)
 

@@ -128,7 +128,9 @@ def test_bfloat16_sums_of_many_terms_are_kept_in_float32() -> None:
     layer = BlockLocal(MapShape(4, 16, 16), Window(16), Window(16), 1, 1, 2)
     ones = torch.ones(layer.filters_shape, dtype=torch.bfloat16)
     x = torch.ones(2, 4, 16, 16, dtype=torch.bfloat16)  # bfloat16 alone would stop counting at 256
-    assert torch.equal(ops.local_product(x, ones, layer), torch.full((2, 2, 1, 1), 1024.0, dtype=torch.bfloat16))
+    assert torch.equal(
+        ops.local_product(x, ones, layer), torch.full((2, 2, 1, 1), 1024.0, dtype=torch.bfloat16)
+    )
     crowded = BlockLocal(MapShape(1, 32, 32), Window(16), Window(16), 1, 1, 4)
     y = torch.ones(1, 4, 17, 17, dtype=torch.bfloat16)
     back = ops.local_adjoint(y, torch.ones(crowded.filters_shape, dtype=torch.bfloat16), crowded)

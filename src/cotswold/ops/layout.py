@@ -60,4 +60,5 @@ def images_last(x: Tensor) -> Tensor:
         raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
     if pitch_of(x) is not None:
         return x
-    return x.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
+    # not .contiguous(), which leaves an empty tensor the strides that it has
+    return x.permute(2, 3, 1, 0).clone(memory_format=torch.contiguous_format).permute(3, 2, 0, 1)

@@ -16,22 +16,31 @@ from torch.autograd import forward_ad
 from cotswold.errors import ForwardModeError
 
 
+def _error(operation: str) -> ForwardModeError:
+    return ForwardModeError(
+        f"{operation} has no forward mode (torch.func.jvp, jacfwd, forward_ad); "
+        "use reverse mode instead: torch.autograd.grad, torch.func.vjp or jacrev"
+    )
+
+
 def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
-    """Raise ForwardModeError if any tensor carries a tangent."""
-    if torch.compiler.is_compiling():
-        return
+    """Raise ForwardModeError if any tensor carries a tangent, from inside a custom operation."""
     if getattr(forward_ad, "_current_level", 0) < 0:  # outside of forward mode: the usual case, and cheap
         return
     # torch leaves unpack_dual untyped
     if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):  # type: ignore[no-untyped-call]
-        raise ForwardModeError(
-            f"{operation} has no forward mode (torch.func.jvp, jacfwd, forward_ad); "
-            "use reverse mode instead: torch.autograd.grad, torch.func.vjp or jacrev"
-        )
+        raise _error(operation)
 
 
 def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Call a function whose tensors come first; raise ForwardModeError if one carries a tangent."""
-    refuse_forward_mode(operation, *(value for value in inputs if isinstance(value, Tensor)))
-    out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth of transforms.
+
+    The function defines no ``jvp`` that could raise by itself, because `torch.compile` refuses such functions.
+    """
+    try:
+        out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    except NotImplementedError as error:
+        if "jvp" not in str(error):
+            raise
+        raise _error(operation) from error
     return out
