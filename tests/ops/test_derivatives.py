@@ -1,4 +1,4 @@
-"""Derivatives of every operation: first and second, through compilers, maps of functions, and those refused."""
+"""Derivatives of every operation: first and second, compiled, mapped, and the mode that is refused."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.ops.layers import LAYERS, ODD, random_map, random_weights
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from cotswold import ops
 from cotswold.errors import ForwardModeError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, Window
-from cotswold.ops.local import _encode
-from tests.ops.layers import LAYERS, ODD, random_map, random_weights
+from cotswold.ops.local import encode
 
 SMALL = BlockLocal(MapShape(2, 4, 4), Window(3, 2, 1, 0), Window(2, 1, 0, 1), rows=1, columns=2, depth=1)
 SMOOTHINGS = [Smoothing(3), Smoothing(3, keep=True), Smoothing(2, keep=True), Smoothing(2), Smoothing(1)]
@@ -71,7 +71,7 @@ def test_derivatives_below_the_floor_are_those_of_the_subtractive_step_over_the_
 def test_the_custom_operations_keep_torchs_rules(name: str) -> None:
     _, (a, b) = products(ODD)[name]
     operation = getattr(torch.ops.cotswold, name).default
-    torch.library.opcheck(operation, (a.detach(), b.detach(), list(_encode(ODD))))
+    torch.library.opcheck(operation, (a.detach(), b.detach(), list(encode(ODD))))
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_per_image_gradients_by_torch_func_equal_gradients_one_by_one() -> None:
 def unary_calls() -> dict[str, tuple[Callable[[Tensor], Tensor], Tensor]]:
     """Every operation as a function of one tensor."""
     x, y, filters = random_map(ODD.input, 2), random_map(ODD.output, 2), random_weights(ODD)
-    code = list(_encode(ODD))
+    code = list(encode(ODD))
     return {
         "product by x": (lambda t: ops.local_product(t, filters, ODD), x),
         "product by filters": (lambda t: ops.local_product(x, t, ODD), filters),
@@ -150,7 +150,7 @@ def unary_calls() -> dict[str, tuple[Callable[[Tensor], Tensor], Tensor]]:
 def test_forward_mode_is_refused_and_never_silently_zero(name: str) -> None:
     function, x = unary_calls()[name]
     with forward_ad.dual_level(), pytest.raises(ForwardModeError, match="reverse mode"):
-        function(forward_ad.make_dual(x, torch.ones_like(x)))
+        function(forward_ad.make_dual(x, torch.ones_like(x)))  # type: ignore[no-untyped-call]  # torch's
 
 
 @pytest.mark.parametrize("name", [name for name in unary_calls() if "itself" not in name])

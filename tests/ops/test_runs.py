@@ -4,10 +4,10 @@ from collections import Counter
 from itertools import chain
 
 from hypothesis import given
+from tests.ops.layers import layers
 
 from cotswold.geometry import BlockLocal
 from cotswold.ops.runs import Run, all_runs, row_runs
-from tests.ops.layers import layers
 
 
 def members(run: Run) -> list[tuple[int, int]]:

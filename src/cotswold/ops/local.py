@@ -22,7 +22,7 @@ from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 Code = tuple[int, ...]
 
 
-def _encode(layer: BlockLocal) -> Code:
+def encode(layer: BlockLocal) -> Code:
     """The layer as integers, which is all that a custom operation can carry."""
     shape, y, x = layer.input, layer.y, layer.x
     return (
@@ -226,7 +226,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_map("local_product", x, layer.input)
     check_filters("local_product", filters, layer)
     _check_alike("local_product", x, filters)
-    return apply("local_product", _Product, x, filters, _encode(layer))
+    return apply("local_product", _Product, x, filters, encode(layer))
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
@@ -237,7 +237,7 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     check_map("local_adjoint", y, layer.output)
     check_filters("local_adjoint", filters, layer)
     _check_alike("local_adjoint", y, filters)
-    return apply("local_adjoint", _Adjoint, y, filters, _encode(layer))
+    return apply("local_adjoint", _Adjoint, y, filters, encode(layer))
 
 
 def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
@@ -253,4 +253,4 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
         raise GeometryError(
             f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"
         )
-    return apply("local_outer", _Outer, delta, x, _encode(layer))
+    return apply("local_outer", _Outer, delta, x, encode(layer))

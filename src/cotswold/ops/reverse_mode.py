@@ -33,9 +33,9 @@ def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
 
 
 def apply(operation: str, function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth of transforms.
+    """Call a function; raise ForwardModeError where torch asks for its forward mode, at any depth.
 
-    The function defines no ``jvp`` that could raise by itself, because `torch.compile` refuses such functions.
+    The function defines no ``jvp`` that could raise by itself, for `torch.compile` refuses such functions.
     """
     try:
         out: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]  # torch leaves apply untyped

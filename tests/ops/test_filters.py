@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.ops.layers import LAYERS, ODD, PLAIN, random_weights
+
+from cotswold import ops
+from cotswold.geometry import BlockLocal, MapShape
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_random_filters_have_norm_one_and_weights_only_where_the_map_is(layer: BlockLocal) -> None:
+    filters = ops.random_filters(layer, seed=3, stack=0, dtype=torch.float64)
+    torch.testing.assert_close(ops.filter_norms(filters), torch.ones(layer.norms_shape, dtype=torch.float64))
+    ones = torch.ones(1, layer.input.channels, layer.input.height, layer.input.width, dtype=torch.float64)
+    seen = ops.local_outer(torch.ones(1, *_shape(layer.output), dtype=torch.float64), ones, layer)
+    assert torch.equal(filters != 0, seen != 0)
+
+
+def _shape(shape: MapShape) -> tuple[int, int, int]:
+    return shape.channels, shape.height, shape.width
+
+
+def test_a_blocks_filters_do_not_depend_on_the_grid() -> None:
+    larger = replace(PLAIN, input=MapShape(3, 12, 10))
+    few, many = ops.random_filters(PLAIN, 7, 1), ops.random_filters(larger, 7, 1)
+    assert torch.equal(few, many[: few.shape[0], : few.shape[1]])
+
+
+def test_seed_stack_and_block_each_change_the_filters() -> None:
+    base = ops.random_filters(PLAIN, 0, 0)
+    assert not torch.equal(base, ops.random_filters(PLAIN, 1, 0))
+    assert not torch.equal(base, ops.random_filters(PLAIN, 0, 1))
+    assert not torch.equal(base[0, 0], base[0, 1])
+    assert not torch.equal(base[0, 1], base[1, 0])
+
+
+def test_every_dtype_gets_the_same_filters_rounded() -> None:
+    wide = ops.random_filters(PLAIN, 0, 0, dtype=torch.float64)
+    assert torch.equal(ops.random_filters(PLAIN, 0, 0), wide.float())
+    assert torch.equal(ops.random_filters(PLAIN, 0, 0, dtype=torch.bfloat16), wide.to(torch.bfloat16))
+
+
+def test_normalising_leaves_norm_one_records_what_rounding_left_and_keeps_zeros() -> None:
+    filters = 37 * random_weights(ODD, dtype=torch.bfloat16)
+    filters[0, 0, :, :, 0] = 0
+    directions = torch.nn.functional.normalize(filters.double(), dim=2)
+    norms = torch.empty(ODD.norms_shape)
+    ops.normalise_filters_(filters, norms)
+    assert torch.equal(norms, ops.filter_norms(filters))
+    assert norms[0, 0, 0] == 0 and filters.isfinite().all()
+    assert ((norms - 1).abs() < 0.01).sum() == norms.numel() - 1
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(filters.double(), dim=2), directions, atol=0.02, rtol=0
+    )

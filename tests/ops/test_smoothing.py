@@ -1,0 +1,107 @@
+"""L2 pooling and contrast normalisation against their definitions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.ops.layers import random_map, smoothed_maps
+
+from cotswold import ops
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import MapShape, Smoothing, Window
+from cotswold.ops import reference
+from cotswold.ops.contrast import gaussian_means
+from cotswold.ops.pooling import box_spread, box_sum
+
+PAPER = Smoothing(5)
+
+
+@given(smoothed_maps(), st.integers(0, 3), st.floats(1e-6, 1.0))
+def test_pooling_equals_its_reference(case: tuple[Smoothing, MapShape], images: int, epsilon: float) -> None:
+    smoothing, shape = case
+    x = random_map(shape, images)
+    torch.testing.assert_close(ops.l2_pool(x, smoothing, epsilon), reference.l2_pool(x, smoothing, epsilon))
+
+
+@given(smoothed_maps(), st.integers(0, 3), st.floats(0.01, 1.0))
+def test_normalisation_equals_its_reference(
+    case: tuple[Smoothing, MapShape], images: int, floor: float
+) -> None:
+    smoothing, shape = case
+    x = random_map(shape, images)
+    got, expected = ops.contrast_norm(x, smoothing, floor), reference.contrast_norm(x, smoothing, floor)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@given(smoothed_maps())
+def test_spreading_is_the_adjoint_of_summing(case: tuple[Smoothing, MapShape]) -> None:
+    smoothing, shape = case
+    x, y = random_map(shape, 2), random_map(smoothing.output(shape), 2, seed=2)
+    window = smoothing.window
+    torch.testing.assert_close((y * box_sum(x, window)).sum(), (x * box_spread(y, window)).sum())
+
+
+def test_sums_over_windows_do_not_cancel() -> None:
+    x = torch.ones(1, 1, 1, 40)
+    x[..., 0] = 1e30  # running sums would leave nothing of the ones after it
+    assert torch.equal(box_sum(x, Window(1))[..., 1:], torch.ones(1, 1, 1, 39))
+    wide = x.expand(1, 1, 5, 40)
+    assert torch.equal(box_sum(wide, Window(5))[0, 0, 0, 1:], torch.full((35,), 25.0))
+
+
+@pytest.mark.parametrize("smoothing", [PAPER, Smoothing(5, keep=True), Smoothing(4, keep=True), Smoothing(1)])
+def test_gaussian_means_of_a_constant_are_the_constant_up_to_the_border(smoothing: Smoothing) -> None:
+    matrix = gaussian_means(11, smoothing, torch.empty(0, dtype=torch.float64))
+    ones = torch.ones(11, dtype=torch.float64)
+    torch.testing.assert_close(matrix @ ones, ones[: matrix.shape[0]])
+
+
+def test_normalised_maps_have_local_mean_zero_and_a_root_mean_square_near_one() -> None:
+    y = ops.contrast_norm(50 + 20 * random_map(MapShape(8, 40, 40), 2), PAPER)
+    assert abs(float(y.mean())) < 0.02
+    assert 0.9 < float(y.square().mean().sqrt()) < 1.1
+
+
+@pytest.mark.parametrize("smoothing", [PAPER, Smoothing(5, keep=True)])
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1e3, 1e15])
+def test_constant_maps_of_any_size_normalise_to_zero_with_finite_slopes(
+    smoothing: Smoothing, scale: float
+) -> None:
+    x = torch.full((2, 3, 16, 16), scale, requires_grad=True)
+    normalised = ops.contrast_norm(x, smoothing)
+    pooled = ops.contrast_norm(ops.l2_pool(x, smoothing), smoothing)
+    for y in (normalised, pooled):
+        (gradient,) = torch.autograd.grad(y.square().sum(), x)
+        assert y.isfinite().all() and gradient.isfinite().all()
+    if scale < 1e4:
+        assert float(normalised.detach().abs().max()) < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lower_precision_stays_near_float64(dtype: torch.dtype) -> None:
+    x = random_map(MapShape(4, 14, 13), 3).to(dtype)
+    wide = ops.contrast_norm(ops.l2_pool(x.double(), PAPER), PAPER)
+    narrow = ops.contrast_norm(ops.l2_pool(x, PAPER), PAPER)
+    assert narrow.dtype == dtype
+    rtol = 1e-4 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(narrow.double(), wide, rtol=rtol, atol=rtol)
+
+
+def test_results_have_their_images_last() -> None:
+    x = random_map(MapShape(4, 14, 13), 3)
+    for y in (ops.l2_pool(x, PAPER), ops.contrast_norm(x, PAPER), ops.l2_pool(x, Smoothing(3, keep=True))):
+        assert ops.images_last(y) is y
+
+
+def test_what_cannot_be_is_refused_in_a_sentence() -> None:
+    x = random_map(MapShape(1, 6, 6), 1)
+    with pytest.raises(UserError, match="positive epsilon"):
+        ops.l2_pool(x, PAPER, 0.0)
+    with pytest.raises(UserError, match="positive floor"):
+        ops.contrast_norm(x, PAPER, float("nan"))
+    with pytest.raises(GeometryError, match="does not fit"):
+        ops.l2_pool(x, Smoothing(7))
+    with pytest.raises(GeometryError, match="does not fit"):
+        ops.contrast_norm(x, PAPER)  # fits once, but not twice
