@@ -31,7 +31,8 @@ class Part:
     count: int
     split: str | None
     load: Callable[[], NDArray[Any]]
-    """Returns (image, y, x) or (image, y, x, channel); called once a process, when the first picture is read."""
+    """Returns (image, y, x) or (image, y, x, channel); called once a process, when the first picture is
+    read."""
     labels: NDArray[np.int64] | None = None
 
 
@@ -108,7 +109,8 @@ def eight_bits(pictures: NDArray[Any], index: int) -> NDArray[np.uint8]:
     if picture.dtype == np.uint16:
         return (picture >> 8).astype(np.uint8)
     scale = 255.0 if float(np.max(pictures[:_SAMPLE])) <= 1 else 1.0
-    return np.rint(np.clip(np.nan_to_num(picture) * scale, 0, 255)).astype(np.uint8)
+    values: NDArray[np.uint8] = np.rint(np.clip(np.nan_to_num(picture) * scale, 0, 255)).astype(np.uint8)
+    return values
 
 
 def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:

@@ -17,7 +17,8 @@ from cotswold.data.shard import Broken
 
 
 class Journal:
-    """One line for each finished shard; a line cut short by a kill, or one whose file has changed, does not count."""
+    """One line for each finished shard; a line cut short by a kill, or one whose file has changed, does not
+    count."""
 
     def __init__(self, store: Path) -> None:
         self.store, self._folder = store, store / FOLDER

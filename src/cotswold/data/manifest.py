@@ -59,7 +59,8 @@ def checksum(content: dict[str, Any]) -> str:
 
 
 def read_manifest(store: Path) -> dict[str, Any]:
-    """The manifest of a finished store. Raises StoreError where it is missing, damaged or of another version."""
+    """The manifest of a finished store. Raises StoreError where it is missing, damaged or of another
+    version."""
     path = store / MANIFEST
     try:
         content = json.loads(path.read_text())

@@ -21,9 +21,9 @@ def open_source(
 ) -> Source:
     """Open a source of pictures of any supported kind.
 
-    ``include`` and ``exclude`` are patterns of paths inside the source (``*`` also matches slashes). ``labels``:
-    ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry. Raises SourceError
-    for a source that is missing, empty, damaged or of no known kind.
+    ``include`` and ``exclude`` are patterns of paths inside the source (``*`` also matches slashes).
+    ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry.
+    Raises SourceError for a source that is missing, empty, damaged or of no known kind.
     """
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError('include and exclude are lists of patterns; write ["train/*"], not "train/*"')

@@ -2,9 +2,9 @@
 
 Knows: integers and seeds. Does not know: stores, threads.
 
-Shards are shuffled and taken together in groups that fit a buffer; inside a group pictures are shuffled. Since
-`prepare` has permuted the pictures once, that is as good as shuffling all of them. The order is a function of
-(seed, epoch) alone, so that a reader can begin anywhere.
+Shards are shuffled and taken together in groups that fit a buffer; inside a group pictures are shuffled.
+Since `prepare` has permuted the pictures once, that is as good as shuffling all of them. The order is a
+function of (seed, epoch) alone, so that a reader can begin anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Group:
-    """Pictures that are read together: ``ranges`` of rows of the split, handed out in ``order`` of the rows read."""
+    """Pictures that are read together: ``ranges`` of rows of the split, handed out in ``order`` of the rows
+    read."""
 
     ranges: tuple[tuple[int, int], ...]
     order: NDArray[np.int64]
@@ -25,7 +26,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Order:
-    """``pictures`` in shards of ``shard``; a group holds ``buffer`` pictures or one shard, whichever is more."""
+    """``pictures`` in shards of ``shard``; a group holds ``buffer`` pictures or one shard, whichever is
+    more."""
 
     pictures: int
     shard: int

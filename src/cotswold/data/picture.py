@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cotswold.errors import SourceError
 
@@ -98,6 +98,6 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 
 def _reason(error: Exception) -> str:
     """What a decoder said, in one line and without memory addresses."""
-    if isinstance(error, Image.UnidentifiedImageError):
+    if isinstance(error, UnidentifiedImageError):
         return "not a picture of a known kind"
     return " ".join(str(error).split()) or type(error).__name__

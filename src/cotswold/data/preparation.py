@@ -1,7 +1,7 @@
 """Preparation: what is done to a picture before a network sees it.
 
-Knows: the choices (`Preparation`) and, once the whitening has been estimated from a set, the function that carries
-them out (`Transform`). Does not know: sources, stores.
+Knows: the choices (`Preparation`) and, once the whitening has been estimated from a set, the function that
+carries them out (`Transform`). Does not know: sources, stores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from cotswold.data.picture import Colour, Pixels, cut
 from cotswold.data.whitening import (
     TOP,
     Float32,
-    Float64,
     Whitening,
     cosine_radii,
     cross_spectra,
@@ -39,8 +38,9 @@ _DEVIATION_LEAST = 1 / 255
 _QUANTISATION = 1 / 12 / 255**2
 """Variance of the rounding to 8 bits."""
 _LIMIT = 1.25
-"""The greatest root mean square of a whitened picture, where that of the set is about 1. Without a limit a few drawings
-in pure colours outweigh all photographs: 1 % of Caltech-101 goes beyond 2.5, single values beyond 28."""
+"""The greatest root mean square of a whitened picture, where that of the set is about 1. Without a limit a
+few drawings in pure colours outweigh all photographs: 1 % of Caltech-101 goes beyond 2.5, single values
+beyond 28."""
 _EMPTY = 1e-12
 """The least power that `unit` divides by."""
 _ROUNDS = 8
@@ -107,7 +107,8 @@ class Transform:
 
     def __call__(self, picture: Image.Image) -> Float32:
         """Any picture, as the network wants it: float32 (channel, y, x). Raises BrokenPictureError."""
-        return self.values(self.pixels("the picture", picture)[None])[0]
+        values: Float32 = self.values(self.pixels("the picture", picture)[None])[0]
+        return values
 
     def pixels(self, name: str, picture: Image.Image) -> Pixels:
         """The decoded, scaled and cut picture, before its numbers are worked on: uint8 (y, x, channel)."""
@@ -143,7 +144,8 @@ class Transform:
     def stored(self, values: Float32) -> NDArray[Any]:
         """Values as the store keeps them, clipped to what its dtype can hold."""
         if self.preparation.dtype == "uint8":
-            return np.rint(np.clip((values - self.offset) / self.scale, 0, 255)).astype(np.uint8)
+            steps: NDArray[np.uint8] = np.rint(np.clip((values - self.offset) / self.scale, 0, 255)).astype(np.uint8)
+            return steps
         return np.clip(values, -65504, 65504).astype(np.float16)
 
     def restored(self, stored: NDArray[Any]) -> Float32:
@@ -180,7 +182,8 @@ def _normalise_contrast(values: Float32) -> None:
 
 
 def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
-    """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel, channel)."""
+    """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel,
+    channel)."""
     plain = Transform(replace(preparation, unit=False))
     weights = hats(cosine_radii(*preparation.size), knots(*preparation.size))
     parts = np.array_split(pixels, max(1, pixels.size // _BATCH_VALUES))
@@ -195,7 +198,8 @@ def plain(preparation: Preparation) -> Transform:
 
 
 def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transform:
-    """The transform of a set, from the `spectra` of a sample of its training pictures and the pixels of some."""
+    """The transform of a set, from the `spectra` of a sample of its training pictures and the pixels of
+    some."""
     transform = Transform(preparation)
     if preparation.whiten:
         contrast = float(some.std()) / 255 if preparation.contrast else 1.0
@@ -209,8 +213,8 @@ def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transfo
 def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
     """The filter that makes the sample white, and of a root mean square near 1.
 
-    The scaling after the filter shifts weight from strong pictures to weak ones, so filter and scales are found in
-    turn; a picture's power after a filter follows from its cross-spectra.
+    The scaling after the filter shifts weight from strong pictures to weak ones, so filter and scales are
+    found in turn; a picture's power after a filter follows from its cross-spectra.
     """
     radii = knots(*chosen.size)
     band = roll_off(radii, chosen.band * TOP)
@@ -230,9 +234,9 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
 
 def _scales(chosen: Preparation, power: NDArray[Any]) -> NDArray[Any]:
     """What whitened pictures are multiplied by, given their mean squares."""
-    if chosen.unit:
-        return 1 / np.sqrt(np.maximum(power, _EMPTY))
-    return np.minimum(1, _LIMIT / np.sqrt(np.maximum(power, _EMPTY)))
+    level = np.sqrt(np.maximum(power, _EMPTY))
+    scales: NDArray[Any] = 1 / level if chosen.unit else np.minimum(1, _LIMIT / level)
+    return scales
 
 
 def _quantised(transform: Transform, some: Pixels) -> Transform:

@@ -2,9 +2,9 @@
 
 Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, whitening.
 
-A source is permuted once and cut into shards, each written by one process and then entered in a journal. The first
-shards of the training pictures are the sample from which whitening is estimated. Broken pictures leave gaps, which
-pictures from the end fill. The manifest comes last: without it there is no store.
+A source is permuted once and cut into shards, each written by one process and then entered in a journal. The
+first shards of the training pictures are the sample from which whitening is estimated. Broken pictures leave
+gaps, which pictures from the end fill. The manifest comes last: without it there is no store.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ Progress = Callable[[int, int], None]
 """Called with the pictures done and the pictures in all."""
 
 _SAMPLE_PICTURES = 10_000
-"""Pictures that whitening is estimated from, at most: with 1,500 of Caltech-101 the colours of held-out pictures still
-correlate by 0.06, with 4,000 by 0.05."""
+"""Pictures that whitening is estimated from, at most: with 1,500 of Caltech-101 the colours of held-out
+pictures still correlate by 0.06, with 4,000 by 0.05."""
 _SAMPLE_BYTES = 1 << 30
 """Their decoded pixels wait on disk until they are written; that takes no more than this."""
 _PICTURES_PER_JOB = 64
@@ -89,9 +89,9 @@ def prepare(
 ) -> Summary:
     """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
 
-    ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores by
-    default. Raises SourceError (no readable picture), UserError (``out`` holds something else), BusyError (another
-    process writes it), DiskFullError (free some room and run again).
+    ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores
+    by default. Raises SourceError (no readable picture), UserError (``out`` holds something else), BusyError
+    (another process writes it), DiskFullError (free some room and run again).
     """
     begun = time.monotonic()
     labelled = bool(source.classes)
@@ -142,8 +142,9 @@ def _claimed(path: Path) -> Iterator[None]:
 def _there_already(path: Path, request: Request, begun: float) -> Summary:
     manifest = read_manifest(path)
     if manifest["request"] != request.state():
+        differences = _differences(manifest["request"], request.state())
         raise UserError(
-            f"{path} already holds a store that differs in {_differences(manifest['request'], request.state())}; "
+            f"{path} already holds a store that differs in {differences}; "
             "give another directory or delete it"
         )
     return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
@@ -228,9 +229,8 @@ def _estimated(
 
 
 def _nothing_readable(broken: Broken) -> SourceError:
-    return SourceError(
-        f"not one picture for training can be read (the first: {next(iter(broken.values()))}); give readable pictures"
-    )
+    first = next(iter(broken.values()))
+    return SourceError(f"not one picture for training can be read (the first: {first}); give readable ones")
 
 
 def _finished(
@@ -288,6 +288,8 @@ def _closed(
     if not gaps:
         return order
     array = layout.opened(path / split / layout.PICTURES, "r+")
+    assert array.shards is not None
+    size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)
     movers = (row for row in range(count, len(order)) if row not in broken)
     moved = order.copy()
@@ -296,7 +298,7 @@ def _closed(
         array[gap] = array[mover]
         moved[gap] = order[mover]
     array.resize((count, *array.shape[1:]))
-    for key in layout.shard_keys(split, len(order), array.shards[0]):
+    for key in layout.shard_keys(split, len(order), size):
         if (path / key).exists():
             chunks[key] = chunk_of(path / key)
         else:

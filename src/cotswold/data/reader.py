@@ -21,7 +21,8 @@ from cotswold.errors import UserError
 from cotswold.geometry import Box
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Pictures, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64 (image,)."""
+"""Pictures, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
+(image,)."""
 
 _BUFFER_BYTES = 128 << 20
 _AHEAD = 4
@@ -32,11 +33,11 @@ _POLL_SECONDS = 0.2
 class Reader:
     """Batches of one split, epoch after epoch; the order depends on ``(seed, epoch)`` alone.
 
-    ``for pictures, labels in reader`` hands out what is left of the current epoch; the next loop is the next epoch.
-    ``keep_last``: whether an epoch ends with a smaller batch or leaves those pictures out (others each epoch).
-    ``box``: a window (y, x) of the plane. ``buffer_bytes`` bounds what is shuffled together; twice that is held.
-    Reading in the background never changes what is handed out: `state_dict` counts what was handed out, and a reader
-    that loads it goes on with the same bits.
+    ``for pictures, labels in reader`` hands out what is left of the current epoch; the next loop is the next
+    epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those pictures out (others each
+    epoch). ``box``: a window (y, x) of the plane. ``buffer_bytes`` bounds what is shuffled together; twice
+    that is held. Reading in the background never changes what is handed out: `state_dict` counts what was
+    handed out, and a reader that loads it goes on with the same bits.
     """
 
     def __init__(

@@ -30,7 +30,8 @@ Broken = dict[int, str]
 
 @dataclass(frozen=True)
 class Shard:
-    """Pictures of one split that lie in one file: rows ``start ...`` hold the pictures ``pictures`` of the source."""
+    """Pictures of one split that lie in one file: rows ``start ...`` hold the pictures ``pictures`` of the
+    source."""
 
     split: str
     number: int

@@ -1,6 +1,7 @@
 """A store: prepared pictures on disk, readable by split, range and window of the plane.
 
-Knows: the manifest, how chunks are checked and numbers turned back into values. Does not know: how it was made.
+Knows: the manifest, how chunks are checked and numbers turned back into values. Does not know: how it was
+made.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Store:
 
     @property
     def broken(self) -> tuple[int, tuple[str, ...]]:
-        """How many pictures of the source could not be read, and the first thousand of them with the reason."""
+        """How many pictures of the source could not be read, and the first thousand of them with the
+        reason."""
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @cached_property
@@ -88,11 +90,13 @@ class Store:
         return np.asarray(self._checked(array, f"{split}/{layout.LABELS}", slice(None)), np.int64)
 
     def read(self, split: str, start: int, stop: int, box: Box | None = None) -> Float32:
-        """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (image, channel, y, x)."""
+        """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (image, channel, y,
+        x)."""
         return self.transform.restored(self.read_stored(split, start, stop, box))
 
     def read_stored(self, split: str, start: int, stop: int, box: Box | None = None) -> NDArray[Any]:
-        """As `read`, but float16 or uint8 as the store keeps them; `transform.restored` makes values of them."""
+        """As `read`, but float16 or uint8 as the store keeps them; `transform.restored` makes values of
+        them."""
         count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
         window = plane if box is None else box
         if not 0 <= start <= stop <= count:
@@ -105,13 +109,15 @@ class Store:
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
     def verify(self) -> None:
-        """Read every file and compare it with the manifest. Raises StoreError naming the first that differs."""
+        """Read every file and compare it with the manifest. Raises StoreError naming the first that
+        differs."""
         for key, chunk in self._manifest["chunks"].items():
             if chunk_of(self.path / key) != tuple(chunk):
                 raise self._corrupted(key)
 
     def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
-        """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at most)."""
+        """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at
+        most)."""
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["pictures"], pictures, most)
         return measure(self.read(split, 0, count), self.transform.preparation.band)

@@ -1,7 +1,7 @@
 """Pictures of a source straight to batches, without a store: for labelled test sets.
 
-Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know: what the
-batches are for.
+Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know:
+what the batches are for.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def stream(
 
 
 class Stream:
-    """Iterates over ``(pictures, indices)``: float32 (image, channel, y, x) with the image contiguous, and where
-    each picture is in the source: int64 (image,).
+    """Iterates over ``(pictures, indices)``: float32 (image, channel, y, x) with the image contiguous, and
+    where each picture is in the source: int64 (image,).
 
-    Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the end if
-    there was nothing else. The last batch may be smaller. A stream can be iterated again.
+    Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the
+    end if there was nothing else. The last batch may be smaller. A stream can be iterated again.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class Stream:
             pixels = self._transform.pixels(self._source.name(index), self._source.read(index))
         except BrokenPictureError as error:
             return error
-        return self._transform.values(pixels[None])[0]
+        values: Float32 = self._transform.values(pixels[None])[0]
+        return values
 
 
 def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

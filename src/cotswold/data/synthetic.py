@@ -1,12 +1,12 @@
 """Built-in sets, cut from photographs that ship inside scikit-image and scikit-learn.
 
-Knows: which photographs there are, how crops are drawn. Does not know: stores. Never downloads: files are read by
-their paths inside the installed packages.
+Knows: which photographs there are, how crops are drawn. Does not know: stores. Never downloads: files are
+read by their paths inside the installed packages.
 
-``builtin:demo`` is unlabelled: crops of photographs at several scales, some mirrored, and, about one in eight, faces
-(25 x 25 pixels, enlarged and cut a little differently each time). ``builtin:demo-faces`` and ``builtin:demo-distractors``
-are tests: faces of other people, and patches of the same size and kind without faces, half of them from photographs
-that the demo does not contain.
+``builtin:demo`` is unlabelled: crops of photographs at several scales, some mirrored, and, about one in
+eight, faces (25 x 25 pixels, enlarged and cut a little differently each time). ``builtin:demo-faces`` and
+``builtin:demo-distractors`` are tests: faces of other people, and patches of the same size and kind without
+faces, half of them from photographs that the demo does not contain.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class CropSource(Source):
 
 
 def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """A built-in set by its name. Raises SourceError for an unknown one, MissingExtraError without the packages."""
+    """A built-in set by its name. Raises SourceError for an unknown one, MissingExtraError without the
+    packages."""
     if name not in BUILTIN:
         raise SourceError(f"{name} is not built in; there are {', '.join(BUILTIN)}")
     if labels != "none":

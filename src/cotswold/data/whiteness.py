@@ -1,7 +1,7 @@
 """How white a set of pictures is.
 
-Knows: the radial power spectrum and the correlation of colours, measured independently of how the pictures were
-whitened (Fourier transform under a Hann window). Does not know: filters, files.
+Knows: the radial power spectrum and the correlation of colours, measured independently of how the pictures
+were whitened (Fourier transform under a Hann window). Does not know: filters, files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cotswold.data.whitening import Float32, Float64, hats, rings
 class Whiteness:
     """Measured on ``pictures`` pictures; ``frequencies`` in cycles per pixel, ``radial`` in decibels.
 
-    ``radial`` is the mean power of all channels relative to that in ``band``; ``colour_correlation`` the greatest
-    absolute correlation between two channels, over all pixels (0 for grey pictures).
+    ``radial`` is the mean power of all channels relative to that in ``band``; ``colour_correlation`` the
+    greatest absolute correlation between two channels, over all pixels (0 for grey pictures).
     """
 
     frequencies: list[float]
@@ -37,7 +37,8 @@ class Whiteness:
 
 
 def measured_band(height: int, width: int, band: float) -> tuple[float, float]:
-    """The band that is said to be flat, cycles per pixel: from two cycles per smaller side to ``band`` of 0.5."""
+    """The band that is said to be flat, cycles per pixel: from two cycles per smaller side to ``band`` of
+    0.5."""
     return 2 / min(height, width), band / 2
 
 
@@ -53,7 +54,8 @@ def radial_power(pictures: Float32, radii: Float64) -> Float64:
         centred = picture - picture.mean((1, 2), keepdims=True)
         spectrum = np.fft.fft2(centred * window)
         power += (spectrum.real**2 + spectrum.imag**2).mean(0).reshape(-1)
-    return (weights @ power) / np.maximum(weights.sum(1) * len(pictures), 1e-300)
+    mean: Float64 = (weights @ power) / np.maximum(weights.sum(1) * len(pictures), 1e-300)
+    return mean
 
 
 def measure(pictures: Float32, band: float) -> Whiteness:

@@ -4,9 +4,10 @@ Knows: cosine transforms, cross-spectra of colours, how a filter is estimated fr
 pictures as such, what else is done to them.
 
 A full covariance of 120,000 dimensions is out of reach, but that of photographs is nearly stationary and
-isotropic: one C x C matrix of colour covariance at each spatial frequency says almost all of it. The filter is
-applied to the cosine transform (DCT-II) of the picture, which is the same as a convolution of the picture
-mirrored at its edges, so that opposite edges never meet. Frequencies are in cycles per pixel; the highest is 0.5.
+isotropic: one C x C matrix of colour covariance at each spatial frequency says almost all of it. The filter
+is applied to the cosine transform (DCT-II) of the picture, which is the same as a convolution of the picture
+mirrored at its edges, so that opposite edges never meet. Frequencies are in cycles per pixel; the highest is
+0.5.
 """
 
 from __future__ import annotations
@@ -53,25 +54,27 @@ class Whitening:
         radius = cosine_radii(height, width).reshape(-1)
         flat = self.matrices.reshape(len(self.radii), -1)
         channels = self.matrices.shape[1]
-        values = np.stack([np.interp(radius, self.radii, column) for column in flat.T])
+        values: Float64 = np.stack([np.interp(radius, self.radii, column) for column in flat.T])
         return values.reshape(channels, channels, height, width).astype(np.float32)
 
 
 def rings(height: int, width: int) -> Float64:
     """Radii of measured spectra: one cycle per smaller side apart, up to the corner."""
     step = 1 / min(height, width)
-    return step * np.arange(1, int(np.ceil(CORNER / step)) + 1)
+    return np.arange(1, int(np.ceil(CORNER / step)) + 1, dtype=np.float64) * step
 
 
 def knots(height: int, width: int) -> Float64:
-    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, the strongest of all."""
+    """Radii of a filter: those of `rings`, and below them the constant and the half cycle, the strongest of
+    all."""
     return np.concatenate([[0, 0.5 / min(height, width)], rings(height, width)])
 
 
 def roll_off(radii: Float64, band: float) -> Float64:
     """1 up to ``band`` (cycles per pixel), then a squared cosine down to 0."""
     part = np.clip((radii - band) / (band * (ROLL_OFF - 1)), 0, 1)
-    return np.cos(part * np.pi / 2) ** 2
+    taper: Float64 = np.cos(part * np.pi / 2) ** 2
+    return taper
 
 
 @lru_cache(maxsize=16)
@@ -80,7 +83,8 @@ def cosines(extent: int) -> Float32:
     frequency, position = np.arange(extent)[:, None], np.arange(extent)[None, :]
     matrix = np.cos(np.pi * frequency * (position + 0.5) / extent) * np.sqrt(2 / extent)
     matrix[0] /= np.sqrt(2)
-    return matrix.astype(np.float32)
+    single: Float32 = matrix.astype(np.float32)
+    return single
 
 
 def cosine_radii(height: int, width: int) -> Float64:
@@ -91,7 +95,8 @@ def cosine_radii(height: int, width: int) -> Float64:
 def transformed(pictures: Float32) -> Float32:
     """Cosine transform of (image, channel, y, x)."""
     height, width = pictures.shape[2:]
-    return np.matmul(cosines(height), np.matmul(pictures, cosines(width).T))
+    spectrum: Float32 = np.matmul(cosines(height), np.matmul(pictures, cosines(width).T))
+    return spectrum
 
 
 def filtered(pictures: Float32, grid: Float32) -> Float32:
@@ -105,7 +110,8 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
         for channel in range(1, len(row)):
             np.multiply(spectrum[:, channel], row[channel], out=scratch)
             mixed[:, out] += scratch
-    return np.matmul(cosines(height).T, np.matmul(mixed, cosines(width)))
+    white: Float32 = np.matmul(cosines(height).T, np.matmul(mixed, cosines(width)))
+    return white
 
 
 def hats(radius: Float64, radii: Float64) -> Float64:
@@ -132,4 +138,5 @@ def cross_spectra(spectrum: Float32, weights: Float64) -> Float32:
 def inverse_root(matrices: Float64, floor: float) -> Float64:
     """The symmetric inverse square root of each matrix, its eigenvalues held above ``floor``."""
     values, vectors = np.linalg.eigh(matrices)
-    return np.einsum("rae,re,rbe->rab", vectors, 1 / np.sqrt(np.maximum(values, floor)), vectors)
+    roots: Float64 = np.einsum("rae,re,rbe->rab", vectors, 1 / np.sqrt(np.maximum(values, floor)), vectors)
+    return roots

@@ -1,0 +1,69 @@
+"""Pictures like photographs in what matters here: a steep spectrum and correlated colours."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from cotswold.data import Preparation, Source, Store, open_source, prepare
+
+
+def photograph(seed: int, height: int = 40, width: int = 52) -> NDArray[np.uint8]:
+    random = np.random.default_rng(seed)
+    frequency = np.hypot(np.fft.fftfreq(2 * height)[:, None], np.fft.fftfreq(2 * width)[None, :])
+    noise = np.fft.fft2(random.standard_normal((3, 2 * height, 2 * width)))
+    planes = np.fft.ifft2(noise / np.maximum(frequency, 0.01)).real[:, :height, :width]
+    mixed = np.tensordot([[1, 0.2, 0.1], [1, 0, -0.1], [1, -0.3, 0.1]], planes, 1)
+    mixed = (mixed - mixed.mean()) / mixed.std()
+    return np.clip(mixed * 45 + 128, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+def write_photographs(folder: Path, count: int, first: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + count):
+        Image.fromarray(photograph(number)).save(folder / f"{number:04d}.png")
+
+
+def png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 300 photographs in two sub-folders."""
+    root = tmp_path_factory.mktemp("photographs")
+    write_photographs(root / "hills", 150)
+    write_photographs(root / "lakes", 150, first=150)
+    return root
+
+
+@pytest.fixture(scope="session")
+def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A whitened store of 24 x 32 pixels, with labels: 210 for training, 60 for validation, 30 for testing."""
+    path = tmp_path_factory.mktemp("stores") / "store"
+    source = open_source(photographs, labels="folders")
+    prepare(source, path, Preparation((24, 32)), validation=0.2, test=0.1, jobs=1)
+    return Store(path)
+
+
+@pytest.fixture
+def plain_store(tmp_path: Path) -> Callable[..., Store]:
+    """Makes a store whose pictures are numbered: every value of picture i is i / 255."""
+
+    def make(pictures: int, size: tuple[int, int] = (4, 6), shard: int | None = None) -> Store:
+        numbered = np.broadcast_to(np.arange(pictures, dtype=np.uint8)[:, None, None], (pictures, *size))
+        np.save(tmp_path / "numbered.npy", numbered)
+        source: Source = open_source(tmp_path / "numbered.npy")
+        plain = Preparation(size, colour="grey", contrast=False, whiten=False, dtype="uint8")
+        prepare(source, tmp_path / "numbered", plain, validation=0, jobs=1)
+        return Store(tmp_path / "numbered")
+
+    return make
