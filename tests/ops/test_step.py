@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -161,7 +163,7 @@ def replace_state(state: ops.StackState) -> ops.StackState:
     )
 
 
-INPUTS = {
+INPUTS: dict[str, Callable[[float], Tensor]] = {
     "noise": lambda scale: scale * random_map(PLAIN.input, 4),
     "constant": lambda scale: torch.full((4, 3, 14, 13), scale, dtype=torch.float64),
     "zero": lambda scale: torch.zeros(4, 3, 14, 13, dtype=torch.float64),
@@ -200,7 +202,7 @@ def test_sparsity_too_strong_for_the_data_shrinks_alpha_smoothly() -> None:
     alphas = [
         float(ops.stack_step(state, batch, PLAIN, objective, ops.StepRule(0.05)).alpha) for _ in range(300)
     ]
-    ratios = [after / before for before, after in zip(alphas, alphas[1:], strict=False)]
+    ratios = [after / before for before, after in pairwise(alphas)]
     assert min(ratios) >= 0.5**0.1 - 1e-9
     assert alphas[-1] == pytest.approx(1e-6)
     assert state.filters.isfinite().all()
@@ -259,7 +261,7 @@ def test_a_step_never_holds_the_whole_gradient() -> None:
     with torch.profiler.profile(profile_memory=True) as profile:
         ops.stack_step(state, batch, geometry, OBJECTIVE, ops.StepRule(rate=0.1))
     held = 0
-    for event in profile.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()
             largest = max(largest, held)

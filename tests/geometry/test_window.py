@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import Window
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    size = draw(st.integers(1, 7))
+    return Window(
+        size, draw(st.integers(1, 8)), draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))
+    )
+
+
+def positions(window: Window, extent: int) -> list[list[int]]:
+    """What every output reads, found by sliding the window over the padded axis one by one."""
+    axis = range(-window.low, extent + window.high)
+    starts = axis[:: window.step]
+    return [list(range(s, s + window.size)) for s in starts if s + window.size <= axis.stop]
+
+
+@given(windows(), st.integers(1, 20))
+def test_outputs_are_the_places_where_the_window_fits(window: Window, extent: int) -> None:
+    assert window.outputs(extent) == len(positions(window, extent))
+
+
+@given(windows(), st.integers(1, 20))
+def test_reads_and_skipped_split_every_window_into_map_and_padding(window: Window, extent: int) -> None:
+    for output, places in enumerate(positions(window, extent)):
+        inside = [p for p in places if 0 <= p < extent]
+        assert list(range(*window.reads(output, extent))) == inside
+        before, after = window.skipped(output, extent)
+        assert (before, after) == (sum(p < 0 for p in places), sum(p >= extent for p in places))
+        assert before + len(inside) + after == window.size
+
+
+@given(windows(), st.integers(1, 20))
+def test_every_output_reads_at_least_one_real_input(window: Window, extent: int) -> None:
+    for output in range(window.outputs(extent)):
+        start, stop = window.reads(output, extent)
+        assert start < stop
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_a_same_window_keeps_the_extent(size: int, extent: int) -> None:
+    assert Window.same(size).outputs(extent) == extent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0,), "size and a step"),
+        ((3, 0), "size and a step"),
+        ((3, 1, -1), "negative"),
+        ((3, 1, 0, 3), "nothing but"),
+    ],
+)
+def test_impossible_windows_are_refused(arguments: tuple[int, ...], words: str) -> None:
+    with pytest.raises(GeometryError, match=words):
+        Window(*arguments)
