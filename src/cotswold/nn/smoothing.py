@@ -45,6 +45,7 @@ class L2Pool2d(_OverMaps):
     Coates et al. 2013, section 3: weights 1, a small epsilon inside the root. ``padding="same"`` keeps the
     map's size; with 0 it shrinks by ``kernel_size - 1``.
 
+    >>> import torch
     >>> L2Pool2d(5)(torch.rand(2, 8, 32, 32)).shape
     torch.Size([2, 8, 28, 28])
     """
@@ -71,6 +72,7 @@ class LocalContrastNorm2d(_OverMaps):
     Le et al. 2012: ``g = h - sum G h``, ``y = g / max(floor, sqrt(sum G g²))``, where G sums to 1 over window
     and maps. Either step shrinks the map by ``window - 1``, or keeps it with ``padding="same"``.
 
+    >>> import torch
     >>> LocalContrastNorm2d(5)(torch.rand(2, 8, 28, 28)).shape
     torch.Size([2, 8, 20, 20])
     """
