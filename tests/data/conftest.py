@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 from cotswold.data import Preparation, Source, Store, open_source, prepare
 
 
+@lru_cache(maxsize=2000)
 def photograph(seed: int, height: int = 40, width: int = 52) -> NDArray[np.uint8]:
     random = np.random.default_rng(seed)
     frequency = np.hypot(np.fft.fftfreq(2 * height)[:, None], np.fft.fftfreq(2 * width)[None, :])

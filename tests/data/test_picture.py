@@ -16,7 +16,9 @@ def read(data: bytes, size: tuple[int, int] = (8, 12), colour: str = "rgb") -> n
     return cut("it", open_picture("it", data), size, colour)  # type: ignore[arg-type]  # from parametrize
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "YCbCr", "I;16", "I", "F", "LAB", "HSV"])
+@pytest.mark.parametrize(
+    "mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "YCbCr", "I;16", "I", "F", "LAB", "HSV"]
+)
 @pytest.mark.parametrize("colour", ["rgb", "grey"])
 def test_pictures_of_every_mode_keep_what_they_show(mode: str, colour: str) -> None:
     ramp = np.linspace(20, 230, 64).astype(np.uint8)

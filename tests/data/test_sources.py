@@ -46,7 +46,9 @@ def cifar(path: Path, count: int, seed: int) -> NDArray[np.uint8]:
     return records
 
 
-def test_a_folder_and_its_zip_hold_the_same_pictures_in_the_same_order(photographs: Path, tmp_path: Path) -> None:
+def test_a_folder_and_its_zip_hold_the_same_pictures_in_the_same_order(
+    photographs: Path, tmp_path: Path
+) -> None:
     files = {p.relative_to(photographs).as_posix(): p.read_bytes() for p in photographs.rglob("*.png")}
     folder = open_source(photographs, labels="folders")
     archive = open_source(zipped(tmp_path / "all.zip", files), labels="folders")
@@ -68,7 +70,9 @@ def test_hidden_files_texts_and_loops_are_passed_over(tmp_path: Path) -> None:
     assert len(open_source(tmp_path)) == 2
 
 
-def test_include_and_exclude_choose_by_path_and_a_pattern_without_effect_is_an_error(photographs: Path) -> None:
+def test_include_and_exclude_choose_by_path_and_a_pattern_without_effect_is_an_error(
+    photographs: Path,
+) -> None:
     assert len(open_source(photographs, include=["hills/*"])) == 150
     assert len(open_source(photographs, exclude=["hills/*"])) == 150
     assert len(open_source(photographs, include=["*/00*"], exclude=["*/005*"])) == 90
@@ -110,7 +114,9 @@ def test_identity_follows_the_pictures_and_not_the_place(tmp_path: Path) -> None
         (lambda p: p.write_text("x"), "of no known kind"),
     ],
 )
-def test_missing_empty_and_unknown_sources_are_refused_with_a_remedy(make: object, says: str, tmp_path: Path) -> None:
+def test_missing_empty_and_unknown_sources_are_refused_with_a_remedy(
+    make: object, says: str, tmp_path: Path
+) -> None:
     make(tmp_path / "it")  # type: ignore[operator]  # a lambda of the table above
     with pytest.raises(SourceError, match=f"{says}.*give"):
         open_source(tmp_path / "it")
@@ -128,7 +134,10 @@ def test_a_damaged_zip_and_a_single_picture_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_member_of_a_zip_is_one_broken_picture(tmp_path: Path) -> None:
-    path = zipped(tmp_path / "all.zip", {"a.png": png(Image.fromarray(photograph(0))), "b.png": png(Image.new("L", (9, 9)))})
+    path = zipped(
+        tmp_path / "all.zip",
+        {"a.png": png(Image.fromarray(photograph(0))), "b.png": png(Image.new("L", (9, 9)))},
+    )
     data = bytearray(path.read_bytes())
     data[200] ^= 0xFF
     path.write_bytes(data)
@@ -195,7 +204,9 @@ def test_cifar_batches_give_pictures_labels_and_splits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [None, 1, 3])
 @pytest.mark.parametrize("first", [False, True])
-def test_npy_files_may_have_channels_first_last_or_none(channels: int | None, first: bool, tmp_path: Path) -> None:
+def test_npy_files_may_have_channels_first_last_or_none(
+    channels: int | None, first: bool, tmp_path: Path
+) -> None:
     shape = (5, 8, 6) if channels is None else (5, 8, 6, channels)
     pictures = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     stored = pictures.transpose(0, 3, 1, 2) if first and channels else pictures
@@ -224,7 +235,9 @@ def test_npy_files_of_other_types_are_brought_to_eight_bits(dtype: str, tmp_path
         (np.zeros((3, 4, 4), complex), "type complex"),
     ],
 )
-def test_arrays_that_are_no_pictures_are_refused(array: NDArray[np.generic], says: str, tmp_path: Path) -> None:
+def test_arrays_that_are_no_pictures_are_refused(
+    array: NDArray[np.generic], says: str, tmp_path: Path
+) -> None:
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(SourceError, match=says):
         open_source(tmp_path / "a.npy")
@@ -251,16 +264,22 @@ class Trap:
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_nothing_in_an_array_file_is_unpickled(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_in_an_array_file_is_unpickled(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     trap = np.array([Trap()], dtype=object)
-    np.save(tmp_path / name, trap, allow_pickle=True) if name == "a.npy" else np.savez(tmp_path / name, x=trap)
+    np.save(tmp_path / name, trap, allow_pickle=True) if name == "a.npy" else np.savez(
+        tmp_path / name, x=trap
+    )
     with pytest.raises(SourceError, match="cannot be read"):
         open_source(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
 
-def test_sources_travel_to_other_processes_without_their_open_files(photographs: Path, tmp_path: Path) -> None:
+def test_sources_travel_to_other_processes_without_their_open_files(
+    photographs: Path, tmp_path: Path
+) -> None:
     files = {f"{i}.png": png(Image.fromarray(photograph(i))) for i in range(3)}
     np.save(tmp_path / "a.npy", np.arange(48, dtype=np.uint8).reshape(3, 4, 4))
     for path in (zipped(tmp_path / "all.zip", files), tmp_path / "a.npy", photographs):

@@ -30,6 +30,12 @@ def shard_pictures(shape: MapShape, dtype: str) -> int:
     return max(1, min(_SHARD_PICTURES_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
 
 
+def begin(path: Path) -> None:
+    """Make the group that holds the splits."""
+    if not (path / "zarr.json").exists():
+        zarr.create_group(path, zarr_format=3)
+
+
 def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -> None:
     """Make the arrays of one split, empty; those of an interrupted preparation stay as they are."""
     tiles = [-(-extent // _TILE) for extent in (shape.height, shape.width)]
@@ -91,5 +97,5 @@ def shard_keys(split: str, pictures: int, shard: int) -> list[str]:
 
 
 def descriptions(split: str) -> list[str]:
-    """The files in which zarr describes the arrays of one split."""
-    return [f"{split}/{name}/zarr.json" for name in (PICTURES, LABELS)]
+    """The files in which zarr describes one split and its arrays."""
+    return [f"{split}/zarr.json", *(f"{split}/{name}/zarr.json" for name in (PICTURES, LABELS))]

@@ -144,7 +144,9 @@ class Transform:
     def stored(self, values: Float32) -> NDArray[Any]:
         """Values as the store keeps them, clipped to what its dtype can hold."""
         if self.preparation.dtype == "uint8":
-            steps: NDArray[np.uint8] = np.rint(np.clip((values - self.offset) / self.scale, 0, 255)).astype(np.uint8)
+            steps: NDArray[np.uint8] = np.rint(np.clip((values - self.offset) / self.scale, 0, 255)).astype(
+                np.uint8
+            )
             return steps
         return np.clip(values, -65504, 65504).astype(np.float16)
 

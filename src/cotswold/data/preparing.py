@@ -38,7 +38,7 @@ from cotswold.data.manifest import (
 from cotswold.data.picture import Pixels
 from cotswold.data.plan import Request, assigned
 from cotswold.data.preparation import Preparation, Transform, estimate, plain
-from cotswold.data.shard import Broken, Shard
+from cotswold.data.shard import Broken, Shard, kept_pixels
 from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
 from cotswold.errors import BusyError, SourceError, UserError
@@ -144,8 +144,7 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
     if manifest["request"] != request.state():
         differences = _differences(manifest["request"], request.state())
         raise UserError(
-            f"{path} already holds a store that differs in {differences}; "
-            "give another directory or delete it"
+            f"{path} already holds a store that differs in {differences}; give another directory or delete it"
         )
     return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
 
@@ -177,6 +176,8 @@ def _shards(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Prepara
     """Cut every split into shards and make its arrays."""
     size = layout.shard_pictures(preparation.shape, preparation.dtype)
     shards = []
+    with disk_full_named(path):
+        layout.begin(path)
     for split, order in plan.items():
         with disk_full_named(path):
             layout.create(path / split, len(order), preparation.shape, preparation.dtype, size)
@@ -220,7 +221,7 @@ def _estimated(
         looked[shard.key] = broken
         sample.append(spectra)
         if some is None and len(spectra):
-            some = np.delete(np.load(shard.pixels(path), allow_pickle=False), list(broken), axis=0)
+            some = np.delete(kept_pixels(shard, path, preparation), list(broken), axis=0)
         if sum(map(len, sample)) >= enough:
             break
     if some is None:
@@ -259,6 +260,7 @@ def _finished(
                 "pictures": len(order),
                 "shard": layout.shard_pictures(request.preparation.shape, request.preparation.dtype),
             }
+        chunks["zarr.json"] = chunk_of(path / "zarr.json")
         for key in chunks:
             sync(path / key)
     transform = journal.transform()

@@ -45,7 +45,7 @@ class Shard:
 
     def pixels(self, store: Path) -> Path:
         """Where its decoded pixels wait for the transform."""
-        return store / FOLDER / f"{self.split}-{self.number}.npy"
+        return store / FOLDER / f"{self.split}-{self.number}.pixels"
 
 
 class Worker:
@@ -58,7 +58,7 @@ class Worker:
         """The spectra of the readable pictures of a shard; its pixels are kept until it is written."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
-            np.save(shard.pixels(self._store), pixels)
+            shard.pixels(self._store).write_bytes(pixels.tobytes())
         return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
 
     def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
@@ -66,7 +66,7 @@ class Worker:
         if broken is None:
             pixels, broken = self._decoded(shard)
         else:
-            pixels = np.load(shard.pixels(self._store), allow_pickle=False)
+            pixels = kept_pixels(shard, self._store, self._plain.preparation)
         stored = transform.stored(transform.values(pixels))
         stored[list(broken)] = 0
         path = self._store / shard.key
@@ -87,6 +87,13 @@ class Worker:
             except BrokenPictureError as error:
                 broken[position] = str(error)
         return pixels, broken
+
+
+def kept_pixels(shard: Shard, store: Path, preparation: Preparation) -> Pixels:
+    """What `Worker.look` decoded: (image, y, x, channel)."""
+    shape = preparation.shape
+    values = np.frombuffer(shard.pixels(store).read_bytes(), np.uint8)
+    return values.reshape(len(shard.pictures), shape.height, shape.width, shape.channels)
 
 
 _worker: Worker | None = None  # a pool hands its processes their state in no other way

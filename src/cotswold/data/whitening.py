@@ -126,7 +126,7 @@ def cross_spectra(spectrum: Float32, weights: Float64) -> Float32:
     ``spectrum``: cosine transforms (image, channel, y, x); ``weights``: (ring, coefficient) from `hats`.
     """
     images, channels = spectrum.shape[:2]
-    flat = spectrum.reshape(images, channels, -1)
+    flat = spectrum.reshape(images, channels, weights.shape[1])
     mean = (weights / np.maximum(weights.sum(1, keepdims=True), 1e-300)).T.astype(np.float32)
     rings = np.empty((images, weights.shape[0], channels, channels), np.float32)
     for a in range(channels):

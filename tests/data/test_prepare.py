@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cotswold.data import Preparation, Store, open_source, prepare
+from cotswold.data.plan import Request, assigned
+from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
+
+from .conftest import photograph, write_photographs
+
+SMALL = Preparation((16, 20))
+
+
+def files(store: Path) -> dict[str, bytes]:
+    return {p.relative_to(store).as_posix(): p.read_bytes() for p in sorted(store.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
+
+
+def test_a_store_holds_every_picture_once_as_its_transform_makes_it(photographs: Path, store: Store) -> None:
+    source = open_source(photographs)
+    assert store.splits == {"train": 210, "validation": 60, "test": 30}
+    expected = {
+        i: store.transform.restored(store.transform.stored(store.transform(source.read(i))[None]))[0]
+        for i in range(len(source))
+    }
+    found = []
+    for split, count in store.splits.items():
+        for picture in store.read(split, 0, count):
+            distances = [float(np.abs(picture - other).max()) for other in expected.values()]
+            found.append(int(np.argmin(distances)))
+            assert min(distances) < 0.02
+    assert sorted(found) == list(range(300))
+
+
+def test_labels_follow_their_pictures(photographs: Path, store: Store) -> None:
+    source = open_source(photographs, labels="folders")
+    request = Request(source.identity, True, store.transform.preparation, "random", 0.2, 0.1, 0, None)
+    for split, order in assigned(source, request).items():
+        assert store.labels(split).tolist() == [source.label(int(i)) for i in order]
+    assert store.classes == ("hills", "lakes")
+
+
+def test_the_store_is_the_same_for_every_number_of_processes(
+    photographs: Path, tmp_path: Path, small_shards: None
+) -> None:
+    source = open_source(photographs)
+    one = prepare(source, tmp_path / "one", SMALL, jobs=1)
+    two = prepare(source, tmp_path / "two", SMALL, jobs=2)
+    assert one.identity == two.identity
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_progress_ends_with_every_picture_done(photographs: Path, tmp_path: Path, small_shards: None) -> None:
+    seen: list[tuple[int, int]] = []
+    prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1, progress=lambda *now: seen.append(now))
+    assert seen[-1] == (300, 300) and sorted(seen) == seen and len(seen) > 10
+
+
+@pytest.mark.parametrize("broken", [[0], [3, 4, 5, 150, 299], list(range(0, 300, 3)), list(range(299))])
+def test_broken_pictures_are_counted_named_and_leave_no_gap(
+    broken: list[int], photographs: Path, tmp_path: Path, small_shards: None
+) -> None:
+    source = open_source(photographs, labels="folders")
+    for index in range(300):
+        path = tmp_path / "in" / source.name(index)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = (photographs / source.name(index)).read_bytes()
+        path.write_bytes(data[: len(data) // 3] if index in broken else data)
+    damaged = open_source(tmp_path / "in", labels="folders")
+    plain = Preparation((40, 52), contrast=False, whiten=False, dtype="uint8")
+    summary = prepare(damaged, tmp_path / "s", plain, validation=0 if len(broken) > 200 else 0.1, jobs=1)
+    assert summary.broken == len(broken)
+    assert {text.split(":")[0] for text in summary.broken_files} == {source.name(i) for i in broken}
+    store = Store(tmp_path / "s")
+    assert sum(store.splits.values()) == 300 - len(broken)
+    originals = {photograph(i).tobytes(): i for i in range(300)}
+    seen = []
+    for split, count in store.splits.items():
+        assert zarr.open_array(tmp_path / "s" / split / "pictures").shape[0] == count
+        stored = store.read_stored(split, 0, count).transpose(0, 2, 3, 1)
+        for picture, label in zip(stored, store.labels(split), strict=True):
+            number = originals[np.ascontiguousarray(picture).tobytes()]
+            assert label == (number >= 150)
+            seen.append(number)
+    assert sorted(seen) == sorted(set(range(300)) - set(broken))
+    store.verify()
+
+
+def test_a_source_without_one_readable_picture_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        (tmp_path / "in" / f"{name}.jpg").write_bytes(b"no jpeg")
+    for preparation in (SMALL, Preparation((4, 4), contrast=False, whiten=False)):
+        with pytest.raises(SourceError, match=r"not one picture.*[ab]\.jpg"):
+            prepare(open_source(tmp_path / "in"), tmp_path / "s", preparation, jobs=1)
+        assert not (tmp_path / "s").exists()
+
+
+KILLED = """
+import os, signal, sys
+from cotswold.data import layout
+layout._SHARD_PICTURES_MAX = 16
+import cotswold.data.journal as journal
+from cotswold.data import Preparation, open_source, prepare
+added = journal.Journal.add
+left = int(sys.argv[3])
+def add(self, *what):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    added(self, *what)
+journal.Journal.add = add
+prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=1)
+"""
+
+
+@pytest.mark.parametrize("shards", [0, 7])
+def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
+    shards: int, photographs: Path, tmp_path: Path, small_shards: None
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), str(shards)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    with pytest.raises(Exception, match="not a finished store"):
+        Store(tmp_path / "s")
+    source = open_source(photographs)
+    resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
+    whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
+    assert resumed.found == shards * 16
+    assert resumed.identity == whole.identity
+    assert files(tmp_path / "s") == files(tmp_path / "whole")
+
+
+POOL = """
+import os, sys
+from cotswold.data import layout
+layout._SHARD_PICTURES_MAX = 16
+from cotswold.data import Preparation, open_source, prepare
+if __name__ == "__main__":
+    def progress(done, total):
+        print(done, flush=True)
+        if done > 100:
+            sys.stdin.read()
+    prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=2, progress=progress)
+"""
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_killed_preparation_end_and_the_next_one_goes_on(
+    photographs: Path, tmp_path: Path, small_shards: None
+) -> None:
+    (tmp_path / "pool.py").write_text(POOL)
+    command = [sys.executable, str(tmp_path / "pool.py"), str(photographs), str(tmp_path / "s")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        while int(running.stdout.readline()) <= 100:
+            pass
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        workers = [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        with pytest.raises(BusyError, match="another process is preparing"):
+            prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
+        running.kill()
+        running.stdout.read()  # ends when every process that inherited the pipe has ended
+    assert all(not Path(f"/proc/{pid}/exe").exists() for pid in workers)
+    resumed = prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
+    assert resumed.found > 0
+    assert resumed.identity == prepare(open_source(photographs), tmp_path / "whole", SMALL, jobs=1).identity
+
+
+def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
+    photographs: Path, tmp_path: Path, small_shards: None
+) -> None:
+    source = open_source(photographs)
+    whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
+    command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
+    subprocess.run(command, check=False)
+    shard = tmp_path / "s" / "train" / "pictures" / "c" / "2" / "0" / "0" / "0"
+    data = bytearray(shard.read_bytes())
+    data[500] ^= 1
+    shard.write_bytes(data)
+    with (tmp_path / "s" / ".preparing" / "shards.jsonl").open("a") as file:
+        file.write('{"key": "train/pic')  # cut short by the kill
+    resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
+    assert resumed.found == 6 * 16
+    assert resumed.identity == whole.identity
+
+
+def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
+    photographs: Path, tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(photographs)
+    written = 0
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        nonlocal written
+        written += "/c/" in str(target)
+        if written > 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(DiskFullError, match="run the same command again"):
+        prepare(source, tmp_path / "s", SMALL, jobs=1)
+    monkeypatch.undo()
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
+    resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
+    assert resumed.found == 5 * 16
+    assert resumed.identity == prepare(source, tmp_path / "whole", SMALL, jobs=1).identity
+
+
+LIMITED = """
+import resource, sys
+from cotswold.data import Preparation, open_source, prepare
+from cotswold.errors import DiskFullError
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=2)
+    except DiskFullError as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_the_system_refuses_to_enlarge_counts_as_a_full_disk(
+    photographs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "limited.py").write_text(LIMITED)
+    command = [sys.executable, str(tmp_path / "limited.py"), str(photographs), str(tmp_path / "s")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert said.stdout.startswith("no room to write") and not said.stderr
+    assert prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1).splits["train"] == 285
+
+
+def test_two_processes_may_not_prepare_into_one_directory(photographs: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    descriptor = os.open(tmp_path / "s", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(BusyError, match="another process is preparing"):
+            prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
+    finally:
+        os.close(descriptor)
+
+
+def test_preparing_again_does_nothing_and_preparing_otherwise_is_refused(
+    photographs: Path, tmp_path: Path
+) -> None:
+    source = open_source(photographs)
+    first = prepare(source, tmp_path / "s", SMALL, jobs=1)
+    before = files(tmp_path / "s")
+    again = prepare(source, tmp_path / "s", SMALL, jobs=1)
+    assert again.identity == first.identity and again.found == 300
+    for other, says in (
+        (dict(preparation=Preparation((16, 24))), r"size \(\[16, 20\], not \[16, 24\]\)"),
+        (dict(seed=1), r"seed \(0, not 1\)"),
+        (dict(source=open_source(photographs, include=["hills/*"])), "its pictures"),
+    ):
+        arguments = {"source": source, "out": tmp_path / "s", "preparation": SMALL, **other}
+        with pytest.raises(UserError, match=says):
+            prepare(**arguments, jobs=1)  # type: ignore[arg-type]  # from the table above
+    assert files(tmp_path / "s") == before
+
+
+def test_a_directory_that_holds_something_else_is_left_alone(photographs: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(UserError, match="neither empty nor a store"):
+        prepare(open_source(photographs), tmp_path, SMALL, jobs=1)
+    with pytest.raises(UserError, match="is a file"):
+        prepare(open_source(photographs), tmp_path / "mine", SMALL, jobs=1)
+    assert files(tmp_path) == {"mine": b"precious"}
+
+
+def test_an_unfinished_store_of_another_kind_is_not_mixed_with_this_one(
+    photographs: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), "3"], check=False)
+    with pytest.raises(UserError, match=r"unfinished.*seed"):
+        prepare(open_source(photographs), tmp_path / "s", SMALL, seed=5, jobs=1)
+
+
+def test_one_picture_is_enough(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "in", 1)
+    prepare(open_source(tmp_path / "in"), tmp_path / "s", Preparation((5, 3)))
+    store = Store(tmp_path / "s")
+    assert store.splits == {"train": 1}
+    assert np.isfinite(store.read("train", 0, 1)).all()
+    assert store.whiteness("train").pictures == 1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (130, 70)])
+@pytest.mark.parametrize("colour", ["rgb", "grey"])
+def test_any_size_can_be_prepared_and_read_back(size: tuple[int, int], colour: str, tmp_path: Path) -> None:
+    write_photographs(tmp_path / "in", 5)
+    chosen = Preparation(size, colour)  # type: ignore[arg-type]  # from parametrize
+    prepare(open_source(tmp_path / "in"), tmp_path / "s", chosen, validation=0.3)
+    store = Store(tmp_path / "s")
+    assert store.splits == {"train": 4, "validation": 1}
+    assert store.read("train", 0, 4).shape == (4, 3 if colour == "rgb" else 1, *size)
+    assert (store.shape.height, store.shape.width) == size
+
+
+def test_pictures_of_all_kinds_in_one_folder_are_prepared_together(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_photographs(folder, 4)
+    Image.fromarray(photograph(9)).convert("L").save(folder / "grey.jpg")
+    Image.fromarray(photograph(9)).convert("CMYK").save(folder / "print.jpg")
+    Image.fromarray(photograph(9)).convert("P").save(folder / "palette.gif")
+    Image.fromarray(photograph(9)).convert("RGBA").save(folder / "alpha.webp")
+    (folder / "broken.png").write_bytes(b"broken")
+    summary = prepare(open_source(folder), tmp_path / "s", SMALL)
+    assert summary.broken == 1 and sum(summary.splits.values()) == 8
+
+
+class Named:
+    """A source of which only names and splits matter."""
+
+    def __init__(self, splits: list[str | None]) -> None:
+        self._splits = splits
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def name(self, index: int) -> str:
+        return f"picture {index}"
+
+    def split_of(self, index: int) -> str | None:
+        return self._splits[index]
+
+
+@settings(max_examples=100)
+@given(
+    count=st.integers(1, 300),
+    validation=st.floats(0, 0.6),
+    test=st.floats(0, 0.39),
+    seed=st.integers(0, 5),
+    limit=st.none() | st.integers(1, 400),
+)
+def test_splits_share_no_picture_and_training_is_never_empty(
+    count: int, validation: float, test: float, seed: int, limit: int | None
+) -> None:
+    request = Request("", False, SMALL, "random", validation, test, seed, limit)
+    parts = assigned(Named([None] * count), request)  # type: ignore[arg-type]  # as much of a source as is needed
+    together = np.concatenate(list(parts.values()))
+    assert len(together) == len(set(together.tolist())) == min(count, limit or count)
+    assert len(parts["train"]) >= 1
+    assert len(parts.get("validation", ())) == int(len(together) * validation)
+
+
+def test_splits_by_folder_hold_validation_out_of_training_where_it_has_no_folder() -> None:
+    named = Named(["train"] * 80 + ["test"] * 20)
+    parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))  # type: ignore[arg-type]
+    assert {name: len(part) for name, part in parts.items()} == {"train": 60, "validation": 20, "test": 20}
+    assert parts["test"].min() == 80
+    with pytest.raises(SourceError, match="picture 1 lies in no folder"):
+        assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match="no folder or file called train"):
+        assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]
+
+
+def test_impossible_requests_are_refused() -> None:
+    for wrong in (
+        {"validation": 0.6, "test": 0.4},
+        {"validation": -0.1},
+        {"limit": 0},
+        {"splits": "alphabet"},
+    ):
+        values = {"splits": "random", "validation": 0.05, "test": 0.0, "seed": 0, "limit": None, **wrong}
+        with pytest.raises(UserError):
+            Request("", False, SMALL, **values)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_the_manifest_says_how_the_store_was_made(store: Store) -> None:
+    manifest = json.loads((store.path / "manifest.json").read_text())
+    assert manifest["request"]["preparation"]["size"] == [24, 32]
+    assert set(manifest["chunks"]) | {"manifest.json"} == set(files(store.path))
+    described = json.loads((store.path / "train" / "pictures" / "zarr.json").read_text())
+    inner = described["codecs"][0]["configuration"]["codecs"]
+    assert [codec["name"] for codec in inner] == ["bytes", "crc32c"]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotswold.data import Reader, Store
+from cotswold.data.order import Order
+from cotswold.errors import StoreError, UserError
+from cotswold.geometry import Box
+
+Numbered = Callable[..., Store]
+
+
+def numbers(pictures: torch.Tensor) -> list[int]:
+    """Which pictures of a numbered store these are."""
+    return torch.round(pictures[:, 0, 0, 0] * 255).int().tolist()  # type: ignore[no-any-return]  # torch's tolist
+
+
+@settings(max_examples=200)
+@given(
+    pictures=st.integers(1, 400),
+    shard=st.integers(1, 50),
+    buffer=st.integers(1, 300),
+    seed=st.integers(0, 9),
+    epoch=st.integers(0, 9),
+)
+def test_every_order_is_a_permutation_that_depends_on_seed_and_epoch(
+    pictures: int, shard: int, buffer: int, seed: int, epoch: int
+) -> None:
+    def rows(seed: int, epoch: int, shuffle: bool = True) -> list[int]:
+        found = []
+        for group in Order(pictures, shard, buffer, seed, shuffle).epoch(epoch):
+            read = np.concatenate([np.arange(*r) for r in group.ranges])
+            assert len(read) <= max(buffer, shard)
+            found += read[group.order].tolist()
+        return found
+
+    assert sorted(rows(seed, epoch)) == list(range(pictures))
+    assert rows(seed, epoch) == rows(seed, epoch)
+    assert rows(seed, epoch, shuffle=False) == list(range(pictures))
+    if pictures > 50 and min(buffer, pictures) > 20:
+        assert rows(seed, epoch) != rows(seed, epoch + 1) != rows(seed + 1, epoch + 1)
+
+
+@pytest.mark.parametrize("keep_last", [False, True])
+@pytest.mark.parametrize("buffer_bytes", [1, 24 * 40, 1 << 20])
+def test_an_epoch_hands_out_every_picture_once(
+    keep_last: bool, buffer_bytes: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
+    reader = Reader(plain_store(107), "train", 10, keep_last=keep_last, buffer_bytes=buffer_bytes)
+    for epoch in range(2):
+        assert reader.epoch == epoch
+        batches = [numbers(pictures) for pictures, _ in reader]
+        assert [len(b) for b in batches] == [10] * 10 + [7] * keep_last
+        assert len(batches) == len(reader)
+        seen = sum(batches, [])
+        assert len(set(seen)) == len(seen) and set(seen) <= set(range(107))
+        assert seen != sorted(seen)
+    reader.close()
+
+
+def test_batches_are_images_last_float32_with_their_labels(store: Store) -> None:
+    reader = Reader(store, "train", 8, shuffle=False)
+    pictures, labels = reader.next()
+    assert pictures.shape == (8, 3, 24, 32) and pictures.dtype == torch.float32
+    assert pictures.stride() == (1, 8, 32 * 3 * 8, 3 * 8)
+    assert (pictures.numpy() == store.read("train", 0, 8)).all()
+    assert labels.dtype == torch.int64 and labels.tolist() == store.labels("train")[:8].tolist()
+    reader.close()
+
+
+def test_a_window_is_read_and_in_the_same_order_as_the_whole(store: Store) -> None:
+    box = Box((3, 5), (20, 30))
+    whole, window = Reader(store, "train", 30, seed=3), Reader(store, "train", 30, seed=3, box=box)
+    for (a, _), (b, _) in zip(whole, window, strict=True):
+        assert torch.equal(a[:, :, 3:20, 5:30], b)
+    whole.close()
+    window.close()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 7, 23])
+def test_a_resumed_reader_goes_on_with_the_same_bits(
+    steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(50)
+    first = Reader(store, "train", 10, seed=4, buffer_bytes=24 * 20)
+    for _ in range(steps):
+        first.next()
+    state = json.loads(json.dumps(first.state_dict()))
+    second = Reader(store, "train", 10, seed=4, buffer_bytes=24 * 20)
+    second.next()
+    second.load_state_dict(state)
+    for _ in range(12):
+        (a, la), (b, lb) = first.next(), second.next()
+        assert torch.equal(a, b) and torch.equal(la, lb)
+    assert (first.epoch, first.position) == (second.epoch, second.position) == divmod(steps + 12, 5)
+    first.close()
+    second.close()
+
+
+def test_leaving_a_loop_early_loses_nothing(plain_store: Numbered) -> None:
+    reader = Reader(plain_store(40), "train", 10)
+    seen = []
+    for pictures, _ in reader:
+        seen += numbers(pictures)
+        break
+    for pictures, _ in reader:
+        seen += numbers(pictures)
+    assert sorted(seen) == list(range(40)) and reader.epoch == 1
+    reader.close()
+
+
+def test_a_state_of_another_reader_is_refused(plain_store: Numbered) -> None:
+    store = plain_store(40)
+    state = Reader(store, "train", 10).state_dict()
+    with pytest.raises(UserError, match="another batch and seed"):
+        Reader(store, "train", 5, seed=1).load_state_dict(state)
+
+
+def test_a_split_smaller_than_a_batch_is_one_small_batch(plain_store: Numbered) -> None:
+    reader = Reader(plain_store(3), "train", 10)
+    assert [len(pictures) for pictures, _ in reader] == [3] and len(reader) == 1
+    reader.close()
+    with pytest.raises(UserError, match="a batch of 0"):
+        Reader(plain_store(3), "train", 0)
+
+
+def test_a_damaged_chunk_reaches_the_caller_by_name(
+    plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(40)
+    path: Path = store.path / "train/pictures/c/3/0/0/0"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    reader = Reader(store, "train", 4, buffer_bytes=1)
+    with pytest.raises(StoreError, match="train/pictures/c/3/0/0/0"):
+        for _ in reader:
+            pass
+    reader.close()
+
+
+def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(plain_store: Numbered) -> None:
+    before = threading.active_count()
+    reader = Reader(plain_store(40), "train", 4)
+    reader.next()
+    assert reader.waited_seconds > 0
+    waited = reader.waited_seconds
+    reader.close()
+    assert threading.active_count() == before
+    reader.next()
+    assert reader.waited_seconds > waited
+    reader.close()
