@@ -23,7 +23,8 @@ def photograph(seed: int, height: int = 40, width: int = 52) -> NDArray[np.uint8
     planes = np.fft.ifft2(noise / np.maximum(frequency, 0.01)).real[:, :height, :width]
     mixed = np.tensordot([[1, 0.2, 0.1], [1, 0, -0.1], [1, -0.3, 0.1]], planes, 1)
     mixed = (mixed - mixed.mean()) / mixed.std()
-    return np.clip(mixed * 45 + 128, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    pixels: NDArray[np.uint8] = np.clip(mixed * 45 + 128, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return pixels
 
 
 def write_photographs(folder: Path, count: int, first: int = 0) -> None:
@@ -49,7 +50,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A whitened store of 24 x 32 pixels, with labels: 210 for training, 60 for validation, 30 for testing."""
+    """A whitened, labelled store of 24 x 32 pixels: 210 for training, 60 for validation, 30 for testing."""
     path = tmp_path_factory.mktemp("stores") / "store"
     source = open_source(photographs, labels="folders")
     prepare(source, path, Preparation((24, 32)), validation=0.2, test=0.1, jobs=1)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_broken_pictures_are_counted_named_and_leave_no_gap(
     originals = {photograph(i).tobytes(): i for i in range(300)}
     seen = []
     for split, count in store.splits.items():
-        assert zarr.open_array(tmp_path / "s" / split / "pictures").shape[0] == count
+        assert zarr.open_array(tmp_path / "s" / "arrays" / split / "pictures").shape[0] == count
         stored = store.read_stored(split, 0, count).transpose(0, 2, 3, 1)
         for picture, label in zip(stored, store.labels(split), strict=True):
             number = originals[np.ascontiguousarray(picture).tobytes()]
@@ -192,7 +193,7 @@ def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
     whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
     command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
     subprocess.run(command, check=False)
-    shard = tmp_path / "s" / "train" / "pictures" / "c" / "2" / "0" / "0" / "0"
+    shard = tmp_path / "s" / "arrays" / "train" / "pictures" / "c" / "2" / "0" / "0" / "0"
     data = bytearray(shard.read_bytes())
     data[500] ^= 1
     shard.write_bytes(data)
@@ -271,9 +272,9 @@ def test_preparing_again_does_nothing_and_preparing_otherwise_is_refused(
     again = prepare(source, tmp_path / "s", SMALL, jobs=1)
     assert again.identity == first.identity and again.found == 300
     for other, says in (
-        (dict(preparation=Preparation((16, 24))), r"size \(\[16, 20\], not \[16, 24\]\)"),
-        (dict(seed=1), r"seed \(0, not 1\)"),
-        (dict(source=open_source(photographs, include=["hills/*"])), "its pictures"),
+        ({"preparation": Preparation((16, 24))}, r"size \(\[16, 20\], not \[16, 24\]\)"),
+        ({"seed": 1}, r"seed \(0, not 1\)"),
+        ({"source": open_source(photographs, include=["hills/*"])}, "its pictures"),
     ):
         arguments = {"source": source, "out": tmp_path / "s", "preparation": SMALL, **other}
         with pytest.raises(UserError, match=says):
@@ -334,7 +335,7 @@ def test_pictures_of_all_kinds_in_one_folder_are_prepared_together(tmp_path: Pat
 class Named:
     """A source of which only names and splits matter."""
 
-    def __init__(self, splits: list[str | None]) -> None:
+    def __init__(self, splits: Sequence[str | None]) -> None:
         self._splits = splits
 
     def __len__(self) -> int:
@@ -393,6 +394,6 @@ def test_the_manifest_says_how_the_store_was_made(store: Store) -> None:
     manifest = json.loads((store.path / "manifest.json").read_text())
     assert manifest["request"]["preparation"]["size"] == [24, 32]
     assert set(manifest["chunks"]) | {"manifest.json"} == set(files(store.path))
-    described = json.loads((store.path / "train" / "pictures" / "zarr.json").read_text())
+    described = json.loads((store.path / "arrays" / "train" / "pictures" / "zarr.json").read_text())
     inner = described["codecs"][0]["configuration"]["codecs"]
     assert [codec["name"] for codec in inner] == ["bytes", "crc32c"]

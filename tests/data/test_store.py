@@ -24,7 +24,7 @@ def copy(store: Store, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-SHARD = "train/pictures/c/0/0/0/0"
+SHARD = "arrays/train/pictures/c/0/0/0/0"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -42,7 +42,7 @@ def test_a_window_is_what_a_slice_of_the_whole_would_be(data: st.DataObject, sto
 def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None:
     write_photographs(tmp_path / "in", 3)
     prepare(open_source(tmp_path / "in"), tmp_path / "s", Preparation((150, 200)), validation=0)
-    array = zarr.open_array(tmp_path / "s" / "train" / "pictures", mode="r")
+    array = zarr.open_array(tmp_path / "s" / "arrays" / "train" / "pictures", mode="r")
     assert array.chunks[2:] == (50, 50) and array.shards is not None
     store = Store(tmp_path / "s")
     assert store.shape == MapShape(3, 150, 200)
@@ -51,7 +51,7 @@ def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None
 
 
 def test_the_store_is_an_ordinary_zarr_group(store: Store) -> None:
-    group = zarr.open_group(store.path, mode="r")
+    group = zarr.open_group(store.path / "arrays", mode="r")
     assert set(group.group_keys()) == {"train", "validation", "test"}
     assert group["test/pictures"].shape == (30, 3, 24, 32)  # type: ignore[union-attr]  # an array, as its name says
 
@@ -100,13 +100,13 @@ def test_a_chunk_that_vanishes_after_opening_does_not_read_as_zeros(copy: Path) 
 
 def test_damaged_labels_and_descriptions_are_named(copy: Path) -> None:
     store = Store(copy)
-    labels = copy / "train" / "labels" / "c" / "0"
+    labels = copy / "arrays" / "train" / "labels" / "c" / "0"
     data = bytearray(labels.read_bytes())
     data[3] ^= 1
     labels.write_bytes(data)
     with pytest.raises(StoreError, match="train/labels/c/0"):
         store.labels("train")
-    described = copy / "test" / "pictures" / "zarr.json"
+    described = copy / "arrays" / "test" / "pictures" / "zarr.json"
     described.write_text("x" * described.stat().st_size)
     with pytest.raises(StoreError, match=r"test/pictures/zarr\.json"):
         Store(copy).read("test", 0, 1)

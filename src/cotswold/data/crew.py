@@ -105,6 +105,6 @@ def _result(shard: Shard, future: Future[T]) -> tuple[Shard, T]:
         return shard, future.result()
     except BrokenProcessPool as error:
         raise MachineError(
-            f"a process died while it prepared {shard.key}, perhaps for want of memory; use fewer jobs and run "
-            'the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
+            f"a process died while it prepared {shard.key}, perhaps for want of memory; use fewer jobs and "
+            'run the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
         ) from error

@@ -2,9 +2,9 @@
 
 Knows: shapes of shards and chunks, codecs. Does not know: what the numbers mean, manifests.
 
-``<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one chunk for
-each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the rest.
-Zarr has no checksum unless it is named.
+``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one chunk
+for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the rest. Zarr
+has no checksum unless it is named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from zarr.codecs import Crc32cCodec
 
 from cotswold.geometry import MapShape
 
-PICTURES, LABELS = "pictures", "labels"
+GROUP, PICTURES, LABELS = "arrays", "pictures", "labels"
+ROOT = f"{GROUP}/zarr.json"
+"""The file in which zarr describes the group of all splits."""
 _SHARD_BYTES = 8 << 20
 _SHARD_PICTURES_MAX = 256
 _TILE = 64
@@ -32,8 +34,13 @@ def shard_pictures(shape: MapShape, dtype: str) -> int:
 
 def begin(path: Path) -> None:
     """Make the group that holds the splits."""
-    if not (path / "zarr.json").exists():
-        zarr.create_group(path, zarr_format=3)
+    if not (path / ROOT).exists():
+        zarr.create_group(path / GROUP, zarr_format=3)
+
+
+def folder(split: str) -> str:
+    """Where a split lies, relative to the store."""
+    return f"{GROUP}/{split}"
 
 
 def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -> None:
@@ -83,12 +90,12 @@ def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:
 
 def shard_key(split: str, number: int) -> str:
     """The file of one shard, relative to the store."""
-    return f"{split}/{PICTURES}/c/{number}/0/0/0"
+    return f"{folder(split)}/{PICTURES}/c/{number}/0/0/0"
 
 
 def label_keys(split: str, labels: int) -> list[str]:
     """The files of the labels of one split."""
-    return [f"{split}/{LABELS}/c/{number}" for number in range(-(-labels // _LABELS_IN_CHUNK))]
+    return [f"{folder(split)}/{LABELS}/c/{number}" for number in range(-(-labels // _LABELS_IN_CHUNK))]
 
 
 def shard_keys(split: str, pictures: int, shard: int) -> list[str]:
@@ -98,4 +105,7 @@ def shard_keys(split: str, pictures: int, shard: int) -> list[str]:
 
 def descriptions(split: str) -> list[str]:
     """The files in which zarr describes one split and its arrays."""
-    return [f"{split}/zarr.json", *(f"{split}/{name}/zarr.json" for name in (PICTURES, LABELS))]
+    return [
+        f"{folder(split)}/zarr.json",
+        *(f"{folder(split)}/{name}/zarr.json" for name in (PICTURES, LABELS)),
+    ]

@@ -180,7 +180,7 @@ def _shards(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Prepara
         layout.begin(path)
     for split, order in plan.items():
         with disk_full_named(path):
-            layout.create(path / split, len(order), preparation.shape, preparation.dtype, size)
+            layout.create(path / layout.folder(split), len(order), preparation.shape, preparation.dtype, size)
         for number, start in enumerate(range(0, len(order), size)):
             shards.append(Shard(split, number, start, tuple(order[start : start + size].tolist())))
     return shards
@@ -251,16 +251,18 @@ def _finished(
             gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
             order = _closed(path, split, order, sorted(gaps), chunks)
             if not len(order):
-                shutil.rmtree(path / split)
+                shutil.rmtree(path / layout.folder(split))
                 continue
-            layout.write_labels(path / split, np.array([source.label(int(i)) for i in order], np.int64))
+            layout.write_labels(
+                path / layout.folder(split), np.array([source.label(int(i)) for i in order], np.int64)
+            )
             for key in [*layout.label_keys(split, len(order)), *layout.descriptions(split)]:
                 chunks[key] = chunk_of(path / key)
             splits[split] = {
                 "pictures": len(order),
                 "shard": layout.shard_pictures(request.preparation.shape, request.preparation.dtype),
             }
-        chunks["zarr.json"] = chunk_of(path / "zarr.json")
+        chunks[layout.ROOT] = chunk_of(path / layout.ROOT)
         for key in chunks:
             sync(path / key)
     transform = journal.transform()
@@ -289,7 +291,7 @@ def _closed(
     """
     if not gaps:
         return order
-    array = layout.opened(path / split / layout.PICTURES, "r+")
+    array = layout.opened(path / layout.folder(split) / layout.PICTURES, "r+")
     assert array.shards is not None
     size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)

@@ -71,7 +71,7 @@ class Worker:
         stored[list(broken)] = 0
         path = self._store / shard.key
         with disk_full_named(path):
-            array = layout.opened(self._store / shard.split / layout.PICTURES, "r+")
+            array = layout.opened(self._store / layout.folder(shard.split) / layout.PICTURES, "r+")
             array[shard.start : shard.start + len(stored)] = stored
         shard.pixels(self._store).unlink(missing_ok=True)
         return chunk_of(path), broken

@@ -86,8 +86,10 @@ class Store:
     def labels(self, split: str) -> NDArray[np.int64]:
         """The labels of a split, -1 without labels: (image,)."""
         self._part(split)
-        array = self._array(f"{split}/{layout.LABELS}")
-        return np.asarray(self._checked(array, f"{split}/{layout.LABELS}", slice(None)), np.int64)
+        array = self._array(f"{layout.folder(split)}/{layout.LABELS}")
+        return np.asarray(
+            self._checked(array, f"{layout.folder(split)}/{layout.LABELS}", slice(None)), np.int64
+        )
 
     def read(self, split: str, start: int, stop: int, box: Box | None = None) -> Float32:
         """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (image, channel, y,
@@ -105,7 +107,7 @@ class Store:
             )
         if len(window.start) != 2 or not plane.contains(window) or window.size == 0:
             raise UserError(f"{window} is no window of a plane of {self.shape.height} x {self.shape.width}")
-        name = f"{split}/{layout.PICTURES}"
+        name = f"{layout.folder(split)}/{layout.PICTURES}"
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
     def verify(self) -> None:
@@ -155,7 +157,7 @@ class Store:
 
     def _touched(self, name: str, selection: Any) -> list[str]:
         """The files that a selection reads."""
-        split = name.split("/")[0]
+        split = name.split("/")[1]
         if name.endswith(layout.LABELS):
             return layout.label_keys(split, self.splits[split])
         shard, rows = self.shard(split), selection[0]
