@@ -10,7 +10,7 @@ from tests.ops.layers import random_map, smoothed_maps
 
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
-from cotswold.geometry import MapShape, Smoothing, Window
+from cotswold.geometry import MapShape, Smoothing
 from cotswold.ops import reference
 from cotswold.ops.contrast import gaussian_means
 from cotswold.ops.pooling import box_spread, box_sum
@@ -39,16 +39,15 @@ def test_normalisation_equals_its_reference(
 def test_spreading_is_the_adjoint_of_summing(case: tuple[Smoothing, MapShape]) -> None:
     smoothing, shape = case
     x, y = random_map(shape, 2), random_map(smoothing.output(shape), 2, seed=2)
-    window = smoothing.window
-    torch.testing.assert_close((y * box_sum(x, window)).sum(), (x * box_spread(y, window)).sum())
+    torch.testing.assert_close((y * box_sum(x, smoothing)).sum(), (x * box_spread(y, x, smoothing)).sum())
 
 
 def test_sums_over_windows_do_not_cancel() -> None:
     x = torch.ones(1, 1, 1, 40)
     x[..., 0] = 1e30  # running sums would leave nothing of the ones after it
-    assert torch.equal(box_sum(x, Window(1))[..., 1:], torch.ones(1, 1, 1, 39))
+    assert torch.equal(box_sum(x, Smoothing(1))[..., 1:], torch.ones(1, 1, 1, 39))
     wide = x.expand(1, 1, 5, 40)
-    assert torch.equal(box_sum(wide, Window(5))[0, 0, 0, 1:], torch.full((35,), 25.0))
+    assert torch.equal(box_sum(wide, Smoothing(5))[0, 0, 0, 1:], torch.full((35,), 25.0))
 
 
 @pytest.mark.parametrize("smoothing", [PAPER, Smoothing(5, keep=True), Smoothing(4, keep=True), Smoothing(1)])

@@ -88,7 +88,7 @@ class _Steps:
         slope = (over * _crop(self.centred, self.smoothing)).sum(1, keepdim=True, dtype=self.divisor.dtype)
         slope = torch.where(self.above, slope / self.divisor**2, 0)
         to_power = _smooth(slope, *(matrix.T for matrix in self.second)) / channels
-        inner = _uncrop(over, self.smoothing) - self.centred * to_power.to(dtype)
+        inner = _uncrop(over, self.smoothing).addcmul(self.centred, to_power.to(dtype), value=-1)
         to_mean = _smooth(inner.sum(1, keepdim=True, dtype=slope.dtype), *(matrix.T for matrix in self.first))
         return _uncrop(inner, self.smoothing) - (to_mean / channels).to(dtype)
 

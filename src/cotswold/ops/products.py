@@ -16,10 +16,10 @@ from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map, images_last, pitch_of
 from cotswold.ops.runs import Run, all_runs
 
-WIDE_ENOUGH = 16
-"""Inputs of one dense product below which `Wx` takes several field rows at once."""
+WIDE_ENOUGH = 32
+"""Inputs of a field row (columns times channels) from which on its product alone pays."""
 SCRATCH_ELEMENTS = 1 << 20
-"""Elements of merged windows in `δx'`: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
+"""Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -67,6 +67,11 @@ def block_filters(filters: Tensor, run: Run, layer: BlockLocal) -> Tensor:
     return blocks[:, run.top : run.bottom, run.left * channels : run.right * channels]
 
 
+def _rows_in_scratch(elements: int) -> int:
+    """Field rows to merge, of which each needs so many elements of scratch."""
+    return max(1, SCRATCH_ELEMENTS // max(elements, 1))
+
+
 def _groups(rows: int, size: int) -> Iterable[tuple[int, int]]:
     """``(first row, rows)`` of groups of at most ``size`` rows."""
     return ((first, min(size, rows - first)) for first in range(0, rows, size))
@@ -106,16 +111,20 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     for run in all_runs(layer):
         weights = block_filters(filters, run, layer)
         delta = block_outputs(y, run, layer).reshape(run.blocks, layer.neurons, images)
-        # blocks of one colour do not overlap; those of a column never do within one field row
-        colours = -(-(run.right - run.left) // layer.x.step) if run.dx else 1
-        for row in range(weights.shape[1]):
-            for colour in range(min(colours, run.blocks)):
-                target = windows.view(run, run.top + row, 1, colour, colours)[:, 0]
-                matrix, columns = weights[colour::colours, row], delta[colour::colours]
-                if sums.dtype == y.dtype:
-                    target.baddbmm_(matrix, columns)
+        blocks, rows, wide, neurons = weights.shape
+        merge = sums.dtype != y.dtype or wide < WIDE_ENOUGH
+        for first, rows_now in _groups(rows, _rows_in_scratch(blocks * wide * images) if merge else 1):
+            # blocks of one colour do not overlap
+            extent, step = (run.right - run.left, layer.x.step) if run.dx else (rows_now, layer.y.step)
+            colours = min(-(-extent // step), blocks)
+            matrix = weights[:, first : first + rows_now].reshape(blocks, -1, neurons)
+            back = torch.bmm(matrix, delta).view(blocks, rows_now, wide, images) if merge else None
+            for colour in range(colours):
+                target = windows.view(run, run.top + first, rows_now, colour, colours)
+                if back is None:
+                    target[:, 0].baddbmm_(matrix[colour::colours], delta[colour::colours])
                 else:
-                    target.add_(torch.bmm(matrix, columns))
+                    target.add_(back[colour::colours])
     return sums.to(y.dtype)
 
 
@@ -125,7 +134,7 @@ def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: Run, layer: BlockLo
     columns = block_outputs(delta, run, layer).reshape(run.blocks, layer.neurons, images).transpose(1, 2)
     blocks, rows, wide, neurons = target.shape
     whole = wide == target.stride(1) // max(target.stride(2), 1)
-    size = max(1, min(rows, SCRATCH_ELEMENTS // max(blocks * wide * images, 1))) if whole else 1
+    size = _rows_in_scratch(blocks * wide * images) if whole else 1
     for first, rows_now in _groups(rows, size):
         view = windows.view(run, run.top + first, rows_now).reshape(blocks, -1, images)
         matrix = target[:, first : first + rows_now].view(blocks, -1, neurons)

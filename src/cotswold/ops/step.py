@@ -103,11 +103,7 @@ def stack_forward(state: StackState, batch: Tensor, geometry: StackGeometry, eps
 
 @torch.no_grad()
 def calibrate(state: StackState, batch: Tensor, geometry: StackGeometry, objective: StackObjective) -> None:
-    """Set gain, norms and α in place from a batch: inputs of RMS 1, and the α that minimises the objective.
-
-    Where sparsity is so strong that the best α would be 0, α starts at a tenth of what reconstruction alone
-    would choose, so that the filters still have a slope to learn from.
-    """
+    """Set gain, norms and α in place from a batch: inputs of RMS 1, and the α that minimises the objective."""
     batch, layer = _checked(state, batch, geometry), geometry.filters
     power = _dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
@@ -117,8 +113,7 @@ def calibrate(state: StackState, batch: Tensor, geometry: StackGeometry, objecti
     decoded = _decode(z, state, layer)
     overlap, energy = state.gain * _dot(decoded, batch), _dot(decoded, decoded)
     penalty = objective.sparsity * _total(l2_pool(z, geometry.pool, objective.epsilon))
-    alone, best = rules.best_scale(overlap, energy, penalty * 0), rules.best_scale(overlap, energy, penalty)
-    state.alpha.copy_(torch.maximum(best, alone / 10).clamp(*rules.ALPHA_RANGE))
+    state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
 
 
 @torch.no_grad()
@@ -157,17 +152,16 @@ def stack_step(
     pooled = l2_pool(z, geometry.pool, objective.epsilon)
     penalty = objective.sparsity * _total(pooled)
     slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
-    to_z = box_spread(slope, geometry.pool.window).mul_(z)
+    to_z = box_spread(slope, z, geometry.pool).mul_(z)
     del pooled, slope
     to_z.add_(product(fetched, state.filters, layer).mul_(unit))
-    scale = rules.curvature(alpha, _dot(z, z), z.numel())
 
     to_batch = None
     if input_gradient:
         encoded = sum_maps(_decode(to_z, state, layer))
         to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
     to_z.mul_((alpha * gain).to(dtype))
-    _move_filters(state, layer, (z, fetched), (to_z, batch), scale, rule)
+    _move_filters(state, layer, (z, fetched), (to_z, batch), alpha, rule)
     rules.search(state.alpha, overlap, energy, penalty, rule)
     loss = reconstruction + penalty / images
     return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
@@ -188,7 +182,7 @@ def _move_filters(
     layer: BlockLocal,
     decoding: tuple[Tensor, Tensor],
     encoding: tuple[Tensor, Tensor],
-    scale: Tensor,
+    alpha: Tensor,
     rule: StepRule,
 ) -> None:
     """Gradient and step of a few blocks at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
@@ -205,6 +199,6 @@ def _move_filters(
                 state.norms[y, blocks],
                 state.momentum[y, blocks],
                 gradient,
-                scale,
+                alpha,
                 rule,
             )

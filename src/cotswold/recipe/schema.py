@@ -239,8 +239,9 @@ class Training(Section):
     """Pictures in a mini-batch."""
     epochs: PositiveFloat = 2.0
     """Passes over the training pictures (for each stack where `greedy`)."""
-    rate: PositiveFloat = 0.05
-    """Step size. For stacks it is relative to the curvature of the objective, so that it suits every set."""
+    rate: PositiveFloat | None = None
+    """Step size. For stacks in units of 1 / (α fan-in), so that one rate suits every set; 2 by default. For
+    `supervised` the plain rate of SGD; 0.05 by default."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Part of the last step that is kept."""
     decay: Annotated[float, Field(ge=0)] = 0.0
@@ -261,6 +262,11 @@ class Training(Section):
     """Threads of computation; all cores by default."""
     device: str = "cpu"
     """A torch device, such as `cpu` or `cuda:0`."""
+
+    @property
+    def step_size(self) -> float:
+        """The rate, or what suits the strategy."""
+        return self.rate if self.rate is not None else 0.05 if self.strategy == "supervised" else 2.0
 
 
 class Price(Section):

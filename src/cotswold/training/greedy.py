@@ -65,6 +65,8 @@ class Greedy:
 
     def begin(self, phase: int, batch: Batch) -> None:
         """Set the stack's input gain and α from the first pictures; momentum at rest."""
+        for below in self.network.stacks[:phase]:
+            below.eval()
         stack = self.network.stacks[phase]
         stack.calibrate(self._below(phase, batch.pictures))
         self._moving(phase).zero_()
@@ -130,7 +132,7 @@ def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
 def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule:
     """Rate and momentum of one step on one stack."""
     training = recipe.training
-    rate = recipe.network.stacks[stack].rate or training.rate
+    rate = recipe.network.stacks[stack].rate or training.step_size
     return ops.StepRule(
         rate=rate_at(step, steps, rate, training.schedule, training.warmup), momentum=training.momentum
     )

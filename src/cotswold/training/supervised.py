@@ -36,7 +36,7 @@ class Supervised:
         training = recipe.training
         self.optimiser = torch.optim.SGD(
             [parameter for parameter in network.parameters() if parameter.requires_grad],
-            lr=training.rate,
+            lr=training.step_size,
             momentum=training.momentum,
             weight_decay=training.decay,
         )
@@ -77,7 +77,7 @@ class Supervised:
         """One step of SGD."""
         labels = needed(batch.labels)
         training = self.recipe.training
-        rate = rate_at(step, self.steps(phase), training.rate, training.schedule, training.warmup)
+        rate = rate_at(step, self.steps(phase), training.step_size, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.network.train()
