@@ -31,7 +31,7 @@ class Portrait:
     """One of the most selective neurons: its optimal stimulus, and pictures that excite it most and least.
 
     ``correlation`` is that of the stimulus with the mean positive picture, ``percentile`` its place among the
-    stimuli of ``compared`` random neurons of the same layer. ``image`` is a data URI.
+    stimuli of ``compared`` random neurons of the same layer, where they were made. ``image`` is a data URI.
     """
 
     layer: str
@@ -39,7 +39,7 @@ class Portrait:
     accuracy: float
     image: str
     correlation: float
-    percentile: float
+    percentile: float | None
     compared: int
     most: tuple[Exemplar, ...]
     least: tuple[Exemplar, ...]

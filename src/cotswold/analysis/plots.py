@@ -23,7 +23,7 @@ _VARIABLES = {INK: "--ink-2", FAINT: "--line", **{colour: f"--s{i}" for i, colou
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
-    "font.size": 9,
+    "font.size": 9.5,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -77,7 +77,7 @@ def plot(
 ) -> str:
     """An ``<svg>`` element of some kilobytes; ``name`` keeps its ids apart from those of other plots."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(4.8, 2.7), layout="constrained")
+        figure = Figure(figsize=(4.2, 2.6), layout="constrained")
         axes = figure.subplots()
         for band in bands:
             span = axes.axvspan if band.axis == "x" else axes.axhspan
@@ -97,7 +97,7 @@ def plot(
         axes.set_ylim(bottom=bottom, top=top)
         axes.margins(x=0.01)
         if len(lines) + len(bands) > 1:
-            axes.legend(fontsize=8, handlelength=1.4)
+            axes.legend(fontsize=8.5, handlelength=1.4)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _for_page(buffer.getvalue())

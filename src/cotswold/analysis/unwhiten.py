@@ -8,19 +8,20 @@ from __future__ import annotations
 import numpy as np
 
 from cotswold.data import Transform
-from cotswold.data.whitening import Float32, filtered
-
-_LEAST = 0.02
-"""Below this part of its greatest value the filter is not divided by: nothing is left to restore."""
+from cotswold.data.whitening import TOP, Float32, cosine_radii, filtered, roll_off
 
 
 def unwhitened(pictures: Float32, transform: Transform) -> Float32:
-    """Prepared pictures ``(image, channel, y, x)`` before whitening, up to what the filter took out."""
+    """Prepared pictures ``(image, channel, y, x)`` before whitening, up to what the filter took out.
+
+    Above the whitened band the filter falls to 0; there it falls again instead of being divided by.
+    """
     if transform.whitening is None:
         return pictures
-    grid = transform.whitening.on_grid(*pictures.shape[2:])
-    matrices = grid.transpose(2, 3, 0, 1).astype(np.float64)
-    u, s, v = np.linalg.svd(matrices)
-    kept = s / (s**2 + (_LEAST * s.max()) ** 2)
-    inverse = np.einsum("yxba,yxb,yxcb->yxac", v, kept, u)
+    height, width = pictures.shape[2:]
+    matrices = transform.whitening.on_grid(height, width).transpose(2, 3, 0, 1).astype(np.float64)
+    passed = roll_off(cosine_radii(height, width), transform.preparation.band * TOP)
+    kept = passed > 1e-3
+    inverse = np.zeros_like(matrices)
+    inverse[kept] = np.linalg.pinv(matrices[kept]) * (passed[kept] ** 2)[:, None, None]
     return filtered(pictures, np.ascontiguousarray(inverse.transpose(2, 3, 0, 1), np.float32))

@@ -63,7 +63,7 @@ def build_report(
         sections.append(findings.selectivity(found, called))
         sections.append(findings.portraits(found))
         sections.append(filters(network, store.transform if store is not None else None, called))
-    sections += [training.whiteness(history), training.speed(history), training.accounts(history)]
+    sections += [training.whiteness(history), training.speed(history), training.accounts(history, called)]
     sections += [_configuration(run), _environment(run)]
     page = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
         title=escape(f"{recipe.name}: what was learnt"),

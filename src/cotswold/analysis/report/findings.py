@@ -45,6 +45,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
         *(name for name, _ in rivals),
         *(f"Best in {layer_title(name)}" for name in layers),
     ]
+    oracle = any(found.oracle for found in evaluation.objects)
     body = []
     for found in evaluation.objects:
         by_name = {layer.layer: layer for layer in found.network}
@@ -59,7 +60,8 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
         "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures, the "
         "classes weighted so that guessing gives the first column. Lower figure: neuron and threshold "
         "chosen on one half of the pictures, measured on the other, mean ± standard deviation over "
-        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}.",
+        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}."
+        + (" The mean picture as a linear filter is an oracle: it has seen the labels." if oracle else ""),
         "note",
     )
     return section("Selectivity", table(head, body) + note + _every_layer(evaluation.objects), "selectivity")
@@ -149,8 +151,11 @@ def _portrait(portrait: Portrait) -> str:
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     caption = (
         f"{name}. Accuracy {percent(portrait.accuracy)}; correlation with the mean positive picture "
-        f"{portrait.correlation:.2f}, above {portrait.percentile:.0f} % of {portrait.compared} random ones."
+        f"{portrait.correlation:.2f}"
     )
+    if portrait.percentile is not None:
+        caption += f", above {portrait.percentile:.1f} % of {portrait.compared} random neurons of the layer"
+    caption += "."
     right = (
         f"<h4>Most exciting</h4>{_strip(portrait.most)}<h4>Least exciting</h4>{_strip(portrait.least)}"
         if portrait.most

@@ -158,12 +158,12 @@ def speed(history: History) -> str:
     return section("Speed", grid(figures) + note, "speed")
 
 
-def accounts(history: History) -> str:
+def accounts(history: History, run: str) -> str:
     """What was done and what it cost."""
     end = history.end
     if not end:
         text = "Training has not ended; the account is written when it does. To see it then, run"
-        return section("Account", missing(text, "cotswold report RUN"), "account")
+        return section("Account", missing(text, f"cotswold report {run}"), "account")
     items = []
     for name, label, shown in (
         ("patterns", "Patterns (pictures seen)", count),

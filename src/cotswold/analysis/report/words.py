@@ -39,11 +39,11 @@ def plain(value: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds, minutes and seconds, or hours and minutes."""
     if seconds < 60:
-        return f"{plain(seconds)} s"
+        return f"{plain(seconds)}\u202fs"
     minutes, left = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {left} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+        return f"{minutes}\u202fmin {left}\u202fs"
+    return f"{minutes // 60}\u202fh {minutes % 60}\u202fmin"
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -77,7 +77,8 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") ->
         f'<tr><th scope="row">{row[0]}</th>' + "".join(_cell(cell) for cell in row[1:]) + "</tr>"
         for row in body
     )
-    whole = f"<table{_kind(kind)}><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>"
+    top = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
+    whole = f"<table{_kind(kind)}>{top}<tbody>{rows}</tbody></table>"
     return f'<div class="scroll">{whole}</div>'
 
 

@@ -1,0 +1,270 @@
+"""The experiment of Coates et al. 2013, section 5.2: which neurons answer to an object nobody taught them.
+
+Knows: the network beside its rivals, and portraits of the neurons that do best. Does not know: the command
+line, how a rival is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from cotswold.analysis.evaluation import Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.extremes import Extreme, extremes
+from cotswold.analysis.layers import Layer, StackLayers
+from cotswold.analysis.neurons import Position, locate
+from cotswold.analysis.pictures import jpeg_uri, picture, png_uri, signed, thumbnail
+from cotswold.analysis.selectivity import (
+    Batches,
+    ClassWeights,
+    LayerSelectivity,
+    NeuronScore,
+    Progress,
+    Respond,
+    Selectivity,
+    selectivity,
+)
+from cotswold.analysis.stimuli import Ascent, Stimuli, correlations, optimal_stimuli, percentile
+from cotswold.analysis.unwhiten import unwhitened
+from cotswold.data import Transform
+from cotswold.nn import StackNetwork
+
+Look = Callable[[int], tuple[str, Image.Image]]
+"""Name and photograph of the picture at a place of the pass."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What is measured, and how thoroughly."""
+
+    layers: Sequence[Layer]
+    weights: ClassWeights = field(default_factory=ClassWeights)
+    thresholds: int = 20
+    splits: int = 5
+    portraits: int = 3
+    exemplars: int = 8
+    random_stimuli: int = 200
+    """Random neurons whose stimuli are compared with that of the best one."""
+    ascent: Ascent = field(default_factory=Ascent)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Contestants:
+    """The network and its rivals: random filters, a k-means dictionary in the last stack."""
+
+    network: StackNetwork
+    random: StackNetwork | None = None
+    dictionary: StackNetwork | None = None
+
+
+def examine(
+    name: str,
+    contestants: Contestants,
+    batches: Batches,
+    examination: Examination,
+    *,
+    transform: Transform | None = None,
+    look: Look | None = None,
+    progress: Progress | None = None,
+) -> ObjectSelectivity:
+    """Test the network and its rivals on one object, and portray the best neurons.
+
+    ``batches`` starts a pass over pictures and whether each is positive; ``look`` gives the photographs for
+    the strips, ``transform`` takes whitening back from stimuli.
+    """
+
+    tests = {
+        "this network": (contestants.network, examination.layers),
+        "random filters": (contestants.random, examination.layers),
+        "k-means": (contestants.dictionary, _of_last_stack(contestants, examination)),
+    }
+    found = {
+        what: _test(StackLayers(network.eval(), layers), batches, examination, _told(progress, what))
+        for what, (network, layers) in tests.items()
+        if network is not None and layers
+    }
+    mean = _mean_positive(batches())
+    ours = found["this network"]
+    row = ObjectSelectivity(
+        name=name,
+        positives=ours.positives,
+        negatives=ours.negatives,
+        guess=examination.weights.guess,
+        network=ours.layers,
+        random=found["random filters"].layers if "random filters" in found else (),
+        dictionary=found["k-means"].layers if "k-means" in found else (),
+        oracle=_oracle(mean, batches(), examination),
+        mean_positive=_shown(mean.picture, transform),
+        passes=ours.passes,
+    )
+    return replace(
+        row, portraits=_portraits(row, contestants.network, mean, batches, examination, transform, look)
+    )
+
+
+def _of_last_stack(contestants: Contestants, examination: Examination) -> list[Layer]:
+    last = len(contestants.network.stacks) - 1
+    return [layer for layer in examination.layers if layer.stack == last]
+
+
+def _told(progress: Progress | None, what: str) -> Progress | None:
+    return None if progress is None else lambda doing, done: progress(f"{what}: {doing}", done)
+
+
+def _test(
+    respond: Respond, batches: Batches, examination: Examination, progress: Progress | None = None
+) -> Selectivity:
+    return selectivity(
+        respond,
+        batches,
+        weights=examination.weights,
+        thresholds=examination.thresholds,
+        splits=examination.splits,
+        seed=examination.seed,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """The mean of so many positive pictures, ``(channel, y, x)``."""
+
+    picture: Tensor
+    count: int
+
+
+def _mean_positive(pictures: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
+    total, count = torch.zeros(()), 0
+    for batch, positive in pictures:
+        total = total + batch.cpu()[positive.cpu()].sum(0)
+        count += int(positive.sum())
+    return _Mean(total / max(1, count), count)
+
+
+def _oracle(
+    mean: _Mean, pictures: Iterable[tuple[Tensor, Tensor]], examination: Examination
+) -> LayerSelectivity:
+    """The mean positive picture as a linear filter; a positive picture is left out of its own mean."""
+    answers, classes = [], []
+    for batch, positive in pictures:
+        flat, truth = batch.cpu().flatten(1), positive.cpu()
+        answer = flat @ mean.picture.flatten()
+        without = (mean.count * answer - flat.square().sum(1)) / max(1, mean.count - 1)
+        answers.append(torch.where(truth, without, answer))
+        classes.append(truth)
+    one_batch = torch.cat(answers)[:, None], torch.cat(classes)
+    tested = _test(lambda answers: [("mean picture", answers)], lambda: [one_batch], examination)
+    return tested.layers[0]
+
+
+def _portraits(
+    row: ObjectSelectivity,
+    network: StackNetwork,
+    mean: _Mean,
+    batches: Batches,
+    examination: Examination,
+    transform: Transform | None,
+    look: Look | None,
+) -> tuple[Portrait, ...]:
+    chosen = _most_selective(row, examination.portraits)
+    if not chosen:
+        return ()
+    respond = StackLayers(network, [Layer.named(layer) for layer, _ in chosen])
+    neurons = [(layer, score.neuron) for layer, score in chosen]
+    seen = _Classes()
+    found = extremes(respond, seen.noted(batches()), neurons, examination.exemplars if look else 0)
+    compared = _compared(row.best, network, mean, examination)
+    portraits = []
+    for index, (layer, score) in enumerate(chosen):
+        stimulus = _stimuli(network, layer, [score.neuron], mean, examination)
+        correlation = float(correlations(stimulus, mean.picture)[0])
+        among = compared if layer == row.best.layer else None
+        portraits.append(
+            Portrait(
+                layer=layer,
+                neuron=score.neuron,
+                accuracy=score.accuracy,
+                image=_shown(_upright(stimulus, mean.picture), transform),
+                correlation=correlation,
+                percentile=None if among is None else percentile(correlation, among),
+                compared=0 if among is None else len(among),
+                most=_exemplars(found.most[index], seen.positive, look),
+                least=_exemplars(found.least[index], seen.positive, look),
+            )
+        )
+    return tuple(portraits)
+
+
+def _most_selective(row: ObjectSelectivity, count: int) -> list[tuple[str, NeuronScore]]:
+    """The best neuron of the best layer, then those of the other layers, then more of the best layer."""
+    layers = sorted(row.network, key=lambda layer: -layer.held_out)
+    first = [(layer.layer, layer.best[0]) for layer in layers]
+    return (first + [(row.best.layer, score) for score in row.best.best[1:]])[:count]
+
+
+def _compared(
+    layer: LayerSelectivity, network: StackNetwork, mean: _Mean, examination: Examination
+) -> NDArray[np.float64]:
+    """Correlations of random neurons' stimuli with the mean positive picture."""
+    chosen = np.random.default_rng(examination.seed).choice(
+        layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
+    )
+    places = [locate(int(row), layer.shape) for row in chosen]
+    return correlations(_stimuli(network, layer.layer, places, mean, examination), mean.picture)
+
+
+def _stimuli(
+    network: StackNetwork, layer: str, neurons: Sequence[Position], mean: _Mean, examination: Examination
+) -> Stimuli:
+    respond = StackLayers(network, [Layer.named(layer)])
+
+    def answer(pictures: Tensor) -> Tensor:
+        return next(responses for _, responses in respond(pictures))
+
+    return optimal_stimuli(
+        answer, mean.picture.shape, neurons, ascent=examination.ascent, seed=examination.seed
+    )
+
+
+def _upright(stimulus: Stimuli, wanted: Tensor) -> Tensor:
+    """The stimulus, or its negative if the neuron cannot tell and that is more like ``wanted``."""
+    one = stimulus.pictures[0].cpu()
+    return -one if stimulus.even and float((one * wanted).sum()) < 0 else one
+
+
+def _shown(one: Tensor, transform: Transform | None) -> str:
+    values = one.float().numpy()
+    if transform is not None:
+        values = unwhitened(values[None], transform)[0]
+    return png_uri(picture(signed(values), least=160))
+
+
+class _Classes:
+    """Remembers which pictures of a pass were positive."""
+
+    def __init__(self) -> None:
+        self.positive: list[bool] = []
+
+    def noted(self, pictures: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+        """The pictures alone."""
+        for batch, positive in pictures:
+            self.positive += positive.tolist()
+            yield batch
+
+
+def _exemplars(found: Sequence[Extreme], positive: Sequence[bool], look: Look | None) -> tuple[Exemplar, ...]:
+    if look is None:
+        return ()
+    exemplars = []
+    for one in found:
+        name, photograph = look(one.picture)
+        uri = jpeg_uri(thumbnail(photograph))
+        exemplars.append(Exemplar(name, one.response, positive[one.picture], uri))
+    return tuple(exemplars)
