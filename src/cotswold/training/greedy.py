@@ -65,8 +65,6 @@ class Greedy:
 
     def begin(self, phase: int, batch: Batch) -> None:
         """Set the stack's input gain and α from the first pictures; momentum at rest."""
-        for below in self.network.stacks[:phase]:
-            below.eval()
         stack = self.network.stacks[phase]
         stack.calibrate(self._below(phase, batch.pictures))
         self._moving(phase).zero_()
@@ -120,6 +118,8 @@ class Greedy:
     def _below(self, phase: int, pictures: Tensor) -> Tensor:
         with torch.no_grad():
             for stack in self.network.stacks[:phase]:
+                if stack.training:
+                    stack.eval()  # so that the norms of frozen filters are computed once
                 pictures = stack(pictures)
         return pictures
 
