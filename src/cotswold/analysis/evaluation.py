@@ -49,7 +49,7 @@ class Portrait:
 class ObjectSelectivity:
     """One object, one row of the table: how well neurons tell its pictures from others.
 
-    ``network`` holds a result a layer; ``random``, ``dictionary`` and ``oracle`` are the rivals measured
+    ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are the rivals measured
     beside it, where they were: the same network with random filters, the same with a k-means dictionary in
     its last stack, and the mean positive picture as a linear filter. ``mean_positive`` is a data URI.
     """
@@ -61,6 +61,7 @@ class ObjectSelectivity:
     network: tuple[LayerSelectivity, ...]
     random: tuple[LayerSelectivity, ...] = ()
     dictionary: tuple[LayerSelectivity, ...] = ()
+    control: tuple[LayerSelectivity, ...] = ()
     oracle: LayerSelectivity | None = None
     portraits: tuple[Portrait, ...] = ()
     mean_positive: str | None = None

@@ -57,11 +57,12 @@ class Examination:
 
 @dataclass(frozen=True)
 class Contestants:
-    """The network and its rivals: random filters, a k-means dictionary in the last stack."""
+    """The network and its rivals: random filters, a k-means dictionary in the last stack, another run as a control."""
 
     network: StackNetwork
     random: StackNetwork | None = None
     dictionary: StackNetwork | None = None
+    control: StackNetwork | None = None
 
 
 def examine(
@@ -84,6 +85,7 @@ def examine(
         "this network": (contestants.network, examination.layers),
         "random filters": (contestants.random, examination.layers),
         "k-means": (contestants.dictionary, _of_last_stack(contestants, examination)),
+        "control": (contestants.control, examination.layers),
     }
     found = {
         what: _test(StackLayers(network.eval(), layers), batches, examination, _told(progress, what))
@@ -100,6 +102,7 @@ def examine(
         network=ours.layers,
         random=found["random filters"].layers if "random filters" in found else (),
         dictionary=found["k-means"].layers if "k-means" in found else (),
+        control=found["control"].layers if "control" in found else (),
         oracle=_oracle(mean, batches(), examination),
         mean_positive=_shown(mean.picture, transform),
         passes=ours.passes,

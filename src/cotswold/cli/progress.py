@@ -49,6 +49,34 @@ def counting(what: str, unit: str, stream: TextIO = sys.stderr) -> Iterator[Tall
         yield tally
 
 
+class Stages(Protocol):
+    """Names what is being done, and how many pictures of it are done."""
+
+    def __call__(self, doing: str, done: int) -> None:
+        """Say what is being done."""
+        ...
+
+
+@contextmanager
+def stages(stream: TextIO = sys.stderr) -> Iterator[Stages]:
+    """Shows a row of stages of unknown size: a changing line, or a line every few seconds."""
+    if stream.isatty():
+        from rich.console import Console
+
+        with Console(file=stream).status("") as status:
+            yield lambda doing, done: status.update(f"{doing} {done or ''}")
+        return
+    last = time.monotonic()
+
+    def line(doing: str, done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            print(f"{doing} {done or ''}", file=stream, flush=True)
+
+    yield line
+
+
 def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
     started = last = time.monotonic()
 

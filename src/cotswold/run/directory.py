@@ -84,6 +84,11 @@ class RunDirectory:
         return self.path / "evaluation.json"
 
     @property
+    def classification(self) -> Path:
+        """How a supervised network classified the test pictures."""
+        return self.path / "classification.json"
+
+    @property
     def report(self) -> Path:
         """The page that shows it all."""
         return self.path / "report.html"

@@ -7,6 +7,7 @@ Source: Coates et al. 2013, section 3; Hinton et al. 2006.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -77,7 +78,7 @@ class Greedy:
             stack.state(self._moving(phase)),
             self._below(phase, batch.pictures),
             stack.geometry,
-            stack.objective_settings,
+            ramped(stack.objective_settings, self.recipe, step, self.steps(phase)),
             rule,
         )
         return measured([report], rule.rate)
@@ -136,6 +137,12 @@ def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule
     return ops.StepRule(
         rate=rate_at(step, steps, rate, training.schedule, training.warmup), momentum=training.momentum
     )
+
+
+def ramped(objective: ops.StackObjective, recipe: Recipe, step: int, steps: int) -> ops.StackObjective:
+    """The objective of a step, whose λ rises over the first part of the run."""
+    rising = recipe.objective.ramp * steps
+    return replace(objective, sparsity=objective.sparsity * min(1.0, (step + 1) / max(rising, 1.0)))
 
 
 def measured(reports: list[ops.StackReport], rate: float) -> Measured:

@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.training.greedy import HeldOut, measured, network_tensors, step_rule, validate_stacks
+from cotswold.training.greedy import HeldOut, measured, network_tensors, ramped, step_rule, validate_stacks
 from cotswold.training.strategy import Batch, Measured
 
 
@@ -81,7 +81,7 @@ class Joint:
                 stack.state(self._momentum[index]),
                 inputs.pop(),
                 stack.geometry,
-                stack.objective_settings,
+                ramped(stack.objective_settings, self.recipe, step, steps),
                 step_rule(self.recipe, index, step, steps),
                 upstream=upstream,
                 input_gradient=index > 0,

@@ -60,25 +60,39 @@ class HeldOutPictures:
     """The validation pictures, in order; the same ones each time."""
 
     def __init__(self, store: Store, recipe: Recipe) -> None:
-        self._store = store
+        self._store, self._recipe = store, recipe
         self._batch = recipe.training.batch
         self._device = torch.device(recipe.training.device)
         self._count = store.splits.get("validation", 0)
 
     def maps(self) -> Iterator[Tensor]:
         """At most 512 pictures, without labels."""
-        for start in range(0, min(self._count, HELD_OUT_PICTURES), self._batch):
-            stop = min(start + self._batch, self._count, HELD_OUT_PICTURES)
+        for start, stop in _ranges(min(self._count, HELD_OUT_PICTURES), self._batch):
             yield read_maps(self._store, "validation", start, stop).to(self._device)
 
     def batches(self) -> Iterator[Batch]:
         """All pictures and their labels."""
-        labels = self._store.labels("validation") if self._count else None
-        for start in range(0, self._count, self._batch):
-            stop = min(start + self._batch, self._count)
-            assert labels is not None, "a supervised run reads a labelled store"
-            wanted = torch.as_tensor(labels[start:stop], dtype=torch.int64)
-            yield on_device(read_maps(self._store, "validation", start, stop), wanted, self._device)
+        if self._count:
+            for pictures, labels in labelled_batches(self._store, self._recipe, "validation"):
+                yield Batch(pictures, labels)
+
+
+def training_maps(store: Store, recipe: Recipe) -> Iterator[Tensor]:
+    """One pass over the training pictures in the order of the store, which is a random one."""
+    for start, stop in _ranges(store.splits["train"], recipe.training.batch):
+        yield read_maps(store, "train", start, stop).to(recipe.training.device)
+
+
+def labelled_batches(store: Store, recipe: Recipe, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """The pictures of a split and their labels, in order."""
+    labels = torch.as_tensor(store.labels(split), dtype=torch.int64)
+    device = recipe.training.device
+    for start, stop in _ranges(store.splits[split], recipe.training.batch):
+        yield read_maps(store, split, start, stop).to(device), labels[start:stop].to(device)
+
+
+def _ranges(count: int, batch: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + batch, count)) for start in range(0, count, batch))
 
 
 def read_maps(store: Store, split: str, start: int, stop: int) -> Tensor:

@@ -15,28 +15,41 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory
 from cotswold.training.greedy import network_tensors
+from cotswold.training.pictures import read_maps
 from cotswold.training.networks import LayerNetwork, build_layers, build_stacks
 
 
-def load_stacks(run: RunDirectory) -> StackNetwork:
-    """The stacks of a run as its newest good checkpoint has them; raises RunError where there is none."""
+def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
+    """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there is none."""
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
-    network = build_stacks(recipe)
-    _fill(network, newest(run, recipe))
-    return network.eval()
+    network, checkpoint = build_stacks(recipe), newest(run, recipe)
+    _fill(network, checkpoint)
+    return network.eval().requires_grad_(False), checkpoint.step
 
 
-def load_layers(run: RunDirectory, classes: int) -> LayerNetwork:
-    """The supervised network of a run, as its best checkpoint has it; raises RunError where there is none."""
+def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
+    """The network before it learnt: random filters, gains and α from the training pictures."""
+    pictures = read_maps(store, "train", 0, min(recipe.training.batch, store.splits["train"]))
+    pictures = pictures.to(recipe.training.device)
+    network = build_stacks(recipe).eval().requires_grad_(False)
+    for stack in network.stacks:
+        stack.calibrate(pictures)
+        pictures = stack(pictures)
+    return network
+
+
+def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
+    """A supervised run's network as its best checkpoint has it, and its step; raises RunError if there is none."""
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
     network = supervised_network(recipe, classes)
     best = Checkpoints(run.best, identity=recipe_identity(recipe)).latest().checkpoint
-    _fill(network, best if best is not None else newest(run, recipe))
-    return network.eval()
+    checkpoint = best if best is not None else newest(run, recipe)
+    _fill(network, checkpoint)
+    return network.eval().requires_grad_(False), checkpoint.step
 
 
 def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
@@ -44,7 +57,7 @@ def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
     below = None
     if recipe.network.start is not None:
         start = RunDirectory.open(Path(recipes.expand(recipe.network.start)))
-        below = load_stacks(start)
+        below, _ = load_stacks(start)
         made, wanted = below.stacks[0].geometry.input, recipe.input
         if made != wanted:
             raise RunError(f"the stacks of {start.path} read maps of {made}, this recipe's pictures are {wanted}")

@@ -1,0 +1,183 @@
+"""`cotswold evaluate`.
+
+Knows: the words of the command, which sources are tested. Does not know: how selectivity is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.cli.progress import Stages
+    from cotswold.analysis import Evaluation
+    from cotswold.analysis.selectivity import LayerSelectivity
+    from cotswold.recipe.schema import Evaluation as Test
+    from cotswold.run import RunDirectory
+
+
+def evaluate(
+    run: Path,
+    *,
+    positives: str | None = None,
+    negatives: str | None = None,
+    name: str = "object",
+    layers: Annotated[list[str] | None, Parameter(negative=())] = None,
+    control: Path | None = None,
+    splits: int = 5,
+    stores: Path = Path("stores"),
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run, accuracy.
+
+    The result is kept in the run's directory, where `cotswold report` finds it. Examples:
+
+      cotswold evaluate runs/demo                               the tests that its recipe names
+      cotswold evaluate runs/mine --positives faces.zip --negatives other.zip --name faces
+      cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
+
+    Parameters
+    ----------
+    run
+        The run's directory.
+    positives
+        A source of pictures that show the object.
+    negatives
+        A source of pictures that do not.
+    name
+        What the object is called in the table.
+    layers
+        Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every stack
+        by default. May be given again.
+    control
+        Another run (trained on other pictures, say) whose neurons are tested beside.
+    splits
+        Random splits into halves for the held-out accuracy.
+    stores
+        Where the run's prepared pictures are.
+    json_
+        Print the whole evaluation as JSON.
+    """
+    from cotswold.errors import UserError
+    from cotswold.recipe import load
+    from cotswold.recipe.schema import Evaluation as Test
+    from cotswold.run import RunDirectory
+
+    directory = RunDirectory.open(run)
+    recipe = load(directory.recipe)
+    if recipe.training.strategy == "supervised":
+        _classify(directory, stores, json_)
+        return
+    if (positives is None) != (negatives is None):
+        raise UserError("selectivity needs both --positives and --negatives; give the other one too")
+    if positives is not None and negatives is not None:
+        tests = [Test(name=name, positives=positives, negatives=negatives)]
+    else:
+        tests = recipe.evaluate
+    if not tests:
+        raise UserError(f"the recipe of {run} names no tests; give --positives and --negatives")
+    evaluation = _examine(directory, tests, layers, control, splits, stores)
+    if json_:
+        print(evaluation.to_json())
+    else:
+        _print_table(evaluation)
+
+
+def _examine(
+    directory: RunDirectory,
+    tests: list[Test],
+    layers: list[str] | None,
+    control: Path | None,
+    splits: int,
+    stores: Path,
+) -> Evaluation:
+    from cotswold import analysis, training
+    from cotswold.data import open_source
+    from cotswold.recipe import expand, load
+    from cotswold.run import RunDirectory
+
+    from cotswold.cli.progress import stages
+
+    recipe = load(directory.recipe)
+    store = training.open_store(recipe, stores)
+    network, step = training.load_stacks(directory)
+    beside = None if control is None else training.load_stacks(RunDirectory.open(control))[0]
+    chosen = [analysis.Layer.named(layer) for layer in layers or []] or analysis.top_layers(network, "output")
+    evaluation = analysis.Evaluation.read(directory.evaluation)
+    if evaluation is None or evaluation.step != step:
+        evaluation = analysis.Evaluation(step)
+    with stages() as told:
+        told("k-means dictionary", 0)
+        dictionary = analysis.kmeans_network(network, training.training_maps(store, recipe))
+        contestants = analysis.Contestants(network, training.random_stacks(recipe, store), dictionary, beside)
+        for test in tests:
+            trial = analysis.Trial(
+                open_source(expand(test.positives)),
+                open_source(expand(test.negatives)),
+                store.transform,
+                batch=recipe.training.batch,
+                device=recipe.training.device,
+            )
+            found = analysis.examine(
+                test.name,
+                contestants,
+                trial,
+                analysis.Examination(chosen, splits=splits),
+                transform=store.transform,
+                look=trial.look,
+                progress=partial(_tell, told, test.name),
+            )
+            for reason in trial.broken:
+                print(f"left out: {reason}", file=sys.stderr)
+            evaluation = evaluation.with_object(found)
+    directory.evaluation.write_text(evaluation.to_json(), encoding="utf-8")
+    return evaluation
+
+
+def _tell(told: Stages, name: str, doing: str, done: int) -> None:
+    told(f"{name}, {doing}", done)
+
+
+def _print_table(evaluation: Evaluation) -> None:
+    """The shape of the paper's Table 2, with the accuracies on held-out halves."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="best neuron: accuracy on all pictures / on held-out halves", title_justify="left")
+    for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
+        table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
+    for row in evaluation.objects:
+        for layer in row.network:
+            rivals = [_both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)]
+            figures = [f"{row.guess:.3f}", *rivals, _both(layer), f"{layer.spread:.3f}"]
+            table.add_row(row.name, layer.layer, *figures)
+    console = Console()
+    (console if console.is_terminal else Console(width=120)).print(table)
+
+
+def _same(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:
+    return next((layer for layer in layers if layer.layer == name), None)
+
+
+def _both(layer: LayerSelectivity | None) -> str:
+    return "" if layer is None else f"{layer.best[0].accuracy:.3f} / {layer.held_out:.3f}"
+
+
+def _classify(directory: RunDirectory, stores: Path, json_: bool) -> None:
+    from cotswold import analysis, training
+    from cotswold.recipe import load
+
+    recipe = load(directory.recipe)
+    store = training.open_store(recipe, stores)
+    network, step = training.load_layers(directory, len(store.classes))
+    split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
+    found = analysis.classify(
+        network, training.labelled_batches(store, recipe, split), store.classes, step=step, split=split
+    )
+    directory.classification.write_text(found.to_json(), encoding="utf-8")
+    print(found.to_json() if json_ else f"{split}: {found.accuracy:.2%} of {found.pictures} pictures")
