@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.ops.layers import LAYERS, ODD, PLAIN, random_weights
+from tests.ops.layers import LAYERS, PLAIN
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape
@@ -43,15 +43,6 @@ def test_every_dtype_gets_the_same_filters_rounded() -> None:
     assert torch.equal(ops.random_filters(PLAIN, 0, 0, dtype=torch.bfloat16), wide.to(torch.bfloat16))
 
 
-def test_normalising_leaves_norm_one_records_what_rounding_left_and_keeps_zeros() -> None:
-    filters = 37 * random_weights(ODD, dtype=torch.bfloat16)
-    filters[0, 0, :, :, 0] = 0
-    directions = torch.nn.functional.normalize(filters.double(), dim=2)
-    norms = torch.empty(ODD.norms_shape)
-    ops.normalise_filters_(filters, norms)
-    assert torch.equal(norms, ops.filter_norms(filters))
-    assert norms[0, 0, 0] == 0 and filters.isfinite().all()
-    assert ((norms - 1).abs() < 0.01).sum() == norms.numel() - 1
-    torch.testing.assert_close(
-        torch.nn.functional.normalize(filters.double(), dim=2), directions, atol=0.02, rtol=0
-    )
+def test_norms_of_bfloat16_filters_are_summed_in_float32() -> None:
+    filters = torch.ones(1, 1, 40, 40, 2, dtype=torch.bfloat16)  # bfloat16 alone would stop counting at 256
+    assert torch.equal(ops.filter_norms(filters), torch.full((1, 1, 2), 40.0))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cotswold.ops.contrast import contrast_norm as contrast_norm
     from cotswold.ops.filters import filter_norms as filter_norms
-    from cotswold.ops.filters import normalise_filters_ as normalise_filters_
     from cotswold.ops.filters import random_filters as random_filters
     from cotswold.ops.layout import images_last as images_last
     from cotswold.ops.local import local_adjoint as local_adjoint
@@ -36,7 +35,6 @@ _HOME = {
     "local_adjoint": "local",
     "local_outer": "local",
     "local_product": "local",
-    "normalise_filters_": "filters",
     "random_filters": "filters",
     "stack_forward": "step",
     "stack_step": "step",

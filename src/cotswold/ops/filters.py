@@ -19,17 +19,6 @@ def filter_norms(filters: Tensor) -> Tensor:
     return norms
 
 
-def normalise_filters_(filters: Tensor, norms: Tensor) -> None:
-    """Divide every filter by its norm in place and write the norms that rounding leaves into ``norms``.
-
-    A filter of zeros stays one. Works a block row at a time, without a second copy of the filters.
-    """
-    for row, norms_row in zip(filters, norms, strict=True):
-        length = torch.linalg.vector_norm(row, dim=(1, 2), dtype=accumulator(row.dtype))
-        row.div_(length.clamp_min(torch.finfo(length.dtype).tiny)[:, None, None, :])
-        norms_row.copy_(torch.linalg.vector_norm(row, dim=(1, 2), dtype=accumulator(row.dtype)))
-
-
 def random_filters(
     layer: BlockLocal,
     seed: int,

@@ -5,9 +5,10 @@ Knows: gradients, norms, momentum of some blocks; the terms of the line search. 
 The gradient of W~ is the gradient of W without its part along W, over the norm of W~ (Coates et al. 2013,
 section 3, where W = W~ / ||W~||). One plain rate cannot serve every set: the gradient scales with α and with
 the power of what a neuron sees, and training diverges or collapses. So the gradient is divided by α times the
-fan-in, which is the mean squared norm of what a neuron sees where inputs have an RMS of 1: with it, rates from 1
-to 10 train raw digits, raw and whitened photographs and outputs of stacks alike. No filter turns by more than a
-tenth of its norm at once, and α follows its own exact line search, which a floor keeps from going to 0.
+fan-in, which is the mean squared norm of what a neuron sees where inputs have an RMS of 1: with it, rates
+from 1 to 10 train raw digits, raw and whitened photographs and outputs of stacks alike. No filter turns by
+more than a tenth of its norm at once, and α follows its own exact line search, which a floor keeps from going
+to 0.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def best_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
 def floored_scale(overlap: Tensor, energy: Tensor, penalty: Tensor) -> Tensor:
     """The best t, but at least a tenth of what reconstruction alone would choose.
 
-    Where λ is so strong that the best α of random filters is 0, filters would have no slope left to learn from.
+    Where λ is so strong that the best α of random filters is 0, filters would have no slope left to learn
+    from.
     """
     alone = best_scale(overlap, energy, penalty * 0)
     return torch.maximum(best_scale(overlap, energy, penalty), alone * FLOOR)

@@ -103,7 +103,7 @@ def stack_forward(state: StackState, batch: Tensor, geometry: StackGeometry, eps
 
 @torch.no_grad()
 def calibrate(state: StackState, batch: Tensor, geometry: StackGeometry, objective: StackObjective) -> None:
-    """Set gain, norms and α in place from a batch: inputs of RMS 1, and the α that minimises the objective."""
+    """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
     batch, layer = _checked(state, batch, geometry), geometry.filters
     power = _dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
