@@ -1,4 +1,5 @@
 import pytest
+
 from cotswold.recipe import load, parse
 from cotswold.training.budget import largest_batch, stack_budgets, training_bytes
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
 from cotswold.errors import DivergedError
 from cotswold.run import Account, Checkpoints, Event, EventLog, read_events
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.strategy import Batch, Measured
-from torch import Tensor
 
 
 class Numbers:

@@ -2,6 +2,7 @@ from math import prod
 
 import pytest
 import torch
+
 from cotswold.errors import GeometryError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, parse
@@ -58,7 +59,9 @@ def test_every_kind_of_layer_gives_the_shape_that_was_planned() -> None:
 
 
 def test_layers_count_the_flops_of_their_products() -> None:
-    recipe = layered('{ type = "convolution", channels = 4, field = 3 }, { type = "local", channels = 2, field = 3 }')
+    recipe = layered(
+        '{ type = "convolution", channels = 4, field = 3 }, { type = "local", channels = 2, field = 3 }'
+    )
     convolution, local, full = planned_layers(recipe, 5)
     assert convolution.forward_flops == 2 * (4 * 10 * 8) * 27
     assert local.forward_flops == 2 * (2 * 8 * 6) * 36

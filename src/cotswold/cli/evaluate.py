@@ -5,7 +5,6 @@ Knows: the words of the command, which sources are tested. Does not know: how se
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.cli.progress import Stages
     from cotswold.analysis import Evaluation
     from cotswold.analysis.selectivity import LayerSelectivity
+    from cotswold.cli.progress import Stages
     from cotswold.recipe.schema import Evaluation as Test
     from cotswold.run import RunDirectory
 
@@ -97,11 +96,10 @@ def _examine(
     stores: Path,
 ) -> Evaluation:
     from cotswold import analysis, training
+    from cotswold.cli.progress import say, stages
     from cotswold.data import open_source
     from cotswold.recipe import expand, load
     from cotswold.run import RunDirectory
-
-    from cotswold.cli.progress import stages
 
     recipe = load(directory.recipe)
     store = training.open_store(recipe, stores)
@@ -133,7 +131,7 @@ def _examine(
                 progress=partial(_tell, told, test.name),
             )
             for reason in trial.broken:
-                print(f"left out: {reason}", file=sys.stderr)
+                say(f"left out: {reason}")
             evaluation = evaluation.with_object(found)
     directory.evaluation.write_text(evaluation.to_json(), encoding="utf-8")
     return evaluation
@@ -153,7 +151,9 @@ def _print_table(evaluation: Evaluation) -> None:
         table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
     for row in evaluation.objects:
         for layer in row.network:
-            rivals = [_both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)]
+            rivals = [
+                _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
+            ]
             figures = [f"{row.guess:.3f}", *rivals, _both(layer), f"{layer.spread:.3f}"]
             table.add_row(row.name, layer.layer, *figures)
     console = Console()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from cotswold import __version__
+from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
 
 EPILOGUE = """\
@@ -64,15 +65,15 @@ def main(words: Sequence[str] | None = None) -> None:
     except CycloptsError as error:
         if debug:
             raise
-        _say(str(error) + " See cotswold --help, or --help after the command's name.")
+        say(str(error) + " See cotswold --help, or --help after the command's name.")
         sys.exit(2)
     except CotswoldError as error:
         if debug:
             raise
-        _say(str(error))
+        say(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _say("stopped")
+        say("stopped")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
@@ -80,7 +81,9 @@ def main(words: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        _say(f"{_sentence(error)} (this was not foreseen; run the command again with --debug for the traceback)")
+        say(
+            f"{_sentence(error)} (this was not foreseen; run the command again with --debug for the traceback)"
+        )
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
 
@@ -90,10 +93,6 @@ def _sentence(error: Exception) -> str:
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"
     return f"{type(error).__name__}: {error}"
-
-
-def _say(sentence: str) -> None:
-    print(f"cotswold: {' '.join(sentence.split())}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,6 @@ def prepare(
     from dataclasses import asdict
 
     from cotswold import data
-
     from cotswold.cli.progress import counting
 
     found = data.open_source(source, include=include or (), exclude=exclude or (), labels=labels)

@@ -14,6 +14,11 @@ from typing import Protocol, TextIO
 LINE_SECONDS = 5.0
 
 
+def say(sentence: str) -> None:
+    """A sentence for the person at the terminal, beside the command's output."""
+    print(f"cotswold: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+
+
 class Tally(Protocol):
     """Counts a job's pieces."""
 
@@ -130,7 +135,14 @@ class TrainingDisplay:
 class _Bars:
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TaskID,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -145,7 +157,9 @@ class _Bars:
     def step(self, event: Mapping[str, object]) -> None:
         stack = event["stack"]
         if stack not in self.tasks:
-            self.tasks[stack] = self.progress.add_task(phase_name(stack), total=_number(event["of"]), figures="")
+            self.tasks[stack] = self.progress.add_task(
+                phase_name(stack), total=_number(event["of"]), figures=""
+            )
         self.progress.update(self.tasks[stack], completed=_number(event["at"]), figures=figures(event))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,8 +51,7 @@ def train(
         Go on if the run's directory exists, begin otherwise.
     """
     from cotswold import training
-
-    from cotswold.cli.progress import TrainingDisplay, counting
+    from cotswold.cli.progress import TrainingDisplay, counting, say
 
     how = training.Resume.ALWAYS if resume else training.Resume.NEVER
     with counting("preparing", "pictures") as tally:
@@ -69,9 +67,9 @@ def train(
     with stopping(stop), TrainingDisplay() as display:
         finished = job.train(watch=display, stop=stop)
     if finished:
-        print(f"finished; look at it with: cotswold report {job.run.path}", file=sys.stderr)
+        say(f"finished; look at it with: cotswold report {job.run.path}")
         return 0
-    print(f"stopped and saved; go on with: cotswold train --run {job.run.path} --resume", file=sys.stderr)
+    say(f"stopped and saved; go on with: cotswold train --run {job.run.path} --resume")
     return 128 + (stop.signal or signal.SIGINT)
 
 

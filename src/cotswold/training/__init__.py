@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from cotswold.training.networks import LayerNetwork as LayerNetwork
     from cotswold.training.networks import build_layers as build_layers
     from cotswold.training.networks import build_stacks as build_stacks
-    from cotswold.training.restore import load_layers as load_layers
     from cotswold.training.pictures import labelled_batches as labelled_batches
     from cotswold.training.pictures import training_maps as training_maps
+    from cotswold.training.restore import load_layers as load_layers
     from cotswold.training.restore import load_stacks as load_stacks
     from cotswold.training.restore import random_stacks as random_stacks
     from cotswold.training.stores import open_store as open_store

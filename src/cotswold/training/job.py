@@ -19,8 +19,17 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import CheckpointError, RunError
 from cotswold.recipe import Recipe
+from cotswold.run import (
+    Account,
+    Checkpoints,
+    EventLog,
+    RunDirectory,
+    available_bytes,
+    environment,
+    require,
+    tensorboard,
+)
 from cotswold.run.curves import TensorBoard
-from cotswold.run import Account, Checkpoints, EventLog, RunDirectory, environment, available_bytes, require, tensorboard
 from cotswold.training.budget import largest_batch, training_bytes
 from cotswold.training.greedy import Greedy
 from cotswold.training.joint import Joint
@@ -91,7 +100,9 @@ class Job:
                 strategy=self._strategy(),
                 pictures=pictures,
                 log=log,
-                checkpoints=Checkpoints(self.run.checkpoints, keep=training.checkpoints_kept, identity=identity),
+                checkpoints=Checkpoints(
+                    self.run.checkpoints, keep=training.checkpoints_kept, identity=identity
+                ),
                 best=Checkpoints(self.run.best, identity=identity, keep=1),
                 account=Account(),
                 stop=stop,
@@ -111,7 +122,9 @@ class Job:
             return finished
         finally:
             summary = loop.account.summary(self.recipe.price)
-            summary["training_seconds"] = summary.pop("seconds")  # an event's own seconds are those of the run
+            summary["training_seconds"] = summary.pop(
+                "seconds"
+            )  # an event's own seconds are those of the run
             loop.log.write("end", status=status, **summary)
 
     def _strategy(self) -> Strategy:
@@ -183,8 +196,16 @@ def open_job(
 def check_memory(recipe: Recipe) -> None:
     """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit."""
     fitting = largest_batch(recipe, available_bytes())
-    remedy = f"training.batch={fitting} would fit" if fitting else "not even training.batch=1 would fit; use fewer maps"
-    require(training_bytes(recipe, recipe.training.batch), f"training {recipe.name}", f"{remedy} (cotswold info shows each part)")
+    remedy = (
+        f"training.batch={fitting} would fit"
+        if fitting
+        else "not even training.batch=1 would fit; use fewer maps"
+    )
+    require(
+        training_bytes(recipe, recipe.training.batch),
+        f"training {recipe.name}",
+        f"{remedy} (cotswold info shows each part)",
+    )
 
 
 def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:

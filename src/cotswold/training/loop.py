@@ -96,7 +96,11 @@ class Loop:
     def _phase(self, batches: Iterator[Batch], saved_at: float) -> bool:
         """Take the phase's remaining steps; False where a stop was asked for."""
         strategy, position = self.strategy, self.position
-        phase, steps, interval = position.phase, strategy.steps(position.phase), strategy.interval(position.phase)
+        phase, steps, interval = (
+            position.phase,
+            strategy.steps(position.phase),
+            strategy.interval(position.phase),
+        )
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps and not strategy.finished(phase):
@@ -114,7 +118,9 @@ class Loop:
             self.account.add(patterns=images, flops=images * strategy.flops(phase))
             meter.add(measured, images, images * strategy.flops(phase))
             if meter.due() or position.step == steps:
-                self.log.write("step", stack=phase, step=position.total, of=steps, at=position.step, **meter.take())
+                self.log.write(
+                    "step", stack=phase, step=position.total, of=steps, at=position.step, **meter.take()
+                )
             if position.step % interval == 0 or position.step == steps:
                 self._validate()
             if time.monotonic() - saved_at > self.checkpoint_seconds:
@@ -225,5 +231,7 @@ def position_from(state: Mapping[str, object]) -> Position:
     """The position that a checkpoint holds; raises CheckpointError where it does not."""
     found = state.get("position")
     if not isinstance(found, dict) or set(found) != {"phase", "step", "total"}:
-        raise CheckpointError("the checkpoint does not say where in the run it was taken; it is of another version")
+        raise CheckpointError(
+            "the checkpoint does not say where in the run it was taken; it is of another version"
+        )
     return Position(**found)

@@ -12,7 +12,13 @@ from torch import Tensor, nn
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, Window
-from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack, StackNetwork
+from cotswold.nn import (
+    L2Pool2d,
+    LocalContrastNorm2d,
+    LocallyConnected2d,
+    SparseAutoencoderStack,
+    StackNetwork,
+)
 from cotswold.recipe import Recipe, schema
 
 
@@ -48,7 +54,9 @@ class LayerPlan:
 class LayerNetwork(nn.Module):
     """Layers on pictures, or on the output of trained stacks; returns scores ``(image, class)``."""
 
-    def __init__(self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool) -> None:
+    def __init__(
+        self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool
+    ) -> None:
         super().__init__()
         self.layers = layers
         self.plans = plans
@@ -78,7 +86,9 @@ class LayerNetwork(nn.Module):
 def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
     """The supervised network of a recipe with one output a class; its first values depend on the seed alone."""
     torch.manual_seed(recipe.training.seed)
-    modules, plans = _layers(recipe, classes, below.stacks[-1].geometry.output if below is not None else recipe.input)
+    modules, plans = _layers(
+        recipe, classes, below.stacks[-1].geometry.output if below is not None else recipe.input
+    )
     return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
 
 
@@ -124,7 +134,9 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             features = shape[0]
             return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0
     if len(shape) != 3:
-        raise GeometryError("it needs a map, but a fully connected layer stands below; put it before that layer")
+        raise GeometryError(
+            "it needs a map, but a fully connected layer stands below; put it before that layer"
+        )
     below = MapShape(*shape)
     match layer:
         case schema.Local():
@@ -147,7 +159,12 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             convolution = nn.Conv2d(below.channels, layer.channels, (fy, fx), stride=(sy, sx), padding=p)
             return [convolution], _shape(output), 2 * output.size * fy * fx * below.channels
         case schema.Pool() if layer.kind == "l2":
-            pooled = _windowed(below, Window(layer.size, layer.step or 1), Window(layer.size, layer.step or 1), below.channels)
+            pooled = _windowed(
+                below,
+                Window(layer.size, layer.step or 1),
+                Window(layer.size, layer.step or 1),
+                below.channels,
+            )
             modules: list[nn.Module] = [L2Pool2d(layer.size)]
             if layer.step is not None and layer.step > 1:
                 modules.append(nn.MaxPool2d(1, stride=layer.step))  # keeps every step-th position

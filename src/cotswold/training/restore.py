@@ -15,8 +15,8 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory
 from cotswold.training.greedy import network_tensors
-from cotswold.training.pictures import read_maps
 from cotswold.training.networks import LayerNetwork, build_layers, build_stacks
+from cotswold.training.pictures import read_maps
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -60,7 +60,9 @@ def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
         below, _ = load_stacks(start)
         made, wanted = below.stacks[0].geometry.input, recipe.input
         if made != wanted:
-            raise RunError(f"the stacks of {start.path} read maps of {made}, this recipe's pictures are {wanted}")
+            raise RunError(
+                f"the stacks of {start.path} read maps of {made}, this recipe's pictures are {wanted}"
+            )
     return build_layers(recipe, classes, below)
 
 

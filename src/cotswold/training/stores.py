@@ -43,7 +43,15 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
     assert data.source is not None, "the schema wants one of source and store"
     source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
     preparation = preparation_of(data)
-    choices = [preparation.state(), source.identity, data.splits, data.validation, data.test, data.limit, data.labels]
+    choices = [
+        preparation.state(),
+        source.identity,
+        data.splits,
+        data.validation,
+        data.test,
+        data.limit,
+        data.labels,
+    ]
     short = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:10]
     path = stores / f"{recipe.name}-{short}"
     prepare(
@@ -80,7 +88,9 @@ def class_count(recipe: Recipe) -> int:
         classes = Store(expand(data.store)).classes
     else:
         assert data.source is not None, "the schema wants one of source and store"
-        source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
+        source = open_source(
+            expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels
+        )
         classes = source.classes
     if not classes:
         raise RecipeError("the pictures have no labels; set data.labels to folders or file")

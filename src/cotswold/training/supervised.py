@@ -27,7 +27,9 @@ class Supervised:
 
     phases = 1
 
-    def __init__(self, network: LayerNetwork, recipe: Recipe, pictures: int, held_out: LabelledHeldOut) -> None:
+    def __init__(
+        self, network: LayerNetwork, recipe: Recipe, pictures: int, held_out: LabelledHeldOut
+    ) -> None:
         self.network = network
         self.recipe = recipe
         self.pictures = pictures

@@ -1,0 +1,32 @@
+"""`cotswold data`: data that Cotswold makes itself.
+
+Knows: the words of the command. Does not know: how pictures are made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+app = App(name="data", help="Make demonstration data.", help_format="plaintext")
+
+
+@app.command
+def make(out: Path) -> None:
+    """Write the pictures of the built-in demonstration as files, to look at or to try commands on.
+
+    They are cut from photographs and faces that ship inside scikit-image and scikit-learn (pip install
+    'cotswold[demo]'). Example:
+
+      cotswold data make demo-pictures
+
+    Parameters
+    ----------
+    out
+        The folder to write; it must be new or empty.
+    """
+    from cotswold.data import write_demo
+
+    for name, pictures in write_demo(out).items():
+        print(f"{out / name}: {pictures} pictures")

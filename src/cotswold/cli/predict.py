@@ -1,0 +1,84 @@
+"""`cotswold predict`.
+
+Knows: the words of the command, the columns of its answer. Does not know: networks.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def predict(
+    run: Path,
+    source: str,
+    *,
+    top: int = 1,
+    stores: Path = Path("stores"),
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Name the classes of pictures with a supervised run; prints CSV: picture, class, probability.
+
+    Examples:
+
+      cotswold predict runs/cifar10 photographs/ > classes.csv
+      cotswold predict runs/cifar10 photographs.zip --top 3 --json
+
+    Parameters
+    ----------
+    run
+        The directory of a supervised run.
+    source
+        A folder, zip or array file of pictures; they are prepared as the run's own were.
+    top
+        How many classes to name for each picture, the likeliest first.
+    stores
+        Where the run's prepared pictures are.
+    json_
+        Print one JSON object a line instead.
+    """
+    from cotswold.errors import UserError
+
+    if top < 1:
+        raise UserError(f"--top {top} names no class; give 1 or more")
+    rows = _answers(run, source, top, stores)
+    if json_:
+        for name, label, probability in rows:
+            print(json.dumps({"picture": name, "class": label, "probability": probability}))
+        return
+    writer = csv.writer(sys.stdout)
+    writer.writerow(("picture", "class", "probability"))
+    writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
+
+
+def _answers(run: Path, source: str, top: int, stores: Path) -> Iterator[tuple[str, str, float]]:
+    import torch
+
+    from cotswold import training
+    from cotswold.cli.progress import say
+    from cotswold.data import open_source, stream
+    from cotswold.recipe import load
+    from cotswold.run import RunDirectory
+
+    directory = RunDirectory.open(run)
+    recipe = load(directory.recipe)
+    store = training.open_store(recipe, stores)
+    network, _ = training.load_layers(directory, len(store.classes))
+    found = open_source(source)
+    pictures = stream(found, store.transform, recipe.training.batch)
+    for maps, indices in pictures:
+        with torch.no_grad():
+            scores = network(maps.to(recipe.training.device))
+        likely = torch.softmax(scores, 1) if recipe.objective.loss == "softmax" else torch.sigmoid(scores)
+        values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
+        for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
+            for probability, label in zip(row, labels, strict=True):
+                yield found.name(index), store.classes[label], probability
+    for reason in pictures.broken:
+        say(f"left out: {reason}")

@@ -1,0 +1,47 @@
+"""`cotswold report`.
+
+Knows: the words of the command. Does not know: what is on the page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def report(run: Path, *, stores: Path = Path("stores")) -> None:
+    """Write a run's report, one HTML page without outside resources, and print where it is.
+
+    Works while training goes on. Examples:
+
+      cotswold report runs/demo
+      cotswold report demo/run --stores demo/stores
+
+    Parameters
+    ----------
+    run
+        The run's directory.
+    stores
+        Where the run's prepared pictures are; filters are shown with their whitening taken back.
+    """
+    from cotswold import analysis, training
+    from cotswold.cli.progress import say, stages
+    from cotswold.errors import CotswoldError, RunError
+    from cotswold.recipe import load
+    from cotswold.run import RunDirectory
+
+    directory = RunDirectory.open(run)
+    recipe = load(directory.recipe)
+    with stages() as told:
+        told("drawing", 0)
+        network, store = None, None
+        if recipe.training.strategy != "supervised":
+            try:
+                network, _ = training.load_stacks(directory)
+            except RunError as error:  # nothing learnt yet; the page says so
+                say(str(error))
+            try:
+                store = training.open_store(recipe, stores)
+            except CotswoldError as error:
+                say(f"filters are shown as they are, whitened: {error}")
+        path = analysis.build_report(directory, network, store, name=str(run))
+    print(path)
