@@ -19,7 +19,9 @@ SPARSE = BlockLocal(MapShape(1, 9, 5), Window(2, 3), Window(1, 2), rows=1, colum
 """Steps longer than the fields: some inputs are read by nobody."""
 DEEP = BlockLocal(MapShape(1, 4, 4), Window(4, 1, 3, 3), Window(4, 1, 3, 3), rows=1, columns=2, depth=1)
 """Every field meets padding."""
-LAYERS = [ODD, PLAIN, SPARSE, DEEP]
+WIDE = BlockLocal(MapShape(8, 7, 11), Window(3, 2, 1, 1), Window(5, 2, 2, 1), rows=2, columns=2, depth=3)
+"""Field rows wide enough to be multiplied one by one."""
+LAYERS = [ODD, PLAIN, SPARSE, DEEP, WIDE]
 
 
 @st.composite

@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops import reference
+from cotswold.ops import products, reference
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
 """So narrow that field rows are merged."""
@@ -37,6 +37,18 @@ def test_the_three_products_equal_their_references(layer: BlockLocal, images: in
     close(ops.local_product(x, filters, layer), reference.local_product(x, filters, layer))
     close(ops.local_adjoint(y, filters, layer), reference.local_adjoint(y, filters, layer))
     close(ops.local_outer(y, x, layer), reference.local_outer(y, x, layer))
+
+
+@given(layers(), st.sampled_from([0, 1000]), st.sampled_from([1, 1 << 20]))
+def test_merging_field_rows_changes_nothing(layer: BlockLocal, wide_enough: int, scratch: int) -> None:
+    x, y = random_map(layer.input, 2), random_map(layer.output, 2, seed=2)
+    filters = random_weights(layer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "WIDE_ENOUGH", wide_enough)
+        patch.setattr(products, "SCRATCH_ELEMENTS", scratch)
+        close(ops.local_product(x, filters, layer), reference.local_product(x, filters, layer))
+        close(ops.local_adjoint(y, filters, layer), reference.local_adjoint(y, filters, layer))
+        close(ops.local_outer(y, x, layer), reference.local_outer(y, x, layer))
 
 
 @given(layers())

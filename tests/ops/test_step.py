@@ -173,7 +173,7 @@ INPUTS: dict[str, Callable[[float], Tensor]] = {
 
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     scale=st.floats(-3, 3).map(lambda power: 10.0**power),
     sparsity=st.sampled_from([0.0, 0.1, 10.0, 1e4]),
@@ -211,7 +211,7 @@ def test_sparsity_too_strong_for_the_data_does_not_take_alpha_to_zero() -> None:
 
 
 @given(layers(), st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_layer_can_take_a_step(layer: BlockLocal, images: int) -> None:
     geometry = StackGeometry(layer, Smoothing(2, keep=True), Smoothing(3, keep=True))
     state, batch = new_state(geometry), random_map(layer.input, images)
