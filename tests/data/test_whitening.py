@@ -116,7 +116,7 @@ def test_any_set_gives_finite_numbers_that_survive_storing(
         power = (values**2).mean((1, 2, 3))
         assert (np.isclose(power, 1, atol=1e-3) | (power < 1.001)).all()
     again = transform.restored(transform.stored(values))
-    clipped = np.clip(values, -127 * transform.scale, 127 * transform.scale) if dtype == "uint8" else values
+    clipped = np.clip(values, -128 * transform.scale, 127 * transform.scale) if dtype == "uint8" else values
     np.testing.assert_allclose(
         again, clipped, atol=0.51 * transform.scale if dtype == "uint8" else 0.02, rtol=1e-3
     )

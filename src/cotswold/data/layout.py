@@ -2,9 +2,9 @@
 
 Knows: shapes of shards and chunks, codecs. Does not know: what the numbers mean, manifests.
 
-``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one chunk
-for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the rest. Zarr
-has no checksum unless it is named.
+``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one
+chunk for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the
+rest. Zarr has no checksum unless it is named.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ from cotswold.data.whitening import (
     TOP,
     Float32,
     Whitening,
-    cosine_radii,
+    cosine_binning,
     cross_spectra,
     filtered,
-    hats,
     inverse_root,
     knots,
     roll_off,
@@ -33,8 +32,8 @@ from cotswold.geometry import MapShape
 
 _BATCH_VALUES = 1 << 18
 """Values that are worked on at a time, so that they stay in cache."""
-_DEVIATION_LEAST = 1 / 255
-"""The least standard deviation that contrast normalisation divides by: one grey level."""
+_DEVIATION_LEAST = 1.0
+"""The least standard deviation that contrast normalisation divides by: one of 255 grey levels."""
 _QUANTISATION = 1 / 12 / 255**2
 """Variance of the rounding to 8 bits."""
 _LIMIT = 1.25
@@ -127,9 +126,10 @@ class Transform:
     def _worked(self, pixels: Pixels) -> Float32:
         chosen = self.preparation
         values = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), np.float32)
-        values /= 255
         if chosen.contrast:
             _normalise_contrast(values)
+        else:
+            values /= 255
         if self._grid is not None:
             values = filtered(values, self._grid)
         if chosen.unit or self.whitening is not None:
@@ -187,9 +187,8 @@ def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
     """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel,
     channel)."""
     plain = Transform(replace(preparation, unit=False))
-    weights = hats(cosine_radii(*preparation.size), knots(*preparation.size))
     parts = np.array_split(pixels, max(1, pixels.size // _BATCH_VALUES))
-    return np.concatenate([cross_spectra(transformed(plain.values(part)), weights) for part in parts])
+    return np.concatenate([cross_spectra(transformed(plain.values(part))) for part in parts])
 
 
 def plain(preparation: Preparation) -> Transform:
@@ -220,8 +219,7 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
     """
     radii = knots(*chosen.size)
     band = roll_off(radii, chosen.band * TOP)
-    share = hats(cosine_radii(*chosen.size), radii).sum(1)
-    share /= share.sum()
+    share = cosine_binning(*chosen.size).counts / (chosen.size[0] * chosen.size[1])
     level = float(share @ band**2) or 1.0
     matrices = np.broadcast_to(np.eye(sample.shape[2]), (len(radii), *sample.shape[2:]))
     scales = np.ones(len(sample))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.whitening import Float32, Float64, hats, rings
+from cotswold.data.whitening import Binning, Float32, Float64, rings
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,16 @@ def radial_power(pictures: Float32, radii: Float64) -> Float64:
     height, width = pictures.shape[2:]
     window = np.outer(_hann(height), _hann(width))
     window /= np.sqrt((window**2).sum())
-    weights = hats(np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]), radii)
-    weights[:, 0] = 0
+    binning = Binning(np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]), radii)
+    counted = np.ones(height * width)
+    counted[0] = 0
     power = np.zeros(height * width)
     for picture in pictures:
         centred = picture - picture.mean((1, 2), keepdims=True)
         spectrum = np.fft.fft2(centred * window)
         power += (spectrum.real**2 + spectrum.imag**2).mean(0).reshape(-1)
-    mean: Float64 = (weights @ power) / np.maximum(weights.sum(1) * len(pictures), 1e-300)
+    counts = binning.sums(binning.ordered(counted)) * len(pictures)
+    mean: Float64 = binning.sums(binning.ordered(power * counted)) / np.where(counts > 0, counts, 1)
     return mean
 
 

@@ -13,7 +13,7 @@ mirrored at its edges, so that opposite edges never meet. Frequencies are in cyc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -114,25 +114,64 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
     return white
 
 
-def hats(radius: Float64, radii: Float64) -> Float64:
-    """How much a coefficient at each ``radius`` counts for each ring: (ring, coefficient)."""
-    flat = radius.reshape(-1)
-    return np.stack([np.interp(flat, radii, unit) for unit in np.eye(len(radii))])
+class Binning:
+    """Sums over rings: a coefficient between two of ``radii`` counts for both, by its distance."""
+
+    def __init__(self, radius: Float64, radii: Float64) -> None:
+        edges = np.append(radii, radii[-1] + 1)
+        flat = np.clip(radius.reshape(-1), radii[0], radii[-1])
+        below = np.searchsorted(edges, flat, side="right") - 1
+        self._order = np.argsort(below, kind="stable")
+        self._rings = len(radii)
+        self._filled, self._starts = np.unique(below[self._order], return_index=True)
+        part = (flat - edges[below]) / (edges[below + 1] - edges[below])
+        self._part = part[self._order].astype(np.float32)
+
+    def ordered(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values (..., coefficient) as `sums` takes them."""
+        return values[..., self._order]
+
+    def sums(self, ordered: NDArray[Any]) -> NDArray[Any]:
+        """(..., coefficient), ordered, to (..., ring)."""
+        whole = np.add.reduceat(ordered, self._starts, axis=-1)
+        upper = np.add.reduceat(ordered * self._part, self._starts, axis=-1)
+        sums = np.zeros((*ordered.shape[:-1], self._rings + 1), ordered.dtype)
+        sums[..., self._filled] = whole - upper
+        sums[..., self._filled + 1] += upper
+        return sums[..., :-1]
+
+    def means(self, ordered: NDArray[Any]) -> NDArray[Any]:
+        """As `sums`, divided by how much counts for each ring; 0 for an empty ring."""
+        counts = self.counts
+        means: NDArray[Any] = self.sums(ordered) / np.where(counts > 0, counts, 1).astype(ordered.dtype)
+        return means
+
+    @cached_property
+    def counts(self) -> Float64:
+        """How much counts for each ring: (ring,)."""
+        counts: Float64 = self.sums(np.ones(len(self._order)))
+        return counts
 
 
-def cross_spectra(spectrum: Float32, weights: Float64) -> Float32:
-    """Each picture's mean product of channels in each ring: (image, ring, channel, channel).
+@lru_cache(maxsize=4)
+def cosine_binning(height: int, width: int) -> Binning:
+    """Of cosine coefficients, over `knots`."""
+    return Binning(cosine_radii(height, width), knots(height, width))
 
-    ``spectrum``: cosine transforms (image, channel, y, x); ``weights``: (ring, coefficient) from `hats`.
+
+def cross_spectra(spectrum: Float32) -> Float32:
+    """Each picture's mean product of channels in each of `knots`: (image, ring, channel, channel).
+
+    ``spectrum``: cosine transforms (image, channel, y, x).
     """
-    images, channels = spectrum.shape[:2]
-    flat = spectrum.reshape(images, channels, weights.shape[1])
-    mean = (weights / np.maximum(weights.sum(1, keepdims=True), 1e-300)).T.astype(np.float32)
-    rings = np.empty((images, weights.shape[0], channels, channels), np.float32)
+    images, channels, height, width = spectrum.shape
+    binning = cosine_binning(height, width)
+    ordered = binning.ordered(spectrum.reshape(images, channels, height * width))
+    found = np.empty((images, len(binning.counts), channels, channels), np.float32)
     for a in range(channels):
         for b in range(a, channels):
-            rings[:, :, a, b] = rings[:, :, b, a] = (flat[:, a] * flat[:, b]) @ mean
-    return rings
+            found[:, :, a, b] = found[:, :, b, a] = binning.means(ordered[:, a] * ordered[:, b])
+    return found
 
 
 def inverse_root(matrices: Float64, floor: float) -> Float64:
