@@ -14,8 +14,8 @@ once: 3 ns a response on one core for 20 thresholds, where comparing floats with
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ _FULL = 255  # words whose byte lanes can be added before a lane may overflow
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 Truths = NDArray[np.bool_]
+Words = NDArray[np.uint64]
 
 
 class Ranges:
@@ -60,6 +61,34 @@ class Ranges:
         return (int(bad[0]), float(least[bad[0]]), float(greatest[bad[0]])) if bad.size else None
 
 
+@dataclass(frozen=True)
+class _Scratch:
+    """One thread's buffers, kept from batch to batch: fresh memory costs more than the work on it."""
+
+    scaled: Floats
+    upper: Bytes
+    differ: Truths
+    codes: Bytes
+    turned: Words
+    reached: Words
+
+    @classmethod
+    def empty(cls, neurons: int, images: int, words: int, steps: int) -> _Scratch:
+        """Buffers for so many neurons and images."""
+        return cls(
+            scaled=np.empty((neurons, images), np.float32),
+            upper=np.empty((neurons, images), np.uint8),
+            differ=np.empty((neurons, images), np.bool_),
+            codes=np.empty((neurons, words * GROUPS), np.uint8),
+            turned=np.empty((words, neurons), np.uint64),
+            reached=np.empty((steps, words, neurons), np.uint64),
+        )
+
+    def suits(self, neurons: int, images: int, words: int) -> bool:
+        """Whether the buffers are of this size."""
+        return self.scaled.shape == (neurons, images) and len(self.turned) == words
+
+
 class Histogram:
     """How many pictures of each class and group reach each threshold of each neuron.
 
@@ -80,6 +109,7 @@ class Histogram:
         scale = np.divide(thresholds - 1, width, out=np.zeros_like(width), where=width > 1e-30)
         self._scale = scale.astype(np.float32)
         self._lanes = np.zeros((2, thresholds - 1, len(least)), np.uint64)
+        self._scratch: list[_Scratch] = []
         self._pending = [0, 0]
         self._counts = np.zeros((2, thresholds - 1, len(least), GROUPS), np.int32)
 
@@ -96,9 +126,7 @@ class Histogram:
         if self._pending[kind] + words > _FULL:
             self._flush(kind)
         values = responses.float().cpu().numpy()
-        self._each_piece(
-            max(1, _PIECE // images), lambda *piece: self._count(values, kind, first, words, *piece)
-        )
+        self._share(values, kind, first, words)
         self._pending[kind] += words
         np.add.at(self.pictures[kind], (first + np.arange(images)) % GROUPS, 1)
 
@@ -111,33 +139,40 @@ class Histogram:
             self._flush(kind)
         return self._counts
 
-    def _each_piece(self, size: int, work: Callable[[range, int], None]) -> None:
-        starts = range(0, len(self._least), size)
+    def _share(self, values: Floats, kind: int, first: int, words: int) -> None:
+        """Count pieces of a layer that stay in cache, on several threads where there are several pieces."""
+        images = values.shape[1]
+        size = min(max(1, _PIECE // images), len(values))
+        starts = range(0, len(values), size)
         threads = min(self._threads, len(starts))
-        if threads <= 1:
-            work(starts, size)
+        self._scratch = [one for one in self._scratch if one.suits(size, images, words)]
+        for _ in range(threads - len(self._scratch)):
+            self._scratch.append(_Scratch.empty(size, images, words, self.thresholds - 1))
+        shares = [
+            (values, kind, first, starts[index::threads], size, self._scratch[index])
+            for index in range(threads)
+        ]
+        if threads == 1:
+            self._count(*shares[0])
             return
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, [starts[i::threads] for i in range(threads)], [size] * threads))
+            list(pool.map(lambda share: self._count(*share), shares))
 
-    def _count(self, values: Floats, kind: int, first: int, words: int, starts: range, size: int) -> None:
+    def _count(
+        self, values: Floats, kind: int, first: int, starts: range, size: int, scratch: _Scratch
+    ) -> None:
         """Add the responses of the neurons that begin at ``starts``, ``size`` at a time, to the lanes."""
-        images = values.shape[1]
-        scaled, upper = np.empty((size, images), np.float32), np.empty((size, images), np.uint8)
-        differ = np.empty((size, images), np.bool_)
-        codes = np.zeros((size, words * GROUPS), np.uint8)
-        turned = np.empty((words, size), np.uint64)
-        reached = np.empty((self.thresholds - 1, words, size), np.uint64)
         steps = np.arange(1, self.thresholds, dtype=np.uint8)[:, None, None]
+        scratch.codes[...] = 0
         for start in starts:
             n = min(size, len(values) - start)
             part = slice(start, start + n)
-            level = codes[:n, first : first + images]
-            self._place(values[part], part, scaled[:n], level, upper[:n], differ[:n])
-            np.copyto(turned[:, :n], codes[:n].view(np.uint64).T)
-            hits = reached.view(np.bool_)[:, :, : n * GROUPS]
-            np.greater_equal(turned.view(np.uint8)[:, : n * GROUPS], steps, out=hits)
-            self._lanes[kind, :, part] += np.add.reduce(reached[:, :, :n], axis=1)
+            level = scratch.codes[:n, first : first + values.shape[1]]
+            self._place(values[part], part, scratch.scaled[:n], level, scratch.upper[:n], scratch.differ[:n])
+            np.copyto(scratch.turned[:, :n], scratch.codes[:n].view(np.uint64).T)
+            hits = scratch.reached.view(np.bool_)[:, :, : n * GROUPS]
+            np.greater_equal(scratch.turned.view(np.uint8)[:, : n * GROUPS], steps, out=hits)
+            self._lanes[kind, :, part] += np.add.reduce(scratch.reached[:, :, :n], axis=1)
 
     def _place(
         self,

@@ -57,7 +57,7 @@ class Examination:
 
 @dataclass(frozen=True)
 class Contestants:
-    """The network and its rivals: random filters, a k-means dictionary in the last stack, another run as a control."""
+    """The network and its rivals: random filters, k-means in the last stack, another run as a control."""
 
     network: StackNetwork
     random: StackNetwork | None = None

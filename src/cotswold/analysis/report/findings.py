@@ -131,9 +131,7 @@ def portraits(evaluation: Evaluation | None) -> str:
         mean = ""
         if one.mean_positive:
             alt = f"mean of the pictures of {one.name}"
-            mean = (
-                f'<div class="sheets">{figure(image(one.mean_positive, alt), "Mean positive picture")}</div>'
-            )
+            mean = figure(image(one.mean_positive, alt), "Mean positive picture", "mean")
         parts.append(
             f"<h3>{escape(one.name.capitalize())}</h3>{mean}" + "".join(_portrait(p) for p in one.portraits)
         )
