@@ -50,12 +50,16 @@ class Whitening:
         return cls(np.array(state["radii"], np.float64), np.array(state["matrices"], np.float64))
 
     def on_grid(self, height: int, width: int) -> Float32:
-        """The matrices at every cosine frequency: (channel out, channel in, y, x)."""
+        """The matrices at the cosine frequencies up to the highest that passes: (channel out, channel in, y, x)."""
         radius = cosine_radii(height, width).reshape(-1)
         flat = self.matrices.reshape(len(self.radii), -1)
         channels = self.matrices.shape[1]
         values: Float64 = np.stack([np.interp(radius, self.radii, column) for column in flat.T])
-        return values.reshape(channels, channels, height, width).astype(np.float32)
+        grid = values.reshape(channels, channels, height, width).astype(np.float32)
+        passing = (grid != 0).any((0, 1))
+        last_y = int(np.flatnonzero(passing.any(1))[-1]) + 1 if passing.any() else 1
+        last_x = int(np.flatnonzero(passing.any(0))[-1]) + 1 if passing.any() else 1
+        return np.ascontiguousarray(grid[:, :, :last_y, :last_x])
 
 
 def rings(height: int, width: int) -> Float64:
@@ -100,9 +104,9 @@ def transformed(pictures: Float32) -> Float32:
 
 
 def filtered(pictures: Float32, grid: Float32) -> Float32:
-    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`."""
-    height, width = pictures.shape[2:]
-    spectrum = transformed(pictures)
+    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`, cut to the frequencies it passes."""
+    rows, columns = cosines(pictures.shape[2])[: grid.shape[2]], cosines(pictures.shape[3])[: grid.shape[3]]
+    spectrum = np.matmul(rows, np.matmul(pictures, columns.T))
     mixed = np.empty_like(spectrum)
     scratch = np.empty_like(spectrum[:, 0])
     for out, row in enumerate(grid):
@@ -110,7 +114,7 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
         for channel in range(1, len(row)):
             np.multiply(spectrum[:, channel], row[channel], out=scratch)
             mixed[:, out] += scratch
-    white: Float32 = np.matmul(cosines(height).T, np.matmul(mixed, cosines(width)))
+    white: Float32 = np.matmul(rows.T, np.matmul(mixed, columns))
     return white
 
 
