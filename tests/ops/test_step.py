@@ -58,6 +58,7 @@ def test_a_step_follows_the_gradient_of_the_objective(geometry: StackGeometry, a
     state.filters.mul_(1.7)
     ops.calibrate(state, batch, geometry, OBJECTIVE)
     filters, pictures = state.filters.clone().requires_grad_(), batch.clone().requires_grad_()
+    alpha = state.alpha.clone()
     loss, output = autograd_loss(state, filters, pictures, geometry)
     upstream = 0.1 * random_map(geometry.output, 5, seed=4) if above else None
     total = loss if upstream is None else loss + (upstream * output).sum()
@@ -68,9 +69,8 @@ def test_a_step_follows_the_gradient_of_the_objective(geometry: StackGeometry, a
     torch.testing.assert_close(report.reconstruction + report.sparsity, report.loss)
     assert report.input_gradient is not None
     torch.testing.assert_close(report.input_gradient, by_batch)
-    scale = (state.momentum * by_filters).sum() / by_filters.square().sum()
-    assert scale < 0
-    torch.testing.assert_close(state.momentum, scale * by_filters, rtol=1e-7, atol=1e-16)
+    unit_step = STILL.rate / (alpha * geometry.filters.fan_in)
+    torch.testing.assert_close(state.momentum, -unit_step * by_filters, rtol=1e-7, atol=1e-16)
 
 
 def test_the_reported_loss_equals_the_reference_objective() -> None:
