@@ -50,7 +50,7 @@ class Whitening:
         return cls(np.array(state["radii"], np.float64), np.array(state["matrices"], np.float64))
 
     def on_grid(self, height: int, width: int) -> Float32:
-        """The matrices at the cosine frequencies up to the highest that passes: (channel out, channel in, y, x)."""
+        """The matrices at cosine frequencies, up to the highest that passes: (channel out, channel in, y, x)."""
         radius = cosine_radii(height, width).reshape(-1)
         flat = self.matrices.reshape(len(self.radii), -1)
         channels = self.matrices.shape[1]
@@ -104,7 +104,7 @@ def transformed(pictures: Float32) -> Float32:
 
 
 def filtered(pictures: Float32, grid: Float32) -> Float32:
-    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`, cut to the frequencies it passes."""
+    """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`."""
     rows, columns = cosines(pictures.shape[2])[: grid.shape[2]], cosines(pictures.shape[3])[: grid.shape[3]]
     spectrum = np.matmul(rows, np.matmul(pictures, columns.T))
     mixed = np.empty_like(spectrum)
