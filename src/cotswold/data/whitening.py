@@ -50,7 +50,7 @@ class Whitening:
         return cls(np.array(state["radii"], np.float64), np.array(state["matrices"], np.float64))
 
     def on_grid(self, height: int, width: int) -> Float32:
-        """The matrices at cosine frequencies, up to the highest that passes: (channel out, channel in, y, x)."""
+        """The matrices at cosine frequencies up to the last that passes: (channel out, channel in, y, x)."""
         radius = cosine_radii(height, width).reshape(-1)
         flat = self.matrices.reshape(len(self.radii), -1)
         channels = self.matrices.shape[1]
