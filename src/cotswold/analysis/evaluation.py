@@ -50,8 +50,9 @@ class ObjectSelectivity:
     """One object, one row of the table: how well neurons tell its pictures from others.
 
     ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are the rivals
-    measured beside it, where they were: the same network with random filters, the same with a k-means dictionary in
-    its last stack, and the mean positive picture as a linear filter. ``mean_positive`` is a data URI.
+    measured beside it, where they were: the same network with random filters, the same with a k-means
+    dictionary in its last stack, another run, and the mean positive picture as a linear filter.
+    ``mean_positive`` is a data URI.
     """
 
     name: str

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cotswold.analysis.evaluation import Evaluation
+from cotswold.analysis.layers import top_layers
+from cotswold.analysis.objects import Contestants, Examination, examine
+from cotswold.analysis.plots import Line, plot
+from cotswold.analysis.report import build_report
+from cotswold.analysis.stimuli import Ascent
+from cotswold.errors import RunError
+from cotswold.nn import StackNetwork
+from cotswold.run import EventLog, RunDirectory
+
+
+class Balanced(HTMLParser):
+    """Fails where tags do not close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "img", "br", "path", "use"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "use"):
+            assert self.open.pop() == tag
+
+
+def evaluated(network: StackNetwork, pictures: torch.Tensor) -> Evaluation:
+    positive = torch.arange(len(pictures)) % 2 == 0
+    row = examine(
+        "<faces>",
+        Contestants(network, random=network),
+        lambda: [(pictures, positive)],
+        Examination(top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)),
+        look=lambda index: (f"picture {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
+    )
+    return Evaluation(7).with_object(row)
+
+
+def test_a_run_without_anything_says_what_is_missing_and_how_to_get_it(run: RunDirectory) -> None:
+    run.events.unlink()
+    page = build_report(run, name="runs/small").read_text()
+    for command in (
+        "cotswold evaluate runs/small --positives A --negatives B",
+        "cotswold report runs/small",
+    ):
+        assert command in page
+    assert "Nothing has been learnt yet" in page
+
+
+def test_the_page_is_whole_and_fetches_nothing(
+    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+) -> None:
+    evaluation = evaluated(network, pictures)
+    page = build_report(run, network, None, evaluation).read_text()
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    addresses = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert addresses
+    assert all(address.startswith(("data:image/", "#")) for address in addresses)
+    assert "<script" not in page and "@import" not in page
+    assert "<faces>" not in page and "a <fast> one" not in page
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_figures_on_the_page_are_those_of_the_files(
+    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+) -> None:
+    evaluation = evaluated(network, pictures)
+    run.evaluation.write_text(evaluation.to_json())
+    page = build_report(run).read_text()
+    best = evaluation.objects[0].best
+    assert f"{100 * best.held_out:.1f}\u202f% ± {100 * best.spread:.1f}" in page
+    assert "90 → 45 (−50.0\u202f%)" in page
+    assert "1\u202f234 pictures of 16 × 16 pixels in colour" in page
+    assert "training is not finished" in page
+
+
+def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
+    with EventLog(run.events) as log:
+        log.write("end", status="finished", patterns=4321, flops=2.5e12, seconds=100.0, dollars=0.5)
+    page = build_report(run).read_text()
+    for words in ("4\u202f321", "2.5 TFLOP", "$0.50"):
+        assert words in page
+    assert "not finished" not in page
+
+
+def test_a_report_that_fails_leaves_the_old_one(run: RunDirectory) -> None:
+    before = build_report(run).read_text()
+    run.evaluation.write_text('{"step": "x"}')
+    with pytest.raises(RunError, match=r"evaluation\.json"):
+        build_report(run)
+    assert run.report.read_text() == before
+    assert not list(run.path.glob("*.partial"))
+
+
+def test_an_evaluation_survives_its_file(network: StackNetwork, pictures: torch.Tensor) -> None:
+    evaluation = evaluated(network, pictures)
+    again = Evaluation.from_json(evaluation.to_json())
+    assert again == evaluation
+    assert again.with_object(again.objects[0]).objects == again.objects
+    portrait = again.objects[0].portraits[0]
+    assert portrait.compared == 4 and len(portrait.most) == 2
+
+
+def test_plots_take_their_colours_from_the_page() -> None:
+    drawn = plot("a", [Line("one", [0, 1], [1, 2], dots=True), Line("two", [0, 1], [2, 1], 1)], x="x", y="y")
+    assert "var(--s1)" in drawn and "var(--s2)" in drawn and "var(--ink-2)" in drawn
+    assert "#0102" not in drawn
+    assert len(drawn) < 30_000

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cotswold.analysis.kmeans import kmeans_network
+from cotswold.analysis.stimuli import Ascent, correlations, optimal_stimuli, percentile
+from cotswold.errors import SourceError
+from cotswold.nn import StackNetwork
+
+
+def test_the_best_stimulus_of_a_linear_filter_is_the_filter() -> None:
+    filters = torch.randn(5, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    found = optimal_stimuli(
+        lambda x: torch.einsum("icyx,ncyx->in", x, filters), (3, 6, 6), [(4,), (0,)], ascent=Ascent(steps=60)
+    )
+    for picture, neuron, response in zip(found.pictures, (4, 0), found.responses, strict=True):
+        wanted = filters[neuron] / filters[neuron].square().mean().sqrt()
+        torch.testing.assert_close(picture, wanted, atol=0.05, rtol=0)
+        assert float(response) == pytest.approx(float((wanted * filters[neuron]).sum()), rel=1e-3)
+    assert not found.even
+
+
+def test_stimuli_lie_on_the_sphere_and_see_nothing_outside_the_field(network: StackNetwork) -> None:
+    found = optimal_stimuli(lambda x: network.forward_to(x, 0, "pooled"), (3, 16, 16), [(1, 0, 0)])
+    assert float(found.pictures[0].square().mean()) == pytest.approx(1.0, rel=1e-4)
+    assert float(found.pictures[0, :, 12:, 12:].abs().max()) == 0
+    assert found.even
+
+
+def test_no_random_picture_excites_a_neuron_more_than_its_stimulus(network: StackNetwork) -> None:
+    def answer(x: torch.Tensor) -> torch.Tensor:
+        return network.forward_to(x, 1, "pooled")
+
+    found = optimal_stimuli(answer, (3, 16, 16), [(0, 3, 3)])
+    noise = torch.randn(200, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    noise /= noise.square().mean((1, 2, 3), keepdim=True).sqrt()
+    with torch.no_grad():
+        assert float(found.responses[0]) > 1.2 * float(answer(noise)[:, 0, 3, 3].max())
+
+
+def test_an_even_layer_correlates_without_a_sign() -> None:
+    pictures = torch.randn(1, 1, 4, 4)
+    found = optimal_stimuli(lambda x: (x * pictures).sum((1, 2, 3))[:, None] ** 2, (1, 4, 4), [(0,)])
+    assert correlations(found, -pictures[0])[0] == pytest.approx(correlations(found, pictures[0])[0])
+    assert correlations(found, pictures[0])[0] > 0.98
+
+
+def test_a_percentile_counts_what_lies_below() -> None:
+    assert percentile(0.5, np.array([0.1, 0.2, 0.6, 0.7])) == 50.0
+
+
+def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of(network: StackNetwork) -> None:
+    single = StackNetwork(list(network.stacks)[:1])
+    layer = single.stacks[0].geometry.filters
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 3, 16, 16, generator=generator)
+    signs = torch.randint(0, 2, (600, 1, 1, 1), generator=generator) * 2 - 1
+    noise = 0.3 * torch.randn(600, 3, 16, 16, generator=generator)
+    x = centres[torch.randint(0, 4, (600,), generator=generator)] * signs + noise
+    found = kmeans_network(single, torch.split(x, 60)).stacks[0]
+    torch.testing.assert_close(found.filters.detach().square().sum((2, 3)), torch.ones(layer.norms_shape))
+    for by, bx in ((0, 0), (2, 3)):
+        patch = centres[:, :, 2 * by : 2 * by + 6, 2 * bx : 2 * bx + 6].permute(0, 2, 3, 1).reshape(4, -1)
+        likeness = (patch / patch.norm(dim=1, keepdim=True)) @ found.filters[by, bx].detach().flatten(0, 1)
+        assert float(likeness.abs().max(1).values.min()) > 0.97
+
+
+def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictures: torch.Tensor) -> None:
+    before = network(pictures)
+    other = kmeans_network(network, [pictures])
+    assert torch.equal(network(pictures), before)
+    assert other.stacks[0] is network.stacks[0]
+    assert not torch.equal(other(pictures), before)
+
+
+def test_a_dictionary_needs_pictures(network: StackNetwork) -> None:
+    with pytest.raises(SourceError, match="k-means"):
+        kmeans_network(network, [])
