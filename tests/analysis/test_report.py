@@ -52,10 +52,10 @@ def evaluated(network: StackNetwork, pictures: torch.Tensor) -> Evaluation:
 
 def test_a_run_without_anything_says_what_is_missing_and_how_to_get_it(run: RunDirectory) -> None:
     run.events.unlink()
-    page = build_report(run, name="runs/small").read_text()
+    page = build_report(run, name="runs/<small>").read_text()
     for command in (
-        "cotswold evaluate runs/small --positives A --negatives B",
-        "cotswold report runs/small",
+        "cotswold evaluate runs/&lt;small&gt; --positives A --negatives B",
+        "cotswold report runs/&lt;small&gt;",
     ):
         assert command in page
     assert "Nothing has been learnt yet" in page

@@ -51,12 +51,16 @@ def test_a_percentile_counts_what_lies_below() -> None:
     assert percentile(0.5, np.array([0.1, 0.2, 0.6, 0.7])) == 50.0
 
 
-def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of(network: StackNetwork) -> None:
+def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of_whatever_their_sign(
+    network: StackNetwork,
+) -> None:
     single = StackNetwork(list(network.stacks)[:1])
     layer = single.stacks[0].geometry.filters
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(4, 3, 16, 16, generator=generator)
-    signs = torch.randint(0, 2, (600, 1, 1, 1), generator=generator) * 2 - 1
+    signs = torch.where(torch.arange(600) < 60, 1.0, -1.0)[
+        :, None, None, None
+    ]  # entries start with the other sign
     noise = 0.3 * torch.randn(600, 3, 16, 16, generator=generator)
     x = centres[torch.randint(0, 4, (600,), generator=generator)] * signs + noise
     found = kmeans_network(single, torch.split(x, 60)).stacks[0]
@@ -64,7 +68,7 @@ def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of(network: Stac
     for by, bx in ((0, 0), (2, 3)):
         patch = centres[:, :, 2 * by : 2 * by + 6, 2 * bx : 2 * bx + 6].permute(0, 2, 3, 1).reshape(4, -1)
         likeness = (patch / patch.norm(dim=1, keepdim=True)) @ found.filters[by, bx].detach().flatten(0, 1)
-        assert float(likeness.abs().max(1).values.min()) > 0.97
+        assert float(likeness.abs().max(1).values.min()) > 0.985
 
 
 def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictures: torch.Tensor) -> None:

@@ -52,3 +52,6 @@ def test_whitening_is_taken_back() -> None:
     back = unwhitened(transform.values(pixels), transform)
     for one, other in zip(back, plain, strict=True):
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.97
+    chequers = np.indices((24, 24)).sum(0) % 2 * 2.0 - 1  # beyond the band, where whitening left nothing
+    beyond = unwhitened(np.broadcast_to(chequers, (1, 3, 24, 24)).astype(np.float32), transform)
+    assert np.abs(beyond).mean() < 0.2

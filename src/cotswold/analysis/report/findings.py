@@ -36,6 +36,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
     rivals: list[tuple[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]]] = [
         ("Best in random net", lambda found: found.random),
         ("Best in k-means", lambda found: found.dictionary),
+        ("Best in control", lambda found: found.control),
         ("Mean picture", lambda found: (found.oracle,) if found.oracle else ()),
     ]
     rivals = [rival for rival in rivals if any(rival[1](found) for found in evaluation.objects)]
@@ -93,6 +94,7 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
             ("this net", found.network),
             ("random net", found.random),
             ("k-means", found.dictionary),
+            ("control", found.control),
         ):
             for layer in layers:
                 place = ", ".join(str(index) for index in layer.best[0].neuron)
