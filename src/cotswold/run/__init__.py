@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cotswold.run.events import read_events as read_events
     from cotswold.run.lock import DirectoryLock as DirectoryLock
     from cotswold.run.memory import available_bytes as available_bytes
+    from cotswold.run.memory import keep_freed_bytes as keep_freed_bytes
     from cotswold.run.memory import require as require
     from cotswold.run.piece import Piece as Piece
     from cotswold.run.surroundings import environment as environment
@@ -33,6 +34,7 @@ _HOME = {
     "RunDirectory": "directory",
     "available_bytes": "memory",
     "environment": "surroundings",
+    "keep_freed_bytes": "memory",
     "read_events": "events",
     "require": "memory",
     "tensorboard": "curves",

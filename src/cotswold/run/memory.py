@@ -5,11 +5,15 @@ Knows: limits of control groups (versions 1 and 2), /proc/meminfo, sysconf. Does
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
 from cotswold.errors import MemoryLimitError
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Names of glibc's options in malloc.h."""
 _UNLIMITED = 1 << 60
 """Version 1 writes "no limit" as a number near 2^63."""
 
@@ -31,6 +35,20 @@ def require(needed_bytes: int, what: str, remedy: str = "make it smaller or use 
             f"{what} needs {needed_bytes / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are free; "
             + remedy
         )
+
+
+def keep_freed_bytes(most: int = 512 << 20) -> None:
+    """Let the C library keep freed memory for the next maps, up to ``most`` bytes, where it is glibc.
+
+    By default it hands maps back to the kernel after every step and takes them again page by page, which costs a
+    fifth of a step on small maps.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, most)
+        mallopt(_MMAP_THRESHOLD, most)
 
 
 def _meminfo(root: Path) -> int | None:

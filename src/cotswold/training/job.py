@@ -26,6 +26,7 @@ from cotswold.run import (
     RunDirectory,
     available_bytes,
     environment,
+    keep_freed_bytes,
     require,
     tensorboard,
 )
@@ -86,6 +87,7 @@ class Job:
         """
         training = self.recipe.training
         check_memory(self.recipe)
+        keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
         with ExitStack() as open_things:
