@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from cotswold.analysis.extremes import strongest_means
 from cotswold.analysis.kmeans import kmeans_network
 from cotswold.analysis.stimuli import Ascent, correlations, optimal_stimuli, percentile
 from cotswold.errors import SourceError
@@ -82,3 +83,27 @@ def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictur
 def test_a_dictionary_needs_pictures(network: StackNetwork) -> None:
     with pytest.raises(SourceError, match="k-means"):
         kmeans_network(network, [])
+
+
+def test_a_stimulus_begins_where_it_is_told_and_keeps_the_signs_that_magnitudes_forget() -> None:
+    wanted = torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(1))
+
+    def magnitudes(x: torch.Tensor) -> torch.Tensor:
+        return (x * wanted).abs().sum((1, 2, 3))[:, None, None, None]
+
+    start = wanted.sign() * 0.1 + torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(2)) * 0.02
+    found = optimal_stimuli(magnitudes, (2, 3, 3), [(0, 0, 0)], starts=start)
+    assert torch.equal(found.pictures[0].sign(), wanted[0].sign())
+    assert correlations(found, wanted[0])[0] > 0.95
+
+
+def test_the_mean_of_the_strongest_pictures_is_that_of_sorting_all() -> None:
+    pictures = torch.randn(30, 1, 2, 2, generator=torch.Generator().manual_seed(3))
+    answers = pictures.sum(1, keepdim=True)
+    neurons = [("1.output", (0, 1, 0)), ("1.output", (0, 0, 1))]
+    means = strongest_means(
+        lambda x: [("1.output", x.sum(1, keepdim=True))], lambda: pictures.split(7), neurons, count=5
+    )
+    for mean, (_, place) in zip(means, neurons, strict=True):
+        order = answers[(slice(None), *place)].argsort(descending=True)[:5]
+        assert torch.allclose(mean, pictures[order].mean(0), atol=1e-6)

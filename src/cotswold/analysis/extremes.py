@@ -5,7 +5,7 @@ Knows: a running list of the best so far. Does not know: what pictures show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotswold.analysis.neurons import Position, row_of, rows
 from cotswold.analysis.selectivity import Respond
+from cotswold.errors import SourceError
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,33 @@ def extremes(
         worst.add(-answers, seen)
         seen += len(batch)
     return Extremes(best.found(1), worst.found(-1))
+
+
+def strongest_means(
+    respond: Respond,
+    passes: Callable[[], Iterable[Tensor]],
+    neurons: Sequence[tuple[str, Position]],
+    count: int = 16,
+) -> Tensor:
+    """For each neuron the mean of the ``count`` pictures that excite it most, ``(neuron, channel, y, x)``.
+
+    Two passes over the same pictures: one finds them, one adds them up.
+    """
+    found = extremes(respond, passes(), neurons, count)
+    wanted = [{one.picture for one in most} for most in found.most]
+    means: Tensor | None = None
+    first = 0
+    for batch in passes():
+        if means is None:
+            means = batch.new_zeros(len(neurons), *batch.shape[1:], device="cpu")
+        for neuron, pictures in enumerate(wanted):
+            here = [picture - first for picture in pictures if first <= picture < first + len(batch)]
+            if here:
+                means[neuron] += batch[here].sum(0).cpu() / len(pictures)
+        first += len(batch)
+    if means is None:
+        raise SourceError("there is no picture to begin a stimulus with; give unlabelled pictures")
+    return means
 
 
 class _Running:

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from cotswold.analysis.evaluation import Exemplar, ObjectSelectivity, Portrait
-from cotswold.analysis.extremes import Extreme, extremes
+from cotswold.analysis.extremes import Extreme, extremes, strongest_means
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.neurons import Position, locate
 from cotswold.analysis.pictures import jpeg_uri, picture, png_uri, signed, thumbnail
@@ -35,6 +35,8 @@ from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Transform
 from cotswold.nn import StackNetwork
 
+Unlabelled = Callable[[], Iterable[Tensor]]
+"""Starts a pass over pictures without labels, in batches; every pass gives the same ones."""
 Look = Callable[[int], tuple[str, Image.Image]]
 """Name and photograph of the picture at a place of the pass."""
 
@@ -71,6 +73,7 @@ def examine(
     batches: Batches,
     examination: Examination,
     *,
+    unlabelled: Unlabelled | None = None,
     transform: Transform | None = None,
     look: Look | None = None,
     progress: Progress | None = None,
@@ -78,7 +81,8 @@ def examine(
     """Test the network and its rivals on one object, and portray the best neurons.
 
     ``batches`` starts a pass over pictures and whether each is positive; ``look`` gives the photographs for
-    the strips, ``transform`` takes whitening back from stimuli.
+    the strips, ``transform`` takes whitening back from stimuli. ``unlabelled`` starts a pass over training
+    pictures: an optimal stimulus is then sought from the mean of those that excite the neuron most.
     """
 
     tests = {
@@ -108,7 +112,10 @@ def examine(
         passes=ours.passes,
     )
     return replace(
-        row, portraits=_portraits(row, contestants.network, mean, batches, examination, transform, look)
+        row,
+        portraits=_portraits(
+            row, contestants.network, mean, batches, examination, transform, look, unlabelled
+        ),
     )
 
 
@@ -175,6 +182,7 @@ def _portraits(
     examination: Examination,
     transform: Transform | None,
     look: Look | None,
+    unlabelled: Unlabelled | None,
 ) -> tuple[Portrait, ...]:
     chosen = _most_selective(row, examination.portraits)
     if not chosen:
@@ -183,10 +191,10 @@ def _portraits(
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
     found = extremes(respond, seen.noted(batches()), neurons, examination.exemplars if look else 0)
-    compared = _compared(row.best, network, mean, examination)
+    compared = _compared(row.best, network, mean, examination, unlabelled)
     portraits = []
     for index, (layer, score) in enumerate(chosen):
-        stimulus = _stimuli(network, layer, [score.neuron], mean, examination)
+        stimulus = _stimuli(network, layer, [score.neuron], mean, examination, unlabelled)
         correlation = float(correlations(stimulus, mean.picture)[0])
         among = compared if layer == row.best.layer else None
         portraits.append(
@@ -213,26 +221,38 @@ def _most_selective(row: ObjectSelectivity, count: int) -> list[tuple[str, Neuro
 
 
 def _compared(
-    layer: LayerSelectivity, network: StackNetwork, mean: _Mean, examination: Examination
+    layer: LayerSelectivity,
+    network: StackNetwork,
+    mean: _Mean,
+    examination: Examination,
+    unlabelled: Unlabelled | None,
 ) -> NDArray[np.float64]:
     """Correlations of random neurons' stimuli with the mean positive picture."""
     chosen = np.random.default_rng(examination.seed).choice(
         layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
     )
     places = [locate(int(row), layer.shape) for row in chosen]
-    return correlations(_stimuli(network, layer.layer, places, mean, examination), mean.picture)
+    return correlations(_stimuli(network, layer.layer, places, mean, examination, unlabelled), mean.picture)
 
 
 def _stimuli(
-    network: StackNetwork, layer: str, neurons: Sequence[Position], mean: _Mean, examination: Examination
+    network: StackNetwork,
+    layer: str,
+    neurons: Sequence[Position],
+    mean: _Mean,
+    examination: Examination,
+    unlabelled: Unlabelled | None,
 ) -> Stimuli:
     respond = StackLayers(network, [Layer.named(layer)])
 
     def answer(pictures: Tensor) -> Tensor:
         return next(responses for _, responses in respond(pictures))
 
+    starts = None
+    if unlabelled is not None:
+        starts = strongest_means(respond, unlabelled, [(layer, neuron) for neuron in neurons])
     return optimal_stimuli(
-        answer, mean.picture.shape, neurons, ascent=examination.ascent, seed=examination.seed
+        answer, mean.picture.shape, neurons, starts=starts, ascent=examination.ascent, seed=examination.seed
     )
 
 

@@ -10,7 +10,7 @@ outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -49,17 +49,27 @@ def optimal_stimuli(
     shape: Sequence[int],
     neurons: Sequence[Position],
     *,
+    starts: Tensor | None = None,
     ascent: Ascent | None = None,
     seed: int = 0,
 ) -> Stimuli:
-    """A picture of ``shape`` (channel, y, x) for each of ``neurons``, on the sphere of root mean square 1."""
+    """A picture of ``shape`` (channel, y, x) for each of ``neurons``, on the sphere of root mean square 1.
+
+    The ascent begins at ``starts`` ``(neuron, channel, y, x)``, or, without them, at noise, several times. A neuron
+    that reads magnitudes cannot tell a patch from its negative; from noise it gives every patch a sign by chance.
+    """
     ascent = ascent or Ascent()
+    if starts is not None:
+        ascent = replace(ascent, starts=1)
     generator = torch.Generator().manual_seed(seed)
     each = max(1, ascent.batch // ascent.starts)
     pictures, responses = [], []
     for first in range(0, len(neurons), each):
         some = [position for position in neurons[first : first + each] for _ in range(ascent.starts)]
-        start = torch.randn(len(some), *shape, generator=generator)
+        if starts is None:
+            start = torch.randn(len(some), *shape, generator=generator)
+        else:
+            start = starts[first : first + each].float().cpu()
         found, values = _ascend(answer, start, some, ascent)
         best = values.view(-1, ascent.starts).argmax(1) + torch.arange(0, len(some), ascent.starts)
         pictures.append(found[best])

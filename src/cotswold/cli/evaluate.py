@@ -126,6 +126,7 @@ def _examine(
                 contestants,
                 trial,
                 analysis.Examination(chosen, splits=splits),
+                unlabelled=lambda: training.training_maps(store, recipe, most=5000),
                 transform=store.transform,
                 look=trial.look,
                 progress=partial(_tell, told, test.name),

@@ -139,8 +139,8 @@ def portraits(evaluation: Evaluation | None) -> str:
         )
     note = paragraph(
         "Left: the picture of fixed norm that the neuron answers most strongly, found by gradient ascent on "
-        "the sphere (Le et al. 2012). Right: test pictures at both ends of its answers; green frames mark "
-        "positives.",
+        "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most. "
+        "Right: test pictures at both ends of its answers; green frames mark positives.",
         "note",
     )
     return section("The most selective neurons", "".join(parts) + note, "neurons")

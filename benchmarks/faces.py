@@ -1,0 +1,86 @@
+"""The experiment of Coates et al. 2013, section 5.2, with three seeds: trains `faces` and its control, tests them.
+
+    COTSWOLD_DATA=... python benchmarks/faces.py FOLDER
+
+Writes benchmarks/results/faces.json: for each seed and object the held-out accuracy of the best neuron of every
+stack, beside random filters, k-means and the control; seconds of training; the fall of every stack's held-out
+objective; the correlation of the best face neuron's stimulus with the mean face.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import mean
+
+SEEDS = (1, 2, 3)
+RIVALS = ("network", "random", "dictionary", "control")
+
+
+def cotswold(*words: str) -> str:
+    """What a command prints."""
+    command = [sys.executable, "-m", "cotswold.cli.main", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def trained(recipe: str, folder: Path, seed: int) -> tuple[Path, dict[str, object]]:
+    """A run, its seconds and the fall of every stack's objective on held-out pictures."""
+    run = folder / f"{recipe}-{seed}"
+    cotswold(
+        "train",
+        recipe,
+        "--run",
+        str(run),
+        "--stores",
+        str(folder / "stores"),
+        "--set",
+        f"training.seed={seed}",
+    )
+    losses: dict[int, list[float]] = {}
+    seconds = 0.0
+    for line in (run / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event["kind"] == "validation":
+            losses.setdefault(event["stack"], []).append(event["loss"])
+        elif event["kind"] == "end":
+            seconds = event["training_seconds"]
+    return run, {"seconds": seconds, "fall": [1 - curve[-1] / curve[0] for curve in losses.values()]}
+
+
+def main(folder: Path) -> None:
+    """Train, test, write."""
+    results = []
+    for seed in SEEDS:
+        run, facts = trained("faces", folder, seed)
+        control, _ = trained("faces-control", folder, seed)
+        words = ("--control", str(control), "--stores", str(folder / "stores"), "--json")
+        found = json.loads(cotswold("evaluate", str(run), *words))
+        objects = {
+            row["name"]: {
+                **{who: {layer["layer"]: layer["held_out"] for layer in row[who]} for who in RIVALS},
+                "stimulus_correlation": row["portraits"][0]["correlation"],
+                "stimulus_percentile": row["portraits"][0]["percentile"],
+            }
+            for row in found["objects"]
+        }
+        results.append({"seed": seed, **facts, "objects": objects})
+    top = "3.output"
+    summary = {
+        name: {
+            who: mean(result["objects"][name][who][top] for result in results)  # type: ignore[index]  # JSON
+            for who in RIVALS
+        }
+        for name in ("faces", "cats", "upper bodies")
+    }
+    out = Path(__file__).parent / "results" / "faces.json"
+    command = "python benchmarks/faces.py FOLDER"
+    out.write_text(
+        json.dumps({"command": command, "held_out_of_the_last_stack": summary, "seeds": results}, indent=1)
+    )
+    print(json.dumps(summary, indent=1))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
