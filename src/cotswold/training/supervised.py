@@ -89,7 +89,7 @@ class Supervised:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         correct = (scores.detach().argmax(1) == labels).sum()
-        return Measured(float(loss), {"accuracy": float(correct) / len(labels), "rate": rate})
+        return Measured(float(loss.detach()), {"accuracy": float(correct) / len(labels), "rate": rate})
 
     @torch.no_grad()
     def validate(self, phase: int) -> Measured | None:
