@@ -1,8 +1,10 @@
-"""The experiment of Coates et al. 2013, section 5.2, with three seeds: trains `faces` and its control, tests them.
+"""The experiment of Coates et al. 2013, section 5.2, with three seeds: trains `faces` and its control,
+tests them.
 
     COTSWOLD_DATA=... python benchmarks/faces.py FOLDER
 
-Writes benchmarks/results/faces.json: for each seed and object the held-out accuracy of the best neuron of every
+Writes benchmarks/results/faces.json: for each seed and object the held-out accuracy of the best neuron of
+every
 stack, beside random filters, k-means and the control; seconds of training; the fall of every stack's held-out
 objective; the correlation of the best face neuron's stimulus with the mean face.
 """

@@ -1,1 +1,1 @@
-"""bench"""
+"""Measurements beside ceilings and rivals: JSON and plots."""

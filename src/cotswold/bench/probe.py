@@ -20,7 +20,8 @@ BLOCKS_MOST = 8
 
 
 def update_seconds(geometry: StackGeometry, batch: int) -> float:
-    """Seconds of one update of a stack, scaled up from a few blocks of it with the same field, block and batch."""
+    """Seconds of one update of a stack, scaled up from a few blocks of it with the same field, block and
+    batch."""
     piece = _piece(geometry.filters, batch)
     filters = ops.random_filters(piece, 0, 0, torch.float32, torch.device("cpu"))
     x = ops.images_last(torch.randn(batch, piece.input.channels, piece.input.height, piece.input.width))

@@ -32,7 +32,8 @@ def evaluate(
     stores: Path = Path("stores"),
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run, accuracy.
+    """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
+    accuracy.
 
     The result is kept in the run's directory, where `cotswold report` finds it. Examples:
 
@@ -51,7 +52,8 @@ def evaluate(
     name
         What the object is called in the table.
     layers
-        Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every stack
+        Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every
+        stack
         by default. May be given again.
     control
         Another run (trained on other pictures, say) whose neurons are tested beside.

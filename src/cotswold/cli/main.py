@@ -81,9 +81,7 @@ def main(words: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        say(
-            f"{_sentence(error)} (this was not foreseen; run the command again with --debug for the traceback)"
-        )
+        say(f"{_sentence(error)} (not foreseen; run the command again with --debug for the traceback)")
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
 

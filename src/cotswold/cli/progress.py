@@ -167,7 +167,8 @@ def describe(event: Mapping[str, object]) -> str | None:
     """One line about an event; None for those that need no line."""
     match event["kind"]:
         case "start":
-            return f"{event['name']}: {event['strategy']}, {event['pictures']} pictures, {event['parameters']:,} weights"
+            what = f"{event['pictures']} pictures, {event['parameters']:,} weights"
+            return f"{event['name']}: {event['strategy']}, {what}"
         case "stack":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
             return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}"

@@ -21,7 +21,7 @@ _HOME = {
     "StackGeometry": "stack",
     "Window": "window",
 }
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """Boxes of integers.
 
-Knows: half-open boxes in any number of dimensions. Does not know: what a box selects (a map, a store, a part).
+Knows: half-open boxes in any number of dimensions. Does not know: what a box selects (a map, a store, a
+part).
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ class Smoothing:
 
 @dataclass(frozen=True)
 class StackGeometry:
-    """Filters, then L2 pooling, then contrast normalisation (its subtractive and divisive step each smooth)."""
+    """Filters, then L2 pooling, then contrast normalisation (its subtractive and divisive step each
+    smooth)."""
 
     filters: BlockLocal
     pool: Smoothing

@@ -25,7 +25,9 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.step < 1:
-            raise GeometryError(f"a window needs a size and a step of at least 1, not {self.size} and {self.step}")
+            raise GeometryError(
+                f"a window needs a size and a step of at least 1, not {self.size} and {self.step}"
+            )
         if self.low < 0 or self.high < 0:
             raise GeometryError(f"padding cannot be negative: {self.low}, {self.high}")
         if max(self.low, self.high) >= self.size:

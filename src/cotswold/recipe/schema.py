@@ -225,7 +225,8 @@ class Objective(Section):
     """λ of objective (1): the weight of the pooled responses against the squared error of reconstruction.
     Inputs of every stack are scaled to a root mean square of 1, so that λ means the same on every set."""
     ramp: Fraction = 0.3
-    """The part of a stack's training over which λ rises to its value. Random filters under a strong λ would rather
+    """The part of a stack's training over which λ rises to its value. Random filters under a strong λ
+    would rather
     answer nothing; so they first learn to reconstruct."""
     epsilon: PositiveFloat = 1e-6
     """Added inside the root of pooling."""

@@ -34,7 +34,8 @@ class StackBudget:
     """The gradient of one row of blocks; more of it never exists."""
     update_flops: int
     update_bytes: int
-    """Bytes moved by an update at the least: filters read for each product and written once, momentum read and
+    """Bytes moved by an update at the least: filters read for each product and written once, momentum read
+    and
     written, maps read and written once a product."""
 
     @property

@@ -1,6 +1,7 @@
 """A training job: a run directory, its recipe, its store, its network.
 
-Knows: how the parts of a run are put together and taken up again. Does not know: the arithmetic of any strategy,
+Knows: how the parts of a run are put together and taken up again. Does not know: the arithmetic of any
+strategy,
 the terminal.
 """
 
@@ -196,7 +197,8 @@ def open_job(
 
 
 def check_memory(recipe: Recipe) -> None:
-    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit."""
+    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not
+    fit."""
     fitting = largest_batch(recipe, available_bytes())
     remedy = (
         f"training.batch={fitting} would fit"
@@ -216,8 +218,8 @@ def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
     differing = [key for key in a if key != "price" and a[key] != b[key]]
     if differing:
         raise RunError(
-            f"the run in {path} has another recipe (its {' and '.join(differing)} differ); resume it without naming "
-            "a recipe, or choose another --run directory"
+            f"the run in {path} has another recipe (its {' and '.join(differing)} differ); "
+            "resume it without naming a recipe, or choose another --run directory"
         )
 
 

@@ -1,6 +1,7 @@
 """The training loop that every strategy goes through.
 
-Knows: phases and steps, when to write events and checkpoints, when to stop. Does not know: any one strategy, the
+Knows: phases and steps, when to write events and checkpoints, when to stop. Does not know: any one
+strategy, the
 terminal.
 """
 
@@ -71,7 +72,8 @@ class Loop:
     _counted_until: float = 0.0
 
     def run(self) -> bool:
-        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both cases."""
+        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
+        cases."""
         self._counted_until = time.monotonic()
         try:
             return self._run()

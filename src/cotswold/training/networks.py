@@ -1,6 +1,7 @@
 """Networks from recipes.
 
-Knows: what each entry of a recipe becomes, the shapes between, the FLOPs of it. Does not know: training, files.
+Knows: what each entry of a recipe becomes, the shapes between, the FLOPs of it. Does not know: training,
+files.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def build_stacks(recipe: Recipe) -> StackNetwork:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer of a supervised network before it is built: its name, output shape, FLOPs an image, weights."""
+    """One layer of a supervised network before it is built: its name, output shape, FLOPs an image,
+    weights."""
 
     name: str
     output: tuple[int, ...]
@@ -84,7 +86,8 @@ class LayerNetwork(nn.Module):
 
 
 def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
-    """The supervised network of a recipe with one output a class; its first values depend on the seed alone."""
+    """The supervised network of a recipe with one output a class; its first values depend on the seed
+    alone."""
     torch.manual_seed(recipe.training.seed)
     modules, plans = _layers(
         recipe, classes, below.stacks[-1].geometry.output if below is not None else recipe.input
@@ -93,7 +96,8 @@ def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> La
 
 
 def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) -> list[LayerPlan]:
-    """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is allocated."""
+    """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is
+    allocated."""
     with torch.device("meta"):
         return _layers(recipe, classes, below or recipe.input)[1]
 

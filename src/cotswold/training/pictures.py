@@ -78,7 +78,8 @@ class HeldOutPictures:
 
 
 def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iterator[Tensor]:
-    """One pass over (at ``most`` so many of) the training pictures in the order of the store, a random one."""
+    """One pass over (at ``most`` so many of) the training pictures in the order of the store, a random
+    one."""
     count = store.splits["train"]
     for start, stop in _ranges(count if most is None else min(most, count), recipe.training.batch):
         yield read_maps(store, "train", start, stop).to(recipe.training.device)

@@ -20,7 +20,8 @@ from cotswold.training.pictures import read_maps
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
-    """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there is none."""
+    """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there
+    is none."""
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
@@ -41,7 +42,8 @@ def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
 
 
 def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
-    """A supervised run's network as its best checkpoint has it, and its step; raises RunError if there is none."""
+    """A supervised run's network as its best checkpoint has it, and its step; raises RunError if there is
+    none."""
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")

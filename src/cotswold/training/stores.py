@@ -68,7 +68,8 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
 
 
 def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
-    """The recipe with the size and colour of a store that was prepared apart; raises RecipeError without pictures."""
+    """The recipe with the size and colour of a store that was prepared apart; raises RecipeError without
+    pictures."""
     if store.splits.get("train", 0) == 0:
         raise RecipeError(f"the store {store.path} has no training pictures; prepare a larger source")
     if recipe.data.store is None:

@@ -81,7 +81,8 @@ class Strategy(Protocol):
         ...
 
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """Everything that a later process needs to go on with the same bits: the live tensors, to be read or filled."""
+        """Everything that a later process needs to go on with the same bits: the live tensors, to be read
+        or filled."""
         ...
 
     def state(self) -> dict[str, object]:
@@ -89,5 +90,6 @@ class Strategy(Protocol):
         ...
 
     def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
-        """Called once the live tensors have been filled from a checkpoint, with what `state` returned then."""
+        """Called once the live tensors have been filled from a checkpoint, with what `state` returned
+        then."""
         ...

@@ -1,0 +1,137 @@
+"""Measuring side by side on a machine that others use too.
+
+Knows: interleaving, medians and spread, what a result says of its machine. Does not know: what is measured.
+
+The clock of a shared machine drifts by a factor of two within a minute. So everything that is compared
+runs in
+one row, round after round, and is compared round by round: a slow second slows both.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import quantiles
+from typing import TypeVar
+
+Document = dict[str, object]
+"""What a measurement leaves behind; JSON."""
+Clock = Callable[[], float]
+Key = TypeVar("Key")
+
+SHORTEST_SECONDS = 2e-3
+"""An action that is shorter is repeated within a sample until it takes about so long."""
+REPEATS_MOST = 1000
+_DIGITS = 5
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Least, quartiles and greatest of some samples."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    greatest: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread:
+        """Quartiles as linear interpolation gives them."""
+        if len(samples) == 1:
+            return cls(*[samples[0]] * 5)
+        lower, median, upper = quantiles(samples, n=4, method="inclusive")
+        return cls(min(samples), lower, median, upper, max(samples))
+
+    def as_dict(self) -> dict[str, float]:
+        """The five numbers by name, rounded."""
+        return {name: rounded(value) for name, value in asdict(self).items()}
+
+
+def interleaved(
+    actions: Mapping[Key, Callable[[], object]], rounds: int, clock: Clock = time.perf_counter
+) -> dict[Key, list[float]]:
+    """Seconds of every action in every round, after one round that does not count.
+
+    A round begins with another action each time, so that none always follows the same one.
+    """
+    keys = list(actions)
+    repeats = {key: _repeats(actions[key], clock) for key in keys}
+    samples: dict[Key, list[float]] = {key: [] for key in keys}
+    with _no_collection():
+        for number in range(rounds):
+            first = number % len(keys)
+            for key in keys[first:] + keys[:first]:
+                samples[key].append(_sample(actions[key], repeats[key], clock))
+    return samples
+
+
+def _repeats(action: Callable[[], object], clock: Clock) -> int:
+    _sample(action, 1, clock)
+    seconds = max(_sample(action, 1, clock), 1e-9)
+    return max(1, min(REPEATS_MOST, round(SHORTEST_SECONDS / seconds)))
+
+
+def _sample(action: Callable[[], object], repeats: int, clock: Clock) -> float:
+    start = clock()
+    for _ in range(repeats):
+        action()
+    return (clock() - start) / repeats
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def rates(work: float, seconds: Sequence[float]) -> Spread:
+    """Work a second."""
+    return Spread.of([work / one for one in seconds])
+
+
+def ratios(first: Sequence[float], second: Sequence[float]) -> Spread:
+    """First over second, round by round."""
+    return Spread.of([a / b for a, b in zip(first, second, strict=True)])
+
+
+def rounded(value: float) -> float:
+    """Five significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def rounded_all(values: Sequence[float]) -> list[float]:
+    """Five significant digits each."""
+    return [rounded(value) for value in values]
+
+
+@contextmanager
+def threads_in_children(threads: int) -> Iterator[None]:
+    """Processes that start meanwhile compute on so many threads, whatever library does it."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def document(bench: str, command: str, **content: object) -> Document:
+    """A result: the command that gives it, the machine and its load, then what was measured."""
+    from cotswold.run import environment
+
+    load = [rounded(value) for value in os.getloadavg()]
+    return {"bench": bench, "command": command, "machine": environment(), "load": load, **content}
