@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from cotswold.recipe import load, parse
@@ -33,10 +35,10 @@ def test_joint_training_holds_the_momentum_of_every_stack_and_greedy_that_of_one
 def test_the_largest_batch_that_fits_fits_and_one_more_does_not() -> None:
     recipe = load("demo")
     half = training_bytes(recipe, recipe.training.batch // 2)
-    batch = largest_batch(recipe, half)
+    batch = largest_batch(partial(training_bytes, recipe), recipe.training.batch, half)
     assert batch == recipe.training.batch // 2
     assert training_bytes(recipe, batch) <= half < training_bytes(recipe, batch + 1)
-    assert largest_batch(recipe, 1000) == 0
+    assert largest_batch(partial(training_bytes, recipe), 96, 1000) == 0
 
 
 def test_a_recipe_of_layers_has_no_stacks_to_count() -> None:

@@ -38,6 +38,7 @@ class Sums:
 
     phases = 2
     improved = False
+    parameters = 1
 
     def __init__(self, stop: Stop | None = None, stop_at: int = -1, bad_at: int = -1) -> None:
         self.sum = torch.zeros(1)

@@ -6,6 +6,7 @@ Knows: how to lay a recipe's counts out as a table. Does not know: how they are 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -86,7 +87,7 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Row]:
     needed, free = training_bytes(recipe, batch), available_bytes()
     totals: Row = {"training_bytes": needed, "available_bytes": free, "fits": needed <= free}
     if needed > free:
-        totals["largest_batch_that_fits"] = largest_batch(recipe, free)
+        totals["largest_batch_that_fits"] = largest_batch(partial(training_bytes, recipe), batch, free)
     return rows, totals
 
 

@@ -5,6 +5,7 @@ Knows: counts from geometry and the batch. Does not know: tensors, what is free 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotswold.geometry import MapShape, StackGeometry
@@ -85,12 +86,12 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     return filters + max(budget.momentum_bytes + _working(budget) for budget in budgets)
 
 
-def largest_batch(recipe: Recipe, available_bytes: int) -> int:
-    """The largest mini-batch with which the recipe's training fits; 0 where none does."""
-    low, high = 0, recipe.training.batch
+def largest_batch(needed: Callable[[int], int], most: int, available_bytes: int) -> int:
+    """The largest mini-batch up to ``most`` for which ``needed`` bytes are there; 0 where none fits."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if training_bytes(recipe, middle) <= available_bytes else (low, middle - 1)
+        low, high = (middle, high) if needed(middle) <= available_bytes else (low, middle - 1)
     return low
 
 

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ from cotswold.run import (
     tensorboard,
 )
 from cotswold.run.curves import TensorBoard
-from cotswold.training.budget import largest_batch, training_bytes
+from cotswold.training.budget import largest_batch
 from cotswold.training.greedy import Greedy
 from cotswold.training.joint import Joint
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.networks import build_stacks
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
-from cotswold.training.restore import recipe_identity, supervised_network
+from cotswold.training.restore import needed_bytes, recipe_identity, supervised_network
 from cotswold.training.stores import Tally, open_store, with_store_shape
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
@@ -87,7 +88,7 @@ class Job:
         would not fit, DivergedError where the objective is no number any more.
         """
         training = self.recipe.training
-        check_memory(self.recipe)
+        check_memory(self.recipe, len(self.store.classes))
         keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
@@ -190,26 +191,29 @@ def open_job(
             raise RunError("a resumed run keeps its recipe; leave out --set")
         return Job(run, kept, store, resumed=True)
     assert wanted is not None, "checked above"
+    if wanted.network.stacks and wanted.data.store is None:
+        check_memory(wanted, 0)  # before hours of preparation
     store = open_store(wanted, stores, tally)
     wanted = with_store_shape(wanted, store)
+    check_memory(wanted, len(store.classes))  # before there is a directory that holds a run
     run = RunDirectory.create(path, recipes.dump(wanted), environment())
     return Job(run, wanted, store, resumed=False)
 
 
-def check_memory(recipe: Recipe) -> None:
-    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not
-    fit."""
-    fitting = largest_batch(recipe, available_bytes())
+def check_memory(recipe: Recipe, classes: int) -> None:
+    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit.
+
+    Raises GeometryError, RecipeError or RunError where its network cannot be built at all.
+    """
+    available, batch = available_bytes(), recipe.training.batch
+    needed = partial(needed_bytes, recipe, classes)
+    fitting = largest_batch(needed, batch, available)
     remedy = (
         f"training.batch={fitting} would fit"
         if fitting
-        else "not even training.batch=1 would fit; use fewer maps"
+        else "not even training.batch=1 would fit; make the network smaller or use a larger machine"
     )
-    require(
-        training_bytes(recipe, recipe.training.batch),
-        f"training {recipe.name}",
-        f"{remedy} (cotswold info shows each part)",
-    )
+    require(needed(batch), f"training {recipe.name}", f"{remedy} (cotswold info shows each part)")
 
 
 def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:

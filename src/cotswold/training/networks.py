@@ -6,13 +6,15 @@ files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import BlockLocal, MapShape, Smoothing, Window
+from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.nn import (
     L2Pool2d,
     LocalContrastNorm2d,
@@ -21,6 +23,7 @@ from cotswold.nn import (
     StackNetwork,
 )
 from cotswold.recipe import Recipe, schema
+from cotswold.training.budget import FLOAT_BYTES
 
 
 def build_stacks(recipe: Recipe) -> StackNetwork:
@@ -100,6 +103,23 @@ def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) 
     allocated."""
     with torch.device("meta"):
         return _layers(recipe, classes, below or recipe.input)[1]
+
+
+def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[StackGeometry] = ()) -> int:
+    """Bytes that training a supervised network takes on stacks of these geometries, or on the pictures alone.
+
+    Weights, gradients and momenta; every map, and its gradient, of which frozen stacks have none.
+    """
+    shape = below[-1].output if below else recipe.input
+    plans = planned_layers(recipe, classes, shape)
+    weights = 3 * sum(plan.parameters for plan in plans)
+    maps = 2 * (shape.size + sum(prod(plan.output) for plan in plans))
+    filters = sum(geometry.filters.parameters for geometry in below)
+    responses = sum(geometry.responses.size + 2 * geometry.output.size for geometry in below)
+    tuned = recipe.network.tune
+    return FLOAT_BYTES * (
+        weights + (3 if tuned else 1) * filters + batch * (maps + (2 if tuned else 1) * responses)
+    )
 
 
 def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Module], list[LayerPlan]]:

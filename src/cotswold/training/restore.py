@@ -14,8 +14,9 @@ from cotswold.errors import RunError
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory
+from cotswold.training.budget import training_bytes
 from cotswold.training.greedy import network_tensors
-from cotswold.training.networks import LayerNetwork, build_layers, build_stacks
+from cotswold.training.networks import LayerNetwork, build_layers, build_stacks, layers_bytes
 from cotswold.training.pictures import read_maps
 
 
@@ -56,16 +57,33 @@ def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
 
 def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
     """The layers of a recipe, on the trained stacks of the run that `network.start` names."""
-    below = None
-    if recipe.network.start is not None:
-        start = RunDirectory.open(Path(recipes.expand(recipe.network.start)))
-        below, _ = load_stacks(start)
-        made, wanted = below.stacks[0].geometry.input, recipe.input
-        if made != wanted:
-            raise RunError(
-                f"the stacks of {start.path} read maps of {made}, this recipe's pictures are {wanted}"
-            )
-    return build_layers(recipe, classes, below)
+    start = start_of(recipe)
+    return build_layers(recipe, classes, None if start is None else load_stacks(start)[0])
+
+
+def start_of(recipe: Recipe) -> RunDirectory | None:
+    """The run that `network.start` names; raises RunError where its stacks do not fit."""
+    if recipe.network.start is None:
+        return None
+    start = RunDirectory.open(Path(recipes.expand(recipe.network.start)))
+    made, wanted = recipes.load(start.recipe), recipe.input
+    if not made.network.stacks:
+        raise RunError(f"network.start names {start.path}, a run of layers; name a run of stacks")
+    if made.input != wanted:
+        raise RunError(
+            f"the stacks of {start.path} read maps of {made.input}, this recipe's pictures are {wanted}; "
+            "give data.size and data.colour the same values"
+        )
+    return start
+
+
+def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
+    """Bytes that training the recipe takes with mini-batches of this size; raises what building it would."""
+    if recipe.network.stacks:
+        return training_bytes(recipe, batch)
+    start = start_of(recipe)
+    below = [] if start is None else recipes.load(start.recipe).stack_geometries()
+    return layers_bytes(recipe, classes, batch, below)
 
 
 def recipe_identity(recipe: Recipe) -> str:

@@ -72,6 +72,12 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
     pictures."""
     if store.splits.get("train", 0) == 0:
         raise RecipeError(f"the store {store.path} has no training pictures; prepare a larger source")
+    if recipe.training.strategy == "supervised" and len(store.classes) < 2:
+        found = f"only one class, {store.classes[0]!r}" if store.classes else "no labels"
+        raise RecipeError(
+            f"the pictures in {store.path} have {found}; strategy supervised needs two classes or more "
+            '(with data.labels = "folders", one folder a class)'
+        )
     if recipe.data.store is None:
         return recipe
     shape = store.shape
