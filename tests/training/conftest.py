@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.small import draw_labelled
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 60 pictures in two classes."""
+    folder = tmp_path_factory.mktemp("pictures")
+    draw_labelled(folder, 30)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of a session keep what was prepared."""
+    return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """A run sets the threads of the process; give them back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,116 @@
+"""Pictures and recipes small enough that a whole run takes a fraction of a second.
+
+Knows: folders of drawn pictures, recipes on them. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+SIDE = 16
+STACKS = """
+[[network.stacks]]
+field = 6
+step = 2
+block = [2, 2]
+maps = 3
+pool = 3
+norm = 3
+keep = true
+
+[[network.stacks]]
+field = 4
+step = 2
+block = [2, 2]
+maps = 2
+pool = 1
+norm = 3
+keep = true
+"""
+LAYERS = """
+[[network.layers]]
+type = "convolution"
+channels = 4
+field = 3
+
+[[network.layers]]
+type = "normalisation"
+
+[[network.layers]]
+type = "relu"
+
+[[network.layers]]
+type = "dropout"
+
+[[network.layers]]
+type = "local"
+channels = 3
+field = 4
+step = 2
+"""
+
+
+def stripes(seed: int, level: bool, side: int = 20) -> NDArray[np.uint8]:
+    """A noisy picture of stripes, (y, x, channel); level or upright ones are the two classes."""
+    random = np.random.default_rng(seed)
+    waves = np.sin(np.arange(side) * random.uniform(0.8, 1.2) + random.uniform(0, 6))
+    plane = np.repeat(waves[:, None] if level else waves[None, :], side, axis=1 if level else 0)
+    noisy = plane[:, :, None] * random.uniform(0.6, 1, 3) + 0.3 * random.standard_normal((side, side, 3))
+    pixels: NDArray[np.uint8] = np.clip(128 + 60 * noisy, 0, 255).astype(np.uint8)
+    return pixels
+
+
+def draw(folder: Path, count: int, *, level: bool, first: int = 0, ending: str = "png") -> None:
+    """Write pictures of one class."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + count):
+        Image.fromarray(stripes(number, level)).save(folder / f"{number:03d}.{ending}")
+
+
+def draw_labelled(folder: Path, count: int, first: int = 0) -> None:
+    """Write two folders of pictures, one PNG, one JPEG, that are called after their classes."""
+    draw(folder / "level", count, level=True, first=first)
+    draw(folder / "upright", count, level=False, first=first + 1000, ending="jpg")
+
+
+def greedy(source: Path, *, strategy: str = "greedy", more: str = "") -> str:
+    """A recipe of two stacks: 2 x 12 steps on 48 pictures."""
+    return f"""
+name = "small"
+data = {{ source = "{source}", size = {SIDE}, validation = 0.2 }}
+{STACKS}
+[training]
+strategy = "{strategy}"
+batch = 8
+epochs = 2.4
+threads = 1
+{more}
+"""
+
+
+def supervised(
+    source: Path, *, layers: str = LAYERS, network: str = "", data: str = "", more: str = ""
+) -> str:
+    """A recipe of layers on labelled pictures, with batch normalisation and dropout."""
+    return f"""
+name = "small"
+[data]
+source = "{source}"
+labels = "folders"
+size = {SIDE}
+whiten = false
+{data or "validation = 0.2"}
+[network]
+{network}
+{layers}
+[training]
+strategy = "supervised"
+batch = 8
+epochs = 4
+threads = 1
+{more}
+"""
