@@ -204,7 +204,7 @@ def figures(event: Mapping[str, object]) -> str:
 
 def phase_name(stack: object) -> str:
     """What a phase is called: stacks are counted from 1."""
-    return f"stack {stack + 1}" if isinstance(stack, int) else "network"
+    return f"stack {stack + 1}" if isinstance(stack, int) else {"all": "all stacks"}.get(str(stack), str(stack))
 
 
 def _clock(seconds: float) -> str:

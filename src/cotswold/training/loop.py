@@ -103,6 +103,7 @@ class Loop:
             strategy.steps(position.phase),
             strategy.interval(position.phase),
         )
+        label = strategy.describe(phase)["stack"]
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps and not strategy.finished(phase):
@@ -130,7 +131,7 @@ class Loop:
                 saved_at = time.monotonic()
         self.log.write(
             "stack_end",
-            stack=phase,
+            stack=label,
             step=position.total,
             phase_seconds=time.monotonic() - started,
             patterns=self.account.patterns - patterns_before,
@@ -144,7 +145,7 @@ class Loop:
             return
         self.log.write(
             "validation",
-            stack=self.position.phase,
+            stack=self.strategy.describe(self.position.phase)["stack"],
             step=self.position.total,
             at=self.position.step,
             loss=measured.loss,

@@ -53,7 +53,7 @@ class Strategy(Protocol):
         ...
 
     def describe(self, phase: int) -> Mapping[str, object]:
-        """What the phase trains, for the run's events."""
+        """What the phase trains, for the run's events; ``stack`` is its number or its name."""
         ...
 
     def flops(self, phase: int) -> int:
