@@ -98,11 +98,8 @@ class Loop:
     def _phase(self, batches: Iterator[Batch], saved_at: float) -> bool:
         """Take the phase's remaining steps; False where a stop was asked for."""
         strategy, position = self.strategy, self.position
-        phase, steps, interval = (
-            position.phase,
-            strategy.steps(position.phase),
-            strategy.interval(position.phase),
-        )
+        phase = position.phase
+        steps, interval = strategy.steps(phase), strategy.interval(phase)
         label = strategy.describe(phase)["stack"]
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
@@ -121,9 +118,8 @@ class Loop:
             self.account.add(patterns=images, flops=images * strategy.flops(phase))
             meter.add(measured, images, images * strategy.flops(phase))
             if meter.due() or position.step == steps:
-                self.log.write(
-                    "step", stack=phase, step=position.total, of=steps, at=position.step, **meter.take()
-                )
+                place = {"step": position.total, "of": steps, "at": position.step}
+                self.log.write("step", stack=label, **place, **meter.take())
             if position.step % interval == 0 or position.step == steps:
                 self._validate()
             if time.monotonic() - saved_at > self.checkpoint_seconds:
