@@ -1,6 +1,7 @@
 """Every operation beside its ceiling and its rivals.
 
-Knows: who runs against whom in a round, what a row of the result says. Does not know: the command line, plots.
+Knows: who runs against whom in a round, what a row of the result says. Does not know: the command line,
+plots.
 
 For each number of threads a process of its own is started, so that PyTorch, NumPy and JAX all keep to it.
 """
@@ -83,7 +84,7 @@ def _begin(threads: int) -> None:
 
 
 def measured(shape: Shape, effort: Effort) -> Document:
-    """One shape in this process: products and the step beside the dense product, the rest beside ``y += x``."""
+    """One shape in this process: products and step beside the dense product, the rest beside ``y += x``."""
     operations = products(shape)
     bounded: list[Operation] = []
     if shape.stack is not None:
@@ -151,9 +152,7 @@ def _row(
     """Rates, and shares of the ceiling round by round."""
     seconds = {by: samples[operation.name, by] for by in operation.by}
     share = {
-        by: ratios(
-            [operation.work / one for one in taken], [ceiling_work / one for one in ceiling]
-        ).as_dict()
+        by: ratios([operation.work / one for one in taken], [ceiling_work / one for one in ceiling]).as_dict()
         for by, taken in seconds.items()
     }
     return {

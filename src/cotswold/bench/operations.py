@@ -32,7 +32,7 @@ class Operation:
     by: dict[str, Action]
 
 
-def products(shape: Shape, rivals: bool = True) -> list[Operation]:
+def products(shape: Shape) -> list[Operation]:
     """The three products, by us and by what one would write today.
 
     Where the shape is foreign, ours take contiguous NCHW maps and make their results contiguous NCHW.
@@ -56,12 +56,9 @@ def products(shape: Shape, rivals: bool = True) -> list[Operation]:
             "W'x": lambda: ops.local_adjoint(delta_last, filters, layer),
             "δx'": lambda: ops.local_outer(delta_last, last, layer),
         }
-    contestants = {OURS: ours}
-    if rivals:
-        contestants[UNFOLD] = unfolded(operands)
-        contestants[JAX] = dict(jax_products(operands))
+    contestants = {OURS: ours, UNFOLD: unfolded(operands), JAX: jax_products(operands)}
     return [
-        Operation(name, shape.flops, {by: actions[name] for by, actions in contestants.items() if actions})
+        Operation(name, shape.flops, {by: found[name] for by, found in contestants.items() if name in found})
         for name in PRODUCTS
     ]
 
@@ -77,9 +74,7 @@ def step(shape: Shape, stack: StackGeometry) -> Operation:
     objective, rule = ops.StackObjective(), ops.StepRule(rate=STEP_RATE)
     ops.calibrate(state, batch, stack, objective)
     work = shape.images * stack.update_flops
-    return Operation(
-        "stack_step", work, {OURS: lambda: ops.stack_step(state, batch, stack, objective, rule)}
-    )
+    return Operation("stack_step", work, {OURS: lambda: ops.stack_step(state, batch, stack, objective, rule)})
 
 
 def passes(shape: Shape, stack: StackGeometry) -> list[Operation]:
@@ -90,7 +85,9 @@ def passes(shape: Shape, stack: StackGeometry) -> list[Operation]:
     filters = ops.random_filters(shape.layer, 0, 0)
     images, responses = shape.images, stack.responses
     z = ops.images_last(_maps(images, responses.channels, responses.height, responses.width))
-    norms = Operation("filter norms", filters.numel() * FLOAT_BYTES, {OURS: lambda: ops.filter_norms(filters)})
+    norms = Operation(
+        "filter norms", filters.numel() * FLOAT_BYTES, {OURS: lambda: ops.filter_norms(filters)}
+    )
     pool = _smoothing("L2 pooling", lambda x: ops.l2_pool(x, stack.pool), z)
     if stack.norm.size == 1:
         return [norms, *pool]

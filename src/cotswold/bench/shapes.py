@@ -13,10 +13,7 @@ from cotswold.recipe import load
 
 @dataclass(frozen=True)
 class Shape:
-    """A layer and a batch. ``stack`` is there where pooling and normalisation follow.
-
-    ``foreign``: maps come and go as contiguous NCHW, as in anybody's model.
-    """
+    """A layer and a batch. ``stack`` is there where pooling and normalisation follow."""
 
     name: str
     group: str
@@ -26,7 +23,7 @@ class Shape:
 
     @property
     def foreign(self) -> bool:
-        """Whether maps come and go as contiguous NCHW."""
+        """Whether maps come and go as contiguous NCHW, as in anybody's model."""
         return self.stack is None
 
     @property
