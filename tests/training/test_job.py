@@ -2,76 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tests.training.small import greedy, supervised
+from numpy.typing import NDArray
+from tests.training.runs import (
+    bits,
+    events,
+    finish,
+    last,
+    losses,
+    recipe_of,
+    resumed,
+    started,
+    stop_after,
+)
+from tests.training.small import draw, draw_labelled, greedy, supervised
 from torch import Tensor
 
-from cotswold.run import Checkpoint, Checkpoints, Event, RunDirectory, read_events
-from cotswold.training import Job, Resume, Stop, open_job
-from cotswold.training import loop as loops
-
-
-def started(text: str, run: Path, stores: Path) -> Job:
-    recipe = run.with_suffix(".toml")
-    recipe.write_text(text)
-    return open_job(recipe, run, stores=stores)
-
-
-def resumed(run: Path, stores: Path) -> Job:
-    return open_job(None, run, stores=stores, resume=Resume.ALWAYS)
-
-
-def finish(job: Job) -> RunDirectory:
-    assert job.train(watch=lambda event: None, stop=Stop())
-    return job.run
-
-
-def stop_after(job: Job, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Train until the event of a step asks for a stop, as a signal would in the middle of that step."""
-    stop = Stop()
-
-    def watch(event: Mapping[str, object]) -> None:
-        if event["kind"] == "step" and event["step"] == step:
-            stop.signal = 2
-
-    monkeypatch.setattr(loops, "EVENT_SECONDS", 0.0)
-    return job.train(watch=watch, stop=stop)
-
-
-def events(run: RunDirectory, kind: str) -> list[Event]:
-    return [event for event in read_events(run.events) if event["kind"] == kind]
-
-
-def losses(run: RunDirectory) -> list[float]:
-    return [float(str(event["loss"])) for event in events(run, "validation")]
-
-
-def last(folder: Path) -> Checkpoint:
-    return Checkpoint(Checkpoints(folder).paths()[-1])
-
-
-def bits(run: RunDirectory) -> tuple[dict[str, list[int]], dict[str, Any]]:
-    """Every byte of the last checkpoint's tensors, and its state but for the seconds."""
-    checkpoint = last(run.checkpoints)
-    state: dict[str, Any] = json.loads(json.dumps(checkpoint.state))
-    state["account"].pop("seconds")
-    tensors = {name: _bytes(tensor) for name, tensor in checkpoint.tensors().items()}
-    return tensors, state
-
-
-def _bytes(tensor: Tensor) -> list[int]:
-    values: list[int] = tensor.reshape(-1).contiguous().view(torch.uint8).tolist()
-    return values
-
-
-def recipe_of(strategy: str, pictures: Path) -> str:
-    return supervised(pictures) if strategy == "supervised" else greedy(pictures, strategy=strategy)
+from cotswold.data import Store, Transform
+from cotswold.errors import DivergedError, RecipeError, RunError
+from cotswold.nn import StackNetwork
+from cotswold.run import RunDirectory
+from cotswold.training import Stop, load_layers, load_stacks
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +77,7 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "joint", "supervised"])
-def test_a_run_stopped_after_every_step_goes_on_with_the_same_bits(
+def test_a_run_stopped_again_and_again_goes_on_with_the_same_bits(
     uninterrupted: dict[str, RunDirectory],
     pictures: Path,
     stores: Path,
@@ -129,9 +86,9 @@ def test_a_run_stopped_after_every_step_goes_on_with_the_same_bits(
     strategy: str,
 ) -> None:
     job = started(recipe_of(strategy, pictures), tmp_path / "run", stores)
-    step = 1
+    step = 2
     while not stop_after(job, step, monkeypatch):
-        job, step = resumed(tmp_path / "run", stores), step + 1
+        job, step = resumed(tmp_path / "run", stores), step + 2
     assert bits(job.run) == bits(uninterrupted[strategy])
 
 
@@ -158,3 +115,159 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(
 ) -> None:
     job = started(greedy(pictures), tmp_path / "run", stores)  # killed here: nothing but the recipe
     assert bits(finish(resumed(job.run.path, stores))) == bits(uninterrupted["greedy"])
+
+
+def test_layers_on_frozen_stacks_leave_them_as_they_were(
+    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    before = filters_of(load_stacks(uninterrupted["greedy"])[0])
+    run = finish(started(on_stacks(uninterrupted["greedy"], pictures), tmp_path / "run", stores))
+    network, _ = load_layers(run, 2)
+    assert network.below is not None
+    assert all(torch.equal(a, b) for a, b in zip(filters_of(network.below), before, strict=True))
+    assert losses(run)[-1] < losses(run)[0]
+
+
+def test_layers_on_stacks_can_tune_their_filters(
+    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    before = filters_of(load_stacks(uninterrupted["greedy"])[0])
+    text = on_stacks(uninterrupted["greedy"], pictures, "tune = true")
+    run = finish(started(text, tmp_path / "run", stores))
+    network, _ = load_layers(run, 2)
+    assert network.below is not None
+    assert not any(torch.equal(a, b) for a, b in zip(filters_of(network.below), before, strict=True))
+    assert losses(run)[-1] < losses(run)[0]
+
+
+@pytest.mark.parametrize("tune", ["", "tune = true"])
+def test_a_run_on_stacks_goes_on_with_the_same_bits(
+    uninterrupted: dict[str, RunDirectory],
+    pictures: Path,
+    stores: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tune: str,
+) -> None:
+    text = on_stacks(uninterrupted["greedy"], pictures, tune)
+    whole = finish(started(text, tmp_path / "whole", stores))
+    assert not stop_after(started(text, tmp_path / "run", stores), 7, monkeypatch)
+    assert bits(finish(resumed(tmp_path / "run", stores))) == bits(whole)
+
+
+def on_stacks(start: RunDirectory, pictures: Path, tune: str = "") -> str:
+    head = '[[network.layers]]\ntype = "full"\nunits = 6\n[[network.layers]]\ntype = "relu"\n'
+    return supervised(pictures, layers=head, network=f'start = "{start.path}"\n{tune}')
+
+
+def filters_of(network: StackNetwork) -> list[Tensor]:
+    return [stack.filters.detach().clone() for stack in network.stacks]
+
+
+def test_stacks_of_another_size_are_refused_before_a_directory_is_made(
+    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    text = on_stacks(uninterrupted["greedy"], pictures).replace("size = 16", "size = 18")
+    with pytest.raises(RunError, match=r"3 x 16 x 16.*3 x 18 x 18.*data\.size"):
+        started(text, tmp_path / "run", stores)
+    with pytest.raises(RunError, match="a run of layers"):
+        started(on_stacks(uninterrupted["supervised"], pictures), tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, tmp_path: Path) -> None:
+    text = supervised(pictures, more='epochs = 8\n[objective]\nloss = "logistic"').replace("epochs = 4\n", "")
+    run = finish(started(text, tmp_path / "run", stores))
+    assert losses(run)[0] > 2 * math.log(2) * 0.7
+    assert events(run, "validation")[-1]["accuracy"] == 1.0
+
+
+def test_early_stopping_ends_the_run_and_keeps_the_best_network(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    text = supervised(pictures, more="epochs = 50\nrate = 0.5\npatience = 2").replace("epochs = 4\n", "")
+    run = finish(started(text, tmp_path / "run", stores))
+    found = losses(run)
+    assert len(found) < 51
+    assert min(found) not in found[-2:] and min(found) == found[-3]
+    best = events(run, "validation")[found.index(min(found))]["step"]
+    assert last(run.best).step == best != last(run.checkpoints).step
+    assert load_layers(run, 2)[1] == best
+    finish(resumed(run.path, stores))  # stays ended
+    assert losses(run) == found
+
+
+def test_splits_by_folders_are_those_of_the_folders(stores: Path, tmp_path: Path) -> None:
+    draw_labelled(tmp_path / "set" / "train", 12)
+    draw_labelled(tmp_path / "set" / "valid", 5, first=100)
+    draw_labelled(tmp_path / "set" / "test", 3, first=200)
+    text = supervised(tmp_path / "set", data='splits = "folders"', more="epochs = 1").replace(
+        "epochs = 4\n", ""
+    )
+    job = started(text, tmp_path / "run", stores)
+    assert job.store.splits == {"train": 24, "validation": 10, "test": 6}
+    assert job.store.classes == ("level", "upright")
+    finish(job)
+
+
+def test_pictures_without_labels_or_of_one_class_are_refused_for_supervised(
+    stores: Path, tmp_path: Path
+) -> None:
+    draw(tmp_path / "set" / "level", 12, level=True)
+    with pytest.raises(RecipeError, match=r"one class, 'level'; .* needs two"):
+        started(supervised(tmp_path / "set"), tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
+    unlabelled = finish(started(greedy(tmp_path / "set"), tmp_path / "stacks", stores))
+    name = next(event for event in events(unlabelled, "start"))["store"]
+    store = next(path for path in stores.iterdir() if Store(path).identity == name)
+    text = supervised(tmp_path).replace(f'source = "{tmp_path}"\nlabels = "folders"', f'store = "{store}"')
+    with pytest.raises(RecipeError, match=r"no labels; .* needs two"):
+        started(text, tmp_path / "run", stores)
+
+
+def test_a_prepared_store_brings_its_own_size(
+    uninterrupted: dict[str, RunDirectory], stores: Path, tmp_path: Path
+) -> None:
+    name = events(uninterrupted["greedy"], "start")[0]["store"]
+    store = next(path for path in stores.iterdir() if Store(path).identity == name)
+    text = greedy(tmp_path).replace(
+        f'source = "{tmp_path}", size = 16, validation = 0.2', f'store = "{store}"'
+    )
+    run = finish(started(text, tmp_path / "run", stores))
+    assert bits(run)[0] == bits(uninterrupted["greedy"])[0]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "joint", "supervised"])
+def test_pictures_that_are_no_numbers_stop_the_run_and_leave_the_last_checkpoint(
+    uninterrupted: dict[str, RunDirectory],
+    pictures: Path,
+    stores: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+) -> None:
+    job = started(recipe_of(strategy, pictures), tmp_path / "run", stores)
+    assert not stop_after(job, 4, monkeypatch)
+    before = bits(job.run)
+    genuine = Transform.restored
+
+    def spoilt(self: Transform, stored: NDArray[Any]) -> NDArray[np.float32]:
+        values = genuine(self, stored)
+        values[0, 0] = math.nan
+        return values
+
+    monkeypatch.setattr(Transform, "restored", spoilt)
+    with pytest.raises(DivergedError, match="00000004"):
+        finish(resumed(job.run.path, stores))
+    monkeypatch.setattr(Transform, "restored", genuine)
+    assert bits(job.run) == before
+    assert events(job.run, "end")[-1]["status"] == "failed"
+    assert bits(finish(resumed(job.run.path, stores))) == bits(uninterrupted[strategy])
+
+
+def test_a_rate_beyond_reason_diverges_with_a_word_about_the_rate(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    job = started(supervised(pictures, more="rate = 1e30"), tmp_path / "run", stores)
+    with pytest.raises(DivergedError, match=r"at step \d+; .*try a smaller training\.rate"):
+        finish(job)

@@ -68,7 +68,7 @@ def unfolded(operands: Operands) -> dict[str, Action]:
 def jax_products(operands: Operands) -> dict[str, Action]:
     """``Wx`` and ``δx'`` by `jax.lax.conv_general_dilated_local`, compiled; nothing without JAX.
 
-    Its gradient by the input is left out: XLA's takes minutes a call, a thousandth of the dense product's rate.
+    Its gradient by the input is left out: XLA's reaches a thousandth of the dense product, minutes a call.
     """
     if importlib.util.find_spec("jax") is None:
         return {}

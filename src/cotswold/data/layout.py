@@ -1,30 +1,36 @@
-"""How a store lies on disk: zarr v3, the image first, shards of pictures, chunked in space.
+"""How a store lies on disk: shards of pictures, chunked in space, as zarr v3 wants them.
 
-Knows: shapes of shards and chunks, codecs. Does not know: what the numbers mean, manifests.
+Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: what the numbers mean,
+manifests, zarr itself.
 
 ``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one
 chunk for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the
-rest. Zarr has no checksum unless it is named.
+rest. Shards are written here, not by zarr: importing it takes longer than preparing a hundred pictures, and
+its way through queues and copies several times as long as the bytes themselves.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
-import zarr
-from zarr.codecs import Crc32cCodec
+from numpy.typing import NDArray
 
+from cotswold.data.manifest import Chunk
 from cotswold.geometry import MapShape
 
 GROUP, PICTURES, LABELS = "arrays", "pictures", "labels"
 ROOT = f"{GROUP}/zarr.json"
 """The file in which zarr describes the group of all splits."""
+LABELS_IN_CHUNK = 1 << 16
 _SHARD_BYTES = 8 << 20
 _SHARD_PICTURES_MAX = 256
 _TILE = 64
-_LABELS_IN_CHUNK = 1 << 16
 
 
 def shard_pictures(shape: MapShape, dtype: str) -> int:
@@ -32,60 +38,49 @@ def shard_pictures(shape: MapShape, dtype: str) -> int:
     return max(1, min(_SHARD_PICTURES_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
 
 
-def begin(path: Path) -> None:
-    """Make the group that holds the splits."""
-    if not (path / ROOT).exists():
-        zarr.create_group(path / GROUP, zarr_format=3)
+def tiles(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How many tiles a plane is cut into along (y, x), and their extents; the last may reach beyond it."""
+    rows, columns = -(-height // _TILE), -(-width // _TILE)
+    return (rows, columns), (-(-height // rows), -(-width // columns))
+
+
+def write_shard(path: Path, pictures: NDArray[Any], shard: int) -> Chunk:
+    """Write the file of a shard that has room for ``shard`` pictures, whole or not at all, and measure it.
+
+    Zarr's codec "sharding_indexed": the chunks one after another, each with its CRC-32C, then where each
+    begins and how long it is, then the CRC-32C of that.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside, total, crc, index = path.with_name("partial"), 0, 0, b""
+    with beside.open("wb") as file:
+        for tile in _tiles(pictures, shard):
+            index += struct.pack("<QQ", total, len(tile) + 4)
+            for part in (tile, struct.pack("<I", google_crc32c.value(tile))):
+                file.write(part)
+                total, crc = total + len(part), zlib.crc32(part, crc)
+        index += struct.pack("<I", google_crc32c.value(index))
+        file.write(index)
+    beside.replace(path)
+    return total + len(index), zlib.crc32(index, crc)
+
+
+def _tiles(pictures: NDArray[Any], shard: int) -> Iterator[bytes]:
+    """The chunks (image, channel, y, x) of a shard in their order, zeros where there is no picture."""
+    images, channels, height, width = pictures.shape
+    counts, (tall, wide) = tiles(height, width)
+    for y, x in np.ndindex(counts):
+        part = pictures[:, :, y * tall : (y + 1) * tall, x * wide : (x + 1) * wide]
+        if part.shape == (shard, channels, tall, wide):
+            yield part.tobytes()
+        else:
+            whole = np.zeros((shard, channels, tall, wide), pictures.dtype)
+            whole[:images, :, : part.shape[2], : part.shape[3]] = part
+            yield whole.tobytes()
 
 
 def folder(split: str) -> str:
     """Where a split lies, relative to the store."""
     return f"{GROUP}/{split}"
-
-
-def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -> None:
-    """Make the arrays of one split, empty; those of an interrupted preparation stay as they are."""
-    tiles = [-(-extent // _TILE) for extent in (shape.height, shape.width)]
-    tile = [-(-extent // count) for extent, count in zip((shape.height, shape.width), tiles, strict=True)]
-    if (path / PICTURES / "zarr.json").exists():
-        opened(path / PICTURES, "r+").resize((pictures, shape.channels, shape.height, shape.width))
-    else:
-        zarr.create_array(
-            path,
-            name=PICTURES,
-            shape=(pictures, shape.channels, shape.height, shape.width),
-            chunks=(shard, shape.channels, *tile),
-            shards=(shard, shape.channels, tile[0] * tiles[0], tile[1] * tiles[1]),
-            dtype=dtype,
-            filters=None,
-            compressors=[Crc32cCodec()],
-            fill_value=0,
-            dimension_names=["image", "channel", "y", "x"],
-            config={"write_empty_chunks": True},
-        )
-
-
-def write_labels(path: Path, labels: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-    """Write the labels of one split, whole."""
-    array = zarr.create_array(
-        path,
-        name=LABELS,
-        shape=labels.shape,
-        chunks=(_LABELS_IN_CHUNK,),
-        dtype="int64",
-        filters=None,
-        compressors=[Crc32cCodec()],
-        fill_value=0,
-        overwrite=True,
-        config={"write_empty_chunks": True},
-    )
-    array[:] = labels
-
-
-def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a store."""
-    array = zarr.open_array(path, mode=mode, zarr_format=3)
-    return array.with_config({"write_empty_chunks": True}) if mode != "r" else array
 
 
 def shard_key(split: str, number: int) -> str:
@@ -95,7 +90,7 @@ def shard_key(split: str, number: int) -> str:
 
 def label_keys(split: str, labels: int) -> list[str]:
     """The files of the labels of one split."""
-    return [f"{folder(split)}/{LABELS}/c/{number}" for number in range(-(-labels // _LABELS_IN_CHUNK))]
+    return [f"{folder(split)}/{LABELS}/c/{number}" for number in range(-(-labels // LABELS_IN_CHUNK))]
 
 
 def shard_keys(split: str, pictures: int, shard: int) -> list[str]:

@@ -40,6 +40,8 @@ _LIMIT = 1.25
 """The greatest root mean square of a whitened picture, where that of the set is about 1. Without a limit a
 few drawings in pure colours outweigh all photographs: 1 % of Caltech-101 goes beyond 2.5, single values
 beyond 28."""
+_HALF_MAX = 65504
+"""The largest float16."""
 _EMPTY = 1e-12
 """The least power that `unit` divides by."""
 _ROUNDS = 8
@@ -117,11 +119,17 @@ class Transform:
         """What the network reads, from uint8 (image, y, x, channel): float32 (image, channel, y, x)."""
         images, height, width, channels = pixels.shape
         values = np.empty((images, channels, height, width), np.float32)
-        batch = max(1, _BATCH_VALUES // (channels * height * width))
-        for start in range(0, images, batch):
-            part = slice(start, start + batch)
+        for part in _parts(pixels):
             values[part] = self._worked(pixels[part])
         return values
+
+    def prepared(self, pixels: Pixels) -> NDArray[Any]:
+        """What the store keeps of uint8 (image, y, x, channel): `stored` of `values`, a few at a time."""
+        images, height, width, channels = pixels.shape
+        prepared = np.empty((images, channels, height, width), self.preparation.dtype)
+        for part in _parts(pixels):
+            prepared[part] = self.stored(self._worked(pixels[part]))
+        return prepared
 
     def _worked(self, pixels: Pixels) -> Float32:
         chosen = self.preparation
@@ -148,7 +156,7 @@ class Transform:
                 np.uint8
             )
             return steps
-        return np.clip(values, -65504, 65504).astype(np.float16)
+        return _halves(values)
 
     def restored(self, stored: NDArray[Any]) -> Float32:
         """The inverse of `stored`, up to rounding."""
@@ -173,6 +181,26 @@ class Transform:
         whitening = None if state["whitening"] is None else Whitening.from_state(state["whitening"])
         preparation = Preparation.from_state(state["preparation"])
         return cls(preparation, whitening, float(state["scale"]), float(state["offset"]))
+
+
+def _parts(pixels: Pixels) -> list[slice]:
+    """Ranges of pictures that are worked on together."""
+    batch = max(1, _BATCH_VALUES // pixels[0].size) if len(pixels) else 1
+    return [slice(start, start + batch) for start in range(0, len(pixels), batch)]
+
+
+def _halves(values: Float32) -> NDArray[np.float16]:
+    """To float16, to the nearest, ties away from zero, too large ones to the largest.
+
+    NumPy's own conversion takes four times as long: as long as a cosine transform. Times 2**-112 the exponent
+    is that of float16, and its bits only have to be moved.
+    """
+    bits = (np.clip(values, -_HALF_MAX, _HALF_MAX) * np.float32(2**-112)).view(np.uint32)
+    bits += 0x1000
+    signs = (bits >> 16).astype(np.uint16) & 0x8000
+    bits >>= 13
+    halves: NDArray[np.float16] = (bits.astype(np.uint16) & 0x7FFF | signs).view(np.float16)
+    return halves
 
 
 def _normalise_contrast(values: Float32) -> None:

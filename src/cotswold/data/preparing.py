@@ -105,12 +105,13 @@ def prepare(
         journal = Journal(path)
         _begin(path, journal, request)
         plan = assigned(source, request)
-        shards = _shards(path, plan, preparation)
+        shards = _shards(plan, preparation)
         pictures = sum(len(shard.pictures) for shard in shards)
         found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
         jobs = min(jobs or cores(), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
         try:
             with Crew(source, path, preparation, jobs) as crew:
+                _make_arrays(path, plan, preparation)
                 _write_all(crew, journal, shards, preparation, progress)
         except SourceError:
             shutil.rmtree(path)
@@ -172,18 +173,25 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return ", ".join(["its pictures"] * ("source" in different) + said)
 
 
-def _shards(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:
-    """Cut every split into shards and make its arrays."""
+def _shards(plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:
+    """Every split, cut into shards."""
     size = layout.shard_pictures(preparation.shape, preparation.dtype)
-    shards = []
+    return [
+        Shard(split, number, start, tuple(order[start : start + size].tolist()))
+        for split, order in plan.items()
+        for number, start in enumerate(range(0, len(order), size))
+    ]
+
+
+def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> None:
+    """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
+    from cotswold.data import group
+
+    size = layout.shard_pictures(preparation.shape, preparation.dtype)
     with disk_full_named(path):
-        layout.begin(path)
-    for split, order in plan.items():
-        with disk_full_named(path):
-            layout.create(path / layout.folder(split), len(order), preparation.shape, preparation.dtype, size)
-        for number, start in enumerate(range(0, len(order), size)):
-            shards.append(Shard(split, number, start, tuple(order[start : start + size].tolist())))
-    return shards
+        group.begin(path)
+        for split, order in plan.items():
+            group.create(path / layout.folder(split), len(order), preparation.shape, preparation.dtype, size)
 
 
 def _write_all(
@@ -243,6 +251,8 @@ def _finished(
     journal: Journal,
 ) -> dict[str, Any]:
     """Close the gaps that broken pictures left, write labels and the manifest."""
+    from cotswold.data import group
+
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
     reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
     splits: dict[str, Any] = {}
@@ -253,7 +263,7 @@ def _finished(
             if not len(order):
                 shutil.rmtree(path / layout.folder(split))
                 continue
-            layout.write_labels(
+            group.write_labels(
                 path / layout.folder(split), np.array([source.label(int(i)) for i in order], np.int64)
             )
             for key in [*layout.label_keys(split, len(order)), *layout.descriptions(split)]:
@@ -291,7 +301,9 @@ def _closed(
     """
     if not gaps:
         return order
-    array = layout.opened(path / layout.folder(split) / layout.PICTURES, "r+")
+    from cotswold.data import group
+
+    array = group.opened(path / layout.folder(split) / layout.PICTURES, "r+")
     assert array.shards is not None
     size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from cotswold.data import layout
-from cotswold.data.manifest import FOLDER, Chunk, chunk_of, disk_full_named
+from cotswold.data.manifest import FOLDER, Chunk, disk_full_named
 from cotswold.data.picture import BrokenPictureError, Pixels
 from cotswold.data.preparation import Preparation, Transform, spectra
 from cotswold.data.source import Source
@@ -67,14 +67,13 @@ class Worker:
             pixels, broken = self._decoded(shard)
         else:
             pixels = kept_pixels(shard, self._store, self._plain.preparation)
-        stored = transform.stored(transform.values(pixels))
+        stored = transform.prepared(pixels)
         stored[list(broken)] = 0
-        path = self._store / shard.key
+        path, room = self._store / shard.key, layout.shard_pictures(transform.preparation.shape, stored.dtype.name)
         with disk_full_named(path):
-            array = layout.opened(self._store / layout.folder(shard.split) / layout.PICTURES, "r+")
-            array[shard.start : shard.start + len(stored)] = stored
+            chunk = layout.write_shard(path, stored, room)
         shard.pixels(self._store).unlink(missing_ok=True)
-        return chunk_of(path), broken
+        return chunk, broken
 
     def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
         """Pixels (image, y, x, channel), zeros where a picture is broken."""

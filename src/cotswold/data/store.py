@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cotswold.data import layout
+from cotswold.data import group, layout
 from cotswold.data.manifest import chunk_of, read_manifest
 from cotswold.data.preparation import Transform
 from cotswold.data.whiteness import Whiteness, measure
@@ -133,7 +133,7 @@ class Store:
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
             try:
-                self._arrays[name] = layout.opened(self.path / name)
+                self._arrays[name] = group.opened(self.path / name)
             except Exception as error:  # zarr meets damaged descriptions with every kind of exception
                 raise self._corrupted(f"{name}/zarr.json") from error
         return self._arrays[name]

@@ -168,7 +168,7 @@ def accounts(history: History, run: str) -> str:
     for name, label, shown in (
         ("patterns", "Patterns (pictures seen)", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
-        ("seconds", "Seconds", duration),
+        ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
         ("wire_bytes", "Sent between machines", lambda value: scaled(value, "B")),
         ("staleness", "Staleness, updates", plain),
