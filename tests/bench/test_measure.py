@@ -1,0 +1,58 @@
+import pytest
+
+from cotswold.bench.measure import SHORTEST_SECONDS, Spread, interleaved, rates, ratios, rounded
+
+
+class _Clock:
+    """A clock that only actions move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def act(self, name: str, seconds: float) -> None:
+        self.calls.append(name)
+        self.now += seconds
+
+
+def test_samples_are_the_seconds_of_one_call() -> None:
+    clock = _Clock()
+    found = interleaved({"a": lambda: clock.act("a", 0.5), "b": lambda: clock.act("b", 2.0)}, 3, clock)
+    assert found == {"a": [0.5] * 3, "b": [2.0] * 3}
+
+
+def test_each_round_runs_everything_and_begins_with_another_action() -> None:
+    clock = _Clock()
+    interleaved({name: lambda name=name: clock.act(name, 1.0) for name in "abc"}, 3, clock)  # type: ignore[misc]
+    assert "".join(clock.calls[-9:]) == "abcbcacab"
+
+
+def test_what_is_short_is_repeated_within_a_sample() -> None:
+    clock = _Clock()
+    found = interleaved({"short": lambda: clock.act("short", SHORTEST_SECONDS / 10)}, 2, clock)
+    assert len(clock.calls) == 2 + 2 * 10
+    assert found["short"] == pytest.approx([SHORTEST_SECONDS / 10] * 2)
+
+
+def test_a_spread_holds_least_quartiles_and_greatest() -> None:
+    assert Spread.of([5, 1, 4, 2, 3]) == Spread(1, 2, 3, 4, 5)
+
+
+def test_one_sample_is_its_own_spread() -> None:
+    assert Spread.of([7.0]) == Spread(7, 7, 7, 7, 7)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    # both slow down by ten in the second round: the ratio does not
+    assert ratios([1, 10, 2], [2, 20, 4]) == Spread.of([0.5, 0.5, 0.5])
+
+
+def test_a_rate_is_work_over_seconds() -> None:
+    assert rates(6, [1, 2, 3]) == Spread.of([6, 3, 2])
+
+
+def test_figures_are_rounded_to_five_digits() -> None:
+    assert rounded(123456.789) == 123460.0
