@@ -1,13 +1,14 @@
 # make demo    environment, data, training, report: a few minutes on two cores
 # make test    environment and every test
 # make check   lint, types and import rules
-# make fuzz    the property tests with many more cases
+# make fuzz    the property tests with FUZZ=20 times as many cases
 # make clean   removes everything that the other targets made
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+FUZZ ?= 20
 
 .PHONY: demo test check fuzz clean
 
@@ -30,7 +31,7 @@ demo: $(VENV)/.demo
 	$(BIN)/cotswold report $(DEMO)/run
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --quiet
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -39,7 +40,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 fuzz: $(VENV)/.dev
-	COTSWOLD_FUZZ=1 $(BIN)/python -m pytest --quiet tests/geometry tests/ops
+	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/ops tests/nn
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,24 @@
+"""What every test folder shares: `make fuzz` multiplies the examples of the property tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
+"""How many times as many examples each property is tried on."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hypothesis keeps a test's settings on the function; profiles do not reach those that set their own."""
+    if FUZZ == 1:
+        return
+    for item in items:
+        function = getattr(item, "obj", None)
+        function = getattr(function, "__func__", function)
+        chosen = getattr(function, "_hypothesis_internal_use_settings", None)
+        if isinstance(chosen, settings):
+            more = settings(chosen, max_examples=FUZZ * chosen.max_examples, deadline=None)
+            function._hypothesis_internal_use_settings = more  # type: ignore[union-attr]  # it is a function
