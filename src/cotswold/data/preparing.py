@@ -177,7 +177,7 @@ def _shards(plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> lis
     """Every split, cut into shards."""
     size = layout.shard_pictures(preparation.shape, preparation.dtype)
     return [
-        Shard(split, number, start, tuple(order[start : start + size].tolist()))
+        Shard(split, number, start, size, tuple(order[start : start + size].tolist()))
         for split, order in plan.items()
         for number, start in enumerate(range(0, len(order), size))
     ]

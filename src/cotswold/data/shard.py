@@ -36,6 +36,8 @@ class Shard:
     split: str
     number: int
     start: int
+    room: int
+    """Pictures that the file has room for; the last one of a split may hold fewer."""
     pictures: tuple[int, ...]
 
     @property
@@ -69,9 +71,9 @@ class Worker:
             pixels = kept_pixels(shard, self._store, self._plain.preparation)
         stored = transform.prepared(pixels)
         stored[list(broken)] = 0
-        path, room = self._store / shard.key, layout.shard_pictures(transform.preparation.shape, stored.dtype.name)
+        path = self._store / shard.key
         with disk_full_named(path):
-            chunk = layout.write_shard(path, stored, room)
+            chunk = layout.write_shard(path, stored, shard.room)
         shard.pixels(self._store).unlink(missing_ok=True)
         return chunk, broken
 
