@@ -14,10 +14,12 @@ app = App(name="data", help="Make demonstration data.", help_format="plaintext")
 
 @app.command
 def make(out: Path) -> None:
-    """Write the pictures of the built-in demonstration as files, to look at or to try commands on.
+    """Write the pictures of the demonstration as files, to look at or to try commands on.
 
-    They are cut from photographs and faces that ship inside scikit-image and scikit-learn (pip install
-    'cotswold[demo]'). Example:
+    They are cut from photographs and faces that ship inside scikit-image and
+    scikit-learn (pip install 'cotswold[demo]').
+
+    Example:
 
       cotswold data make demo-pictures
 

@@ -35,10 +35,12 @@ def evaluate(
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
     accuracy.
 
-    The result is kept in the run's directory, where `cotswold report` finds it. Examples:
+    The result is kept in the run's directory, where `cotswold report` finds it.
 
-      cotswold evaluate runs/demo                               the tests that its recipe names
-      cotswold evaluate runs/mine --positives faces.zip --negatives other.zip --name faces
+    Examples:
+
+      cotswold evaluate runs/demo                 the tests that its recipe names
+      cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters

@@ -24,10 +24,11 @@ def features(
     """Write the responses of a layer to every picture of a source.
 
     `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
+
     Examples:
 
       cotswold features runs/demo photographs/ features.npz
-      cotswold features runs/demo photographs.zip features.npy --layer 2.pooled --labels folders
+      cotswold features runs/demo photographs.zip features.npy --layer 2.pooled
 
     Parameters
     ----------

@@ -18,13 +18,15 @@ from cotswold.errors import CotswoldError
 EPILOGUE = """\
 Examples:
 
-  cotswold prepare photographs/ stores/mine --size 96     pictures to a store
+  cotswold train demo --run runs/demo                    a shipped recipe
 
-  cotswold train demo --run runs/demo                      a shipped recipe
+  cotswold evaluate runs/demo                            how selective it is
 
-  cotswold evaluate runs/demo                              selectivity of its neurons
+  cotswold report runs/demo                              one page to look at
 
-  cotswold report runs/demo                                one page to look at
+  cotswold recipe show demo > mine.toml                  to begin one's own
+
+  cotswold prepare pictures/ stores/mine --size 96       pictures to a store
 """
 
 COMMANDS = {
@@ -41,17 +43,20 @@ COMMANDS = {
 }
 
 
-def build() -> App:
-    """The application with every command registered by name, none loaded."""
+def build(called: str | None = None) -> App:
+    """The application with every command registered by name, none loaded.
+
+    The list of commands has a sentence for each; the command that is ``called`` speaks for itself, examples included.
+    """
     app = App(
         name="cotswold",
         help="Train deep, locally connected networks on the machines that you have.",
-        help_epilogue=EPILOGUE,
+        help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,
         help_format="plaintext",
     )
     for name, (place, sentence) in COMMANDS.items():
-        app.command(f"cotswold.cli.{place}", name=name, help=sentence)
+        app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
     return app
 
 
@@ -61,7 +66,9 @@ def main(words: Sequence[str] | None = None) -> None:
     debug = "--debug" in words or bool(os.environ.get("COTSWOLD_DEBUG"))
     words = [word for word in words if word != "--debug"]
     try:
-        status = build()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        status = build(words[0] if words else None)(
+            words, exit_on_error=False, print_error=False, result_action="return_value"
+        )
     except CycloptsError as error:
         if debug:
             raise

@@ -28,8 +28,8 @@ def prepare(
     splits: Literal["random", "folders"] = "random",
     validation: float = 0.05,
     test: float = 0.0,
-    include: list[str] | None = None,
-    exclude: list[str] | None = None,
+    include: Annotated[list[str] | None, Parameter(negative=())] = None,
+    exclude: Annotated[list[str] | None, Parameter(negative=())] = None,
     limit: int | None = None,
     seed: int = 0,
     jobs: int | None = None,
@@ -37,11 +37,13 @@ def prepare(
 ) -> None:
     """Turn a folder, zip or array file of pictures into a store.
 
-    The same command after a kill goes on where it stopped. Examples:
+    The same command after a kill goes on where it stopped.
+
+    Examples:
 
       cotswold prepare photographs/ stores/mine --size 96
       cotswold prepare pictures.zip stores/labelled --labels folders --test 0.1
-      cotswold prepare mnist/ stores/mnist --size 28 --colour grey --labels file --splits folders
+      cotswold prepare mnist/ stores/mnist --size 28 --labels file --splits folders
 
     Parameters
     ----------

@@ -5,7 +5,9 @@ Knows: the words of the command. Does not know: the schema.
 
 from __future__ import annotations
 
-from cyclopts import App
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 app = App(name="recipe", help="Show shipped recipes, explain their fields.", help_format="plaintext")
 
@@ -24,7 +26,9 @@ def list_() -> None:
 
 
 @app.command
-def show(recipe: str, *, set: list[str] | None = None) -> None:
+def show(
+    recipe: str, *, set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
+) -> None:
     """Print a recipe with every field filled in; a good beginning for one's own.
 
     Examples:

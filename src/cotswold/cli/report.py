@@ -11,7 +11,9 @@ from pathlib import Path
 def report(run: Path, *, stores: Path = Path("stores")) -> None:
     """Write a run's report, one HTML page without outside resources, and print where it is.
 
-    Works while training goes on. Examples:
+    Works while training goes on.
+
+    Examples:
 
       cotswold report runs/demo
       cotswold report demo/run --stores demo/stores

@@ -29,10 +29,12 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once. Examples:
+    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once.
+
+    Examples:
 
       cotswold train demo
-      cotswold train my.toml --run runs/mine --set training.rate=0.1 --set data.size=64
+      cotswold train my.toml --run runs/mine --set data.size=64
       cotswold train --run runs/mine --resume
 
     Parameters
