@@ -78,7 +78,7 @@ def draw_labelled(folder: Path, count: int, first: int = 0) -> None:
 
 
 def greedy(source: Path, *, strategy: str = "greedy", more: str = "") -> str:
-    """A recipe of two stacks: 2 x 12 steps on 48 pictures."""
+    """A recipe of two stacks: 2 x 14 steps on 48 pictures."""
     return f"""
 name = "small"
 data = {{ source = "{source}", size = {SIDE}, validation = 0.2 }}

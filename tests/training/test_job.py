@@ -57,7 +57,7 @@ def test_a_run_lowers_its_objective_on_held_out_pictures(
 
 @pytest.mark.parametrize(
     ("strategy", "step"),
-    [(strategy, step) for strategy in ("greedy", "joint", "supervised") for step in (1, 5, 9)]
+    [(strategy, step) for strategy in ("greedy", "joint", "supervised") for step in (1, 9)]
     + [("greedy", 14), ("greedy", 15), ("supervised", 18)],
 )
 def test_a_stopped_run_goes_on_with_the_same_bits(

@@ -8,7 +8,7 @@ the terminal.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -217,14 +217,28 @@ def check_memory(recipe: Recipe, classes: int) -> None:
 
 
 def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
-    """Raise RunError where a resumed run was trained by another recipe."""
-    a, b = wanted.model_dump(), kept.model_dump()
-    differing = [key for key in a if key != "price" and a[key] != b[key]]
+    """Raise RunError where a resumed run was trained by another recipe; money and tests may differ."""
+    there, here = (dict(_fields(each.model_dump(exclude={"price", "evaluate"}))) for each in (kept, wanted))
+    differing = [key for key in there | here if there.get(key) != here.get(key)]
     if differing:
+        shown = [f"{key} ({there.get(key)} there, {here.get(key)} here)" for key in differing[:3]]
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise RunError(
-            f"the run in {path} has another recipe (its {' and '.join(differing)} differ); "
-            "resume it without naming a recipe, or choose another --run directory"
+            f"the run in {path} has another recipe, which differs in {', '.join(shown)}{more}; resume it "
+            "without naming a recipe, or choose another --run directory"
         )
+
+
+def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    """Every field of a recipe under its dotted name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _fields(inner, (*path, key))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from _fields(inner, (*path, str(number)))
+    else:
+        yield ".".join(path), value
 
 
 def _restore(loop: Loop, pictures: TrainingPictures) -> None:

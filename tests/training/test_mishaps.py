@@ -1,0 +1,205 @@
+"""What goes wrong around a run: disks, memory, damage, a second process. Nothing good is lost by it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.training.runs import bits, events, finish, last, resumed, started, stop_after
+from tests.training.small import greedy, supervised
+
+from cotswold.errors import (
+    BusyError,
+    CheckpointError,
+    DiskFullError,
+    GeometryError,
+    MemoryLimitError,
+    RunError,
+    SourceError,
+    StoreError,
+)
+from cotswold.run import memory
+from cotswold.training import Resume, Stop, job, open_job
+
+
+def damage(file: Path) -> None:
+    """Change one byte in the middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_named(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    run = tmp_path / "run"
+    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    assert not stop_after(resumed(run, stores), 7, monkeypatch)
+    damage(run / "checkpoints" / "00000007" / "00000.safetensors")
+    job = resumed(run, stores)
+    finish(job)
+    (event,) = [each for each in events(job.run, "resumed") if each["skipped"]]
+    assert event["step"] == 3
+    assert "00000007/00000.safetensors is damaged" in str(event["skipped"])
+    assert bits(job.run) == bits(whole)
+
+
+def test_a_run_whose_every_checkpoint_is_damaged_is_not_begun_anew(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    (run / "checkpoints" / "00000003" / "manifest.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged: .*manifest\.json"):
+        finish(resumed(run, stores))
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["00000003"]
+
+
+def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    run = tmp_path / "run"
+    job = started(greedy(pictures), run, stores)
+    assert not stop_after(job, 5, monkeypatch)
+    before, write, room = bits(job.run), os.write, 20_000
+
+    def full(file: int, content: bytes | memoryview) -> int:
+        nonlocal room
+        room -= len(content)
+        if room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, content)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(DiskFullError, match=r"no room left .* free some space and resume"):
+        finish(resumed(run, stores))
+    monkeypatch.setattr(os, "write", write)
+    assert bits(job.run) == before
+    assert bits(finish(resumed(run, stores))) == bits(whole)
+
+
+def test_a_second_run_in_the_directory_is_refused_while_the_first_goes_on(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    job = started(greedy(pictures), tmp_path / "run", stores)
+    with job.run.lock(), pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
+        finish(resumed(tmp_path / "run", stores))
+    finish(resumed(tmp_path / "run", stores))
+
+
+def test_a_directory_that_holds_a_run_is_not_begun_again(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    started(greedy(pictures), tmp_path / "run", stores)
+    with pytest.raises(RunError, match="already holds a run; go on with --resume"):
+        started(greedy(pictures), tmp_path / "run", stores)
+    with pytest.raises(RunError, match=r"there is no run in .*elsewhere to resume"):
+        resumed(tmp_path / "elsewhere", stores)
+
+
+def test_resuming_with_another_recipe_names_what_differs(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(greedy(pictures))
+    open_job(recipe, tmp_path / "run", stores=stores)
+    with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\)"):
+        open_job(
+            recipe, tmp_path / "run", overrides=["training.batch=6"], stores=stores, resume=Resume.ALWAYS
+        )
+    with pytest.raises(RunError, match=r"network\.stacks\.1\.field \(4 there, 3 here\)"):
+        open_job(
+            recipe,
+            tmp_path / "run",
+            overrides=["network.stacks.1.field=3"],
+            stores=stores,
+            resume=Resume.ALWAYS,
+        )
+    with pytest.raises(RunError, match="leave out --set"):
+        open_job(None, tmp_path / "run", overrides=["training.batch=6"], resume=Resume.ALWAYS)
+    changed = ["price.hardware_dollars=900.0"]
+    finish(open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED))
+
+
+@pytest.mark.parametrize("kind", ["greedy", "joint", "supervised"])
+def test_a_run_that_does_not_fit_is_refused_before_anything_is_prepared_or_allocated(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    layers = '[[network.layers]]\ntype = "full"\nunits = 2000000000\n'
+    huge = {
+        "greedy": greedy(pictures).replace("maps = 3", "maps = 90000000"),
+        "joint": greedy(pictures, strategy="joint").replace("maps = 3", "maps = 90000000"),
+        "supervised": supervised(pictures, layers=layers),
+    }
+    with pytest.raises(MemoryLimitError, match=r"needs [\d.]+ GB .* GB are free; not even"):
+        started(huge[kind], tmp_path / "run", tmp_path / "stores")
+    assert not (tmp_path / "run").exists()
+    assert kind == "supervised" or not (tmp_path / "stores").exists()
+
+
+def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 4_000_000
+    for module in (memory, job):
+        monkeypatch.setattr(module, "available_bytes", lambda: free)
+    text = greedy(pictures)
+    with pytest.raises(MemoryLimitError, match=r"training\.batch=\d+ would fit") as caught:
+        started(text.replace("batch = 8", "batch = 4000"), tmp_path / "run", stores)
+    fitting = str(caught.value).partition("training.batch=")[2].split()[0]
+    finish(started(text.replace("batch = 8", f"batch = {fitting}"), tmp_path / "run", stores))
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ('type = "convolution"\nchannels = 4\nfield = 30', r"layer 1 \(convolution\).*30"),
+        ('type = "full"\nunits = 4\n[[network.layers]]\ntype = "pool"', r"layer 2 \(pool\).*needs a map"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused_before_a_directory_is_made(
+    pictures: Path, stores: Path, tmp_path: Path, layers: str, words: str
+) -> None:
+    with pytest.raises(GeometryError, match=words):
+        started(supervised(pictures, layers=f"[[network.layers]]\n{layers}\n"), tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_chunk_of_the_store_is_named(pictures: Path, tmp_path: Path) -> None:
+    job = started(greedy(pictures), tmp_path / "run", tmp_path / "stores")
+    chunk = max(job.store.path.rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
+    spoil: list[Callable[[], object]] = [lambda: os.truncate(chunk, chunk.stat().st_size // 2), chunk.unlink]
+    for each in spoil:
+        each()
+        with pytest.raises(StoreError, match=str(chunk.relative_to(job.store.path))):
+            finish(resumed(tmp_path / "run", tmp_path / "stores"))
+
+
+def test_pictures_that_are_gone_do_not_keep_a_run_from_being_taken_up(
+    stores: Path, tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(pictures)
+    job = started(greedy(tmp_path / "link"), tmp_path / "run", stores)
+    assert not stop_after(job, 3, monkeypatch)
+    (tmp_path / "link").unlink()
+    with pytest.raises(SourceError, match="link does not exist"):
+        resumed(tmp_path / "run", stores)
+    (tmp_path / "link").symlink_to(pictures)
+    finish(resumed(tmp_path / "run", stores))
+
+
+def test_a_stop_in_the_last_step_ends_the_run(pictures: Path, stores: Path, tmp_path: Path) -> None:
+    stop = Stop()
+    job = started(greedy(pictures), tmp_path / "run", stores)
+
+    def watch(event: object) -> None:
+        if isinstance(event, dict) and event["kind"] == "stack_end" and event["stack"] == 1:
+            stop.signal = 2
+
+    assert job.train(watch=watch, stop=stop)
+    assert last(job.run.checkpoints).state["position"] == {"phase": 2, "step": 0, "total": 28}
