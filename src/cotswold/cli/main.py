@@ -46,7 +46,7 @@ COMMANDS = {
 def build(called: str | None = None) -> App:
     """The application with every command registered by name, none loaded.
 
-    The list of commands has a sentence for each; the command that is ``called`` speaks for itself, examples included.
+    The list of commands has a sentence for each; the one that is ``called`` speaks for itself, with examples.
     """
     app = App(
         name="cotswold",

@@ -28,8 +28,9 @@ class Tally(Protocol):
 
 
 @contextmanager
-def counting(what: str, unit: str, stream: TextIO = sys.stderr) -> Iterator[Tally]:
+def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Tally]:
     """Shows how far a job of known size is: a bar, or a line every few seconds and at the end."""
+    stream = stream or sys.stderr
     if not stream.isatty():
         yield _line_tally(what, unit, stream)
         return
@@ -63,8 +64,9 @@ class Stages(Protocol):
 
 
 @contextmanager
-def stages(stream: TextIO = sys.stderr) -> Iterator[Stages]:
+def stages(stream: TextIO | None = None) -> Iterator[Stages]:
     """Shows a row of stages of unknown size: a changing line, or a line every few seconds."""
+    stream = stream or sys.stderr
     if stream.isatty():
         from rich.console import Console
 
@@ -99,9 +101,9 @@ def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
 class TrainingDisplay:
     """Shows the events of a run as they come."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self.stream = stream
-        self._rich = _Bars(stream) if stream.isatty() else None
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line = 0.0
 
     def __enter__(self) -> TrainingDisplay:
