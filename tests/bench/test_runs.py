@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,17 @@ def test_the_parts_of_a_run_sum_to_its_whole(tmp_path: Path, recipe: Path) -> No
     assert "end" in kinds
 
 
+def test_those_who_watch_do_not_slow_the_loop(tmp_path: Path, recipe: Path) -> None:
+    slept: list[float] = []
+
+    def watch(event: object) -> None:
+        slept.append(0.2)
+        time.sleep(slept[-1])
+
+    found: Any = loop_share(str(recipe), [], tmp_path / "stores", watch)
+    assert found["whole_seconds"] < sum(slept)
+
+
 def test_only_the_outermost_call_counts_and_all_is_put_back() -> None:
     before = ops.stack_step, SparseAutoencoderStack.forward
     with clocked() as seconds:
@@ -89,6 +101,9 @@ def test_each_pass_is_measured_beside_forward_alone(pictures: Path) -> None:
     assert found["pictures"] == 40
     assert set(found["of_forward"]) == {"first pass", "second pass"}
     assert all(len(taken) == 2 for taken in found["seconds"].values())
+    alone, first = (found["seconds"][name] for name in ("forward alone", "first pass"))
+    shares = [a / b for a, b in zip(alone, first, strict=True)]
+    assert found["of_forward"]["first pass"]["least"] == pytest.approx(min(shares), rel=1e-3)
     rate = found["pictures_per_second"]["forward alone"]["greatest"]
     assert rate == pytest.approx(40 / min(found["seconds"]["forward alone"]), rel=1e-3)
 
