@@ -186,7 +186,8 @@ def describe(event: Mapping[str, object]) -> str | None:
             return f"{phase_name(event['stack'])} held out: loss {_number(event['loss']):.5g}{accuracy}"
         case "resumed":
             skipped = event.get("skipped")
-            note = f" (damaged and passed over: {skipped})" if skipped else ""
+            named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
+            note = f" (passed over: {named})" if named else ""
             return f"resumed after step {event['step']}{note}"
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
@@ -206,7 +207,9 @@ def figures(event: Mapping[str, object]) -> str:
 
 def phase_name(stack: object) -> str:
     """What a phase is called: stacks are counted from 1."""
-    return f"stack {stack + 1}" if isinstance(stack, int) else {"all": "all stacks"}.get(str(stack), str(stack))
+    return (
+        f"stack {stack + 1}" if isinstance(stack, int) else {"all": "all stacks"}.get(str(stack), str(stack))
+    )
 
 
 def _clock(seconds: float) -> str:

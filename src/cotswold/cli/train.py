@@ -6,6 +6,7 @@ Knows: the words of the command, signals, the display. Does not know: how anythi
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,10 +69,12 @@ def train(
     stop = training.Stop()
     with stopping(stop), TrainingDisplay() as display:
         finished = job.train(watch=display, stop=stop)
+    where = shlex.quote(str(run or job.run.path))
+    kept = "" if stores == Path("stores") else f" --stores {shlex.quote(str(stores))}"
     if finished:
-        say(f"finished; look at it with: cotswold report {job.run.path}")
+        say(f"finished; look at it with: cotswold report {where}{kept}")
         return 0
-    say(f"stopped and saved; go on with: cotswold train --run {job.run.path} --resume")
+    say(f"stopped and saved; go on with: cotswold train --run {where} --resume{kept}")
     return 128 + (stop.signal or signal.SIGINT)
 
 

@@ -1,0 +1,43 @@
+"""The command, called inside this process.
+
+Knows: its words, exit code and both of its outputs. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+
+from cotswold.cli.main import main
+
+
+@dataclass(frozen=True)
+class Said:
+    """How the command ended and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """Its one sentence about an error; fails where there is none, more than one, or a traceback."""
+        lines = self.err.strip().splitlines()
+        assert "Traceback" not in self.err
+        sentences = [line for line in lines if line.startswith("cotswold: ")]
+        assert len(sentences) == 1 and lines[-1] == sentences[0], self.err
+        return sentences[0].removeprefix("cotswold: ")
+
+
+def cotswold(*words: object) -> Said:
+    """Run `cotswold WORDS`."""
+    out, err = StringIO(), StringIO()
+    status: object = None
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(word) for word in words])
+        except SystemExit as ended:
+            status = ended.code
+    assert isinstance(status, int)
+    return Said(status, out.getvalue(), err.getvalue())

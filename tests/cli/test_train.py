@@ -1,0 +1,164 @@
+"""`cotswold train`: its words, exit codes and files, in one process."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Said, cotswold
+from tests.cli.conftest import Desk
+
+from cotswold.run import Checkpoints, RunDirectory, memory
+from cotswold.training import job
+
+
+def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> None:
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--stores", desk.stores)
+    assert said.status == 0
+    assert said.out == ""
+    assert said.err.splitlines()[-1] == (
+        f"cotswold: finished; look at it with: cotswold report {tmp_path / 'run'} --stores {desk.stores}"
+    )
+    assert "stack 1: 46,656 weights" in said.err
+    assert "stack 2" in said.err and "held out: loss" in said.err
+
+
+def test_a_run_without_a_directory_is_called_after_its_recipe(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cotswold("train", desk.stacks_recipe, "--stores", desk.stores).status == 0
+    assert (tmp_path / "runs" / "small" / "events.jsonl").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_overrides_reach_the_recipe_that_the_run_keeps(desk: Desk, tmp_path: Path) -> None:
+    words = ("--set", "training.epochs=0.5", "--set", "objective.sparsity=0.2")
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--stores", desk.stores, *words)
+    assert said.status == 0
+    assert "sparsity = 0.2" in (tmp_path / "run" / "recipe.toml").read_text()
+
+
+def resume(run: Path, desk: Desk, *words: object) -> Said:
+    return cotswold("train", *words, "--run", run, "--resume", "--stores", desk.stores)
+
+
+def copied(run: Path, to: Path) -> Path:
+    shutil.copytree(run, to)
+    return to
+
+
+def test_a_directory_that_holds_a_run_is_refused_without_resume(desk: Desk) -> None:
+    said = cotswold("train", desk.stacks_recipe, "--run", desk.stacks, "--stores", desk.stores)
+    assert said.status == 2
+    assert (
+        said.error
+        == f"{desk.stacks} already holds a run; go on with --resume, or choose another --run directory"
+    )
+
+
+def test_a_directory_that_holds_other_files_is_refused_and_left_alone(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path, "--stores", desk.stores)
+    assert said.status == 2
+    assert "holds other files" in said.error
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_resuming_with_another_recipe_is_refused(desk: Desk) -> None:
+    said = resume(desk.stacks, desk, desk.stacks_recipe, "--set", "network.stacks.0.maps=4")
+    assert said.status == 2
+    assert "network.stacks.0.maps (3 there, 4 here)" in said.error
+
+
+def test_resuming_where_there_is_nothing_is_refused(desk: Desk, tmp_path: Path) -> None:
+    said = resume(tmp_path / "nothing", desk)
+    assert said.status == 2
+    assert "there is no run in" in said.error
+
+
+def test_a_second_run_in_the_directory_is_refused(desk: Desk) -> None:
+    with RunDirectory.open(desk.stacks).lock():
+        said = resume(desk.stacks, desk)
+    assert said.status == 1
+    assert said.error.startswith("two runs in one directory: ")
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(desk: Desk, tmp_path: Path) -> None:
+    run = copied(desk.stacks, tmp_path / "run")
+    *_, newest = Checkpoints(run / "checkpoints").paths()
+    (newest / "00000.safetensors").write_bytes(b"")
+    said = resume(run, desk)
+    assert said.status == 0
+    line = next(line for line in said.err.splitlines() if line.startswith("resumed after step"))
+    file = newest / "00000.safetensors"
+    assert f"(passed over: {file} is damaged: 0 bytes long instead of 186736)" in line
+
+
+def test_a_run_with_nothing_but_damaged_checkpoints_is_the_machines_fault(desk: Desk, tmp_path: Path) -> None:
+    run = copied(desk.stacks, tmp_path / "run")
+    for path in Checkpoints(run / "checkpoints").paths():
+        (path / "manifest.json").unlink()
+    said = resume(run, desk)
+    assert said.status == 1
+    assert "every checkpoint" in said.error and "is damaged" in said.error
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes: the system then says what a full disk says."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_ends_the_run_and_what_was_saved_stays(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = ("--set", "training.checkpoint_minutes=0.000001")
+    with files_of_at_most(10_000):
+        said = cotswold("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, *first)
+    assert said.status == 1
+    assert "no room left to write" in said.error and "free some space and resume" in said.error
+    assert Checkpoints(run / "checkpoints").paths() == []
+    assert resume(run, desk).status == 0
+
+
+def test_divergence_ends_the_run_with_a_remedy(desk: Desk, tmp_path: Path) -> None:
+    said = cotswold(
+        "train",
+        desk.layers_recipe,
+        "--run",
+        tmp_path / "run",
+        "--stores",
+        desk.stores,
+        "--set",
+        "training.rate=1e30",
+    )
+    assert said.status == 1
+    assert "try a smaller training.rate" in said.error
+
+
+def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (memory, job):
+        monkeypatch.setattr(module, "available_bytes", lambda: 8_000_000_000)
+    said = cotswold("train", "coates2013-11b", "--run", tmp_path / "run", "--stores", tmp_path / "stores")
+    assert said.status == 1
+    assert "training coates2013-11b needs" in said.error
+    assert "8.0 GB are free; not even training.batch=1 would fit" in said.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_are_lines_of_json_with_a_time(desk: Desk) -> None:
+    events = [json.loads(line) for line in (desk.layers / "events.jsonl").read_text().splitlines()]
+    assert [events[0]["kind"], events[-1]["kind"]] == ["start", "end"]
+    assert all(event["time"] > 1e9 and event["seconds"] >= 0 for event in events)
