@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cotswold.data import Preparation, Transform
-from cotswold.data.preparation import estimate, spectra
+from cotswold.data.preparation import estimate, plain, spectra
 from cotswold.data.whiteness import measure
-from cotswold.data.whitening import Whitening, cosines, filtered, knots
+from cotswold.data.whitening import Whitening, cosine_radii, cosines, cross_spectra, filtered, knots, probe
 from cotswold.errors import UserError
 
 from .conftest import photograph
@@ -75,6 +75,46 @@ def test_a_filter_that_changes_nothing_changes_nothing() -> None:
     np.testing.assert_allclose(filtered(pictures, nothing.on_grid(10, 14)), pictures, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(10, 14), (63, 64), (64, 63), (90, 130)])
+def test_the_fast_transform_and_the_product_filter_alike(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    grid = random.standard_normal((3, 3, size[0] - 3, size[1] - 5)).astype(np.float32)
+    pictures = random.standard_normal((2, 3, *size)).astype(np.float32)
+    monkeypatch.setattr("cotswold.data.whitening._FAST_FROM", 1)
+    fast = filtered(pictures, grid)
+    monkeypatch.setattr("cotswold.data.whitening._FAST_FROM", 1000)
+    np.testing.assert_allclose(fast, filtered(pictures, grid), atol=2e-4)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (24, 32), (80, 50), (200, 200)])
+def test_a_few_coefficients_stand_for_all(size: tuple[int, int]) -> None:
+    chosen = probe(*size)
+    assert len(chosen.means) <= size[0] * size[1] / (1 if min(size) < 40 else 2)
+    np.testing.assert_allclose(chosen.means.sum(0), 1, rtol=1e-5)
+    np.testing.assert_allclose(chosen.share.sum(), 1)
+    everywhere = cosine_radii(*size).mean()
+    assert abs(float(chosen.share @ chosen.radii) - everywhere) < 0.05 * everywhere + 0.3 / min(size)
+    white = np.random.default_rng(0).standard_normal((40, 3, *size)).astype(np.float32)
+    mean = cross_spectra(white).mean(0)
+    assert np.isfinite(mean).all()
+    counted = chosen.share > 30 / (size[0] * size[1])
+    np.testing.assert_allclose(mean[counted], np.broadcast_to(np.eye(3), mean[counted].shape), atol=0.5)
+
+
+@given(values=st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=50))
+def test_stored_halves_are_as_near_as_halves_can_be(values: list[float]) -> None:
+    pictures = np.array(values, np.float32).reshape(1, 1, 1, -1)
+    stored = plain(Preparation((1, len(values)), "grey", contrast=False, whiten=False)).stored(pictures)
+    clipped = np.clip(pictures, -65504, 65504)
+    with np.errstate(over="ignore"):
+        nearest = clipped.astype(np.float16)
+    assert stored.dtype == np.float16
+    distance = np.abs(stored.astype(np.float64) - clipped)
+    np.testing.assert_array_equal(distance, np.abs(nearest.astype(np.float64) - clipped))
+
+
 @pytest.mark.parametrize("extent", [1, 2, 7, 48])
 def test_cosines_are_orthonormal(extent: int) -> None:
     np.testing.assert_allclose(cosines(extent) @ cosines(extent).T, np.eye(extent), atol=1e-5)
@@ -134,8 +174,6 @@ def test_plain_pictures_keep_their_values_in_both_dtypes() -> None:
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     for dtype in ("float16", "uint8"):
         chosen = Preparation((16, 16), "grey", contrast=False, whiten=False, dtype=dtype)
-        from cotswold.data.preparation import plain
-
         transform = plain(chosen)
         again = transform.restored(transform.stored(transform.values(pixels)))
         np.testing.assert_allclose(again.reshape(-1), np.arange(256) / 255, atol=3e-4)

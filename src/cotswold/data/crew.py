@@ -32,8 +32,8 @@ _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 28)),
 }
-"""Each process has one core to itself, and keeps the memory that it frees: otherwise the system clears the same
-pages again for every picture, which takes a twentieth of the time."""
+"""Each process has one core to itself, and keeps the memory that it frees: otherwise the system clears the
+same pages again for every picture, which takes a twentieth of the time."""
 
 
 def cores() -> int:

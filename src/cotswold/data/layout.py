@@ -1,7 +1,7 @@
 """How a store lies on disk: shards of pictures, chunked in space, as zarr v3 wants them.
 
-Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: what the numbers mean,
-manifests, zarr itself.
+Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: what the numbers
+mean, manifests, zarr itself.
 
 ``arrays/<split>/pictures`` is (image, channel, y, x); one file holds a shard of some pictures, in it one
 chunk for each tile of the plane, with a CRC-32C of its own, so that a window of the plane is read without the

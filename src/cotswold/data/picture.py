@@ -56,15 +56,14 @@ def cut(name: str, picture: Image.Image, size: tuple[int, int], colour: Colour) 
     their greatest value. Raises BrokenPictureError.
     """
     height, width = size
+    mode = "L" if colour == "grey" else "RGB"
     try:
-        if picture.getexif().get(_ORIENTATION) in _SIDEWAYS:
-            picture.draft("L" if colour == "grey" else "RGB", (height, width))
-        else:
-            picture.draft("L" if colour == "grey" else "RGB", (width, height))
+        sideways = picture.getexif().get(_ORIENTATION) in _SIDEWAYS
+        picture.draft(mode, (height, width) if sideways else (width, height))
         ImageOps.exif_transpose(picture, in_place=True)
         eight = _eight_bits(picture)
-        eight = eight.convert("L" if colour == "grey" else "RGB")
-        scaled = eight.resize((width, height), Image.Resampling.BICUBIC, box=_central(eight.size, size))
+        coloured = eight if eight.mode == mode else eight.convert(mode)  # convert always copies
+        scaled = coloured.resize((width, height), Image.Resampling.BICUBIC, box=_central(coloured.size, size))
         return np.asarray(scaled).reshape(height, width, -1)
     except Exception as error:  # as above
         raise BrokenPictureError(f"{name}: {_reason(error)}") from error

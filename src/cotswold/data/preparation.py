@@ -19,18 +19,16 @@ from cotswold.data.whitening import (
     TOP,
     Float32,
     Whitening,
-    cosine_binning,
     cross_spectra,
     filtered,
     inverse_root,
-    knots,
+    probe,
     roll_off,
-    transformed,
 )
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape
 
-_BATCH_VALUES = 1 << 18
+_BATCH_VALUES = 1 << 17
 """Values that are worked on at a time, so that they stay in cache."""
 _DEVIATION_LEAST = 1.0
 """The least standard deviation that contrast normalisation divides by: one of 255 grey levels."""
@@ -215,8 +213,8 @@ def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
     """What `estimate` needs to know of pictures, from uint8 (image, y, x, channel): (image, ring, channel,
     channel)."""
     plain = Transform(replace(preparation, unit=False))
-    parts = np.array_split(pixels, max(1, pixels.size // _BATCH_VALUES))
-    return np.concatenate([cross_spectra(transformed(plain.values(part))) for part in parts])
+    found = [cross_spectra(plain.values(pixels[part])) for part in _parts(pixels)]
+    return np.concatenate(found) if found else cross_spectra(plain.values(pixels))
 
 
 def plain(preparation: Preparation) -> Transform:
@@ -245,9 +243,8 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
     The scaling after the filter shifts weight from strong pictures to weak ones, so filter and scales are
     found in turn; a picture's power after a filter follows from its cross-spectra.
     """
-    radii = knots(*chosen.size)
+    radii, share = probe(*chosen.size).radii, probe(*chosen.size).share
     band = roll_off(radii, chosen.band * TOP)
-    share = cosine_binning(*chosen.size).counts / (chosen.size[0] * chosen.size[1])
     level = float(share @ band**2) or 1.0
     matrices = np.broadcast_to(np.eye(sample.shape[2]), (len(radii), *sample.shape[2:]))
     scales = np.ones(len(sample))

@@ -28,6 +28,9 @@ CORNER = TOP * 2**0.5
 """The highest frequency of all, along the diagonal."""
 ROLL_OFF = 1.25
 """The filter falls to zero, as a squared cosine, between the band's upper end and this many times it."""
+_FAST_FROM = 64
+"""From this extent on SciPy's fast transform is quicker than a matrix product: 0.34 against 0.92 ms for a
+colour picture of 200 x 200, forth; 0.08 against 0.12 at 96; 0.02 against 0.02 at 48."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +99,9 @@ def cosine_radii(height: int, width: int) -> Float64:
     return np.hypot(np.arange(height)[:, None] / (2 * height), np.arange(width)[None, :] / (2 * width))
 
 
-def transformed(pictures: Float32) -> Float32:
-    """Cosine transform of (image, channel, y, x)."""
-    height, width = pictures.shape[2:]
-    spectrum: Float32 = np.matmul(cosines(height), np.matmul(pictures, cosines(width).T))
-    return spectrum
-
-
 def filtered(pictures: Float32, grid: Float32) -> Float32:
     """Pictures (image, channel, y, x) with a filter from `Whitening.on_grid`."""
-    rows, columns = cosines(pictures.shape[2])[: grid.shape[2]], cosines(pictures.shape[3])[: grid.shape[3]]
-    spectrum = np.matmul(rows, np.matmul(pictures, columns.T))
+    spectrum = _forward(_forward(pictures, 3, grid.shape[3]), 2, grid.shape[2])
     mixed = np.empty_like(spectrum)
     scratch = np.empty_like(spectrum[:, 0])
     for out, row in enumerate(grid):
@@ -114,8 +109,32 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
         for channel in range(1, len(row)):
             np.multiply(spectrum[:, channel], row[channel], out=scratch)
             mixed[:, out] += scratch
-    white: Float32 = np.matmul(rows.T, np.matmul(mixed, columns))
-    return white
+    return _backward(_backward(mixed, 2, pictures.shape[2]), 3, pictures.shape[3])
+
+
+def _forward(values: Float32, axis: int, last: int) -> Float32:
+    """The lowest ``last`` coefficients of the cosine transform along axis 2 or 3."""
+    extent = values.shape[axis]
+    if extent < _FAST_FROM:
+        rows = cosines(extent)[:last]
+        product: Float32 = np.matmul(values, rows.T) if axis == 3 else np.matmul(rows, values)
+        return product
+    import scipy.fft
+
+    found: Float32 = scipy.fft.dct(values, axis=axis, norm="ortho")
+    return found[..., :last] if axis == 3 else found[:, :, :last]
+
+
+def _backward(values: Float32, axis: int, extent: int) -> Float32:
+    """The inverse of `_forward`, to ``extent`` values."""
+    if extent < _FAST_FROM:
+        rows = cosines(extent)[: values.shape[axis]]
+        product: Float32 = np.matmul(values, rows) if axis == 3 else np.matmul(rows.T, values)
+        return product
+    import scipy.fft
+
+    found: Float32 = scipy.fft.idct(values, n=extent, axis=axis, norm="ortho")
+    return found
 
 
 class Binning:
@@ -157,24 +176,64 @@ class Binning:
         return counts
 
 
+@dataclass(frozen=True)
+class Probe:
+    """The cosine coefficients from which spectra are estimated: all low ones and some of the others, each
+    standing for its neighbours too. At 200 pixels that is one in nine."""
+
+    rows: Float32
+    """Cosines along y: (frequency, position)."""
+    columns: Float32
+    """Cosines along x."""
+    radii: Float64
+    """Those of `knots` near which there are coefficients: (ring,)."""
+    means: Float32
+    """How much each coefficient counts for the mean in each ring: (coefficient, ring)."""
+    share: Float64
+    """The part of all coefficients that each ring stands for; sums to 1."""
+
+
 @lru_cache(maxsize=4)
-def cosine_binning(height: int, width: int) -> Binning:
-    """Of cosine coefficients, over `knots`."""
-    return Binning(cosine_radii(height, width), knots(height, width))
+def probe(height: int, width: int) -> Probe:
+    """Of pictures of one size."""
+    (ys, tall), (xs, wide) = _thinned(height), _thinned(width)
+    radius = cosine_radii(height, width)[np.ix_(ys, xs)].reshape(-1)
+    counts = np.outer(tall, wide).reshape(-1)
+    radii = knots(height, width)
+    place = np.interp(radius, radii, np.arange(len(radii)))
+    hats = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(len(radii))[None, :])) * counts[:, None]
+    filled = hats.sum(0) > 0
+    total = hats[:, filled].sum(0)
+    return Probe(
+        rows=cosines(height)[ys],
+        columns=cosines(width)[xs],
+        radii=radii[filled],
+        means=(hats[:, filled] / total).astype(np.float32),
+        share=total / total.sum(),
+    )
 
 
-def cross_spectra(spectrum: Float32) -> Float32:
-    """Each picture's mean product of channels in each of `knots`: (image, ring, channel, channel).
+def _thinned(extent: int) -> tuple[NDArray[np.int64], Float64]:
+    """Frequencies 0 ... 15, then every second to 31, then every fourth; how many each of them stands for."""
+    every = np.concatenate([np.arange(16), np.arange(16, 32, 2), np.arange(32, max(extent, 33), 4)])
+    chosen = every[every < extent]
+    edges = np.concatenate([[-0.5], (chosen[1:] + chosen[:-1]) / 2, [extent - 0.5]])
+    return chosen, np.diff(edges)
 
-    ``spectrum``: cosine transforms (image, channel, y, x).
+
+def cross_spectra(pictures: Float32) -> Float32:
+    """Each picture's mean product of channels in each ring of `probe`: (image, ring, channel, channel).
+
+    ``pictures``: (image, channel, y, x).
     """
-    images, channels, height, width = spectrum.shape
-    binning = cosine_binning(height, width)
-    ordered = binning.ordered(spectrum.reshape(images, channels, height * width))
-    found = np.empty((images, len(binning.counts), channels, channels), np.float32)
+    images, channels, height, width = pictures.shape
+    chosen = probe(height, width)
+    spectrum = np.matmul(chosen.rows, np.matmul(pictures, chosen.columns.T))
+    spectrum = spectrum.reshape(images, channels, len(chosen.means))
+    found = np.empty((images, len(chosen.radii), channels, channels), np.float32)
     for a in range(channels):
         for b in range(a, channels):
-            found[:, :, a, b] = found[:, :, b, a] = binning.means(ordered[:, a] * ordered[:, b])
+            found[:, :, a, b] = found[:, :, b, a] = (spectrum[:, a] * spectrum[:, b]) @ chosen.means
     return found
 
 
