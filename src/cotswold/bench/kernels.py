@@ -8,7 +8,6 @@ For each number of threads a process of its own is started, so that PyTorch, Num
 
 from __future__ import annotations
 
-import importlib.util
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from cotswold.bench.measure import (
     threads_in_children,
 )
 from cotswold.bench.operations import FLOAT_BYTES, Operation, passes, products, step
+from cotswold.bench.rivals import with_jax
 from cotswold.bench.shapes import Shape
 
 Tally = Callable[[int, int], None]
@@ -37,7 +37,7 @@ _DENSE, _ADDED = "dense", "y += x"
 class Effort:
     """How thoroughly: rounds, and the size of the dense product that is the ceiling."""
 
-    rounds: int = 9
+    rounds: int = 7
     dense_size: int = 2048
 
 
@@ -59,7 +59,7 @@ def kernels(
         command,
         rounds=effort.rounds,
         dense_size=effort.dense_size,
-        jax=importlib.util.find_spec("jax") is not None,
+        jax=with_jax(),
         shapes=rows,
     )
 
@@ -76,7 +76,7 @@ def _on_threads(shapes: Sequence[Shape], threads: int, effort: Effort) -> Iterat
 
 def _begin(threads: int) -> None:
     """JAX takes a thread for every core that it may use, and no other advice."""
-    if hasattr(os, "sched_setaffinity"):
+    if with_jax() and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import torch
 

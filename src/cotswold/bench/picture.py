@@ -17,6 +17,7 @@ from cotswold.bench.operations import JAX, OURS, PRODUCTS, UNFOLD
 _INK = "#6e7781"
 """A contrast of 4.5 on white and 4.2 on a dark page."""
 _COLOURS = {OURS: "#2f81d6", UNFOLD: "#d9822b", JAX: "#8a6fc9"}
+_PANELS = {"Wx": "Wx, forward", "W'x": "W'x, back to the input", "δx'": "δx', gradient of filters"}
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "kernels",
@@ -70,7 +71,8 @@ def _title(rows: list[Any], threads: int) -> str:
 
 
 def _panel(axis: Any, product: str, rows: list[Any]) -> None:
-    axis.set_title(product, fontsize=10)
+    axis.set_title(_PANELS[product], fontsize=10)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.patch.set_alpha(0)
     axis.axvline(100, color=_INK, linewidth=1, linestyle=":")
     axis.set_xlabel("% of the dense product")

@@ -65,12 +65,17 @@ def unfolded(operands: Operands) -> dict[str, Action]:
     }
 
 
+def with_jax() -> bool:
+    """Whether JAX is installed."""
+    return importlib.util.find_spec("jax") is not None
+
+
 def jax_products(operands: Operands) -> dict[str, Action]:
     """``Wx`` and ``δx'`` by `jax.lax.conv_general_dilated_local`, compiled; nothing without JAX.
 
     Its gradient by the input is left out: XLA's reaches a thousandth of the dense product, minutes a call.
     """
-    if importlib.util.find_spec("jax") is None:
+    if not with_jax():
         return {}
     import jax
 
