@@ -100,6 +100,37 @@ def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
     assert "not finished" not in page
 
 
+def falling_spectrum(run: RunDirectory) -> None:
+    with EventLog(run.events) as log:
+        found = {"radial": [6.0, 0.0, -9.0, -40.0], "frequencies": [0.1, 0.2, 0.3, 0.4], "band": [0.1, 0.35]}
+        log.write("whiteness", **found, colour_correlation=0.9, pictures=50)
+
+
+def test_whiteness_is_told_by_the_greatest_deviation_in_the_band(run: RunDirectory) -> None:
+    falling_spectrum(run)
+    page = build_report(run).read_text()
+    assert "<dt>Greatest deviation in the band</dt><dd>9 dB</dd>" in page
+    assert "±1 dB" in page
+
+
+def test_pictures_that_are_not_whitened_are_said_not_to_be_and_nothing_is_asked_of_them(
+    run: RunDirectory,
+) -> None:
+    run.recipe.write_text(run.recipe.read_text().replace("whiten = true", "whiten = false"))
+    falling_spectrum(run)
+    page = build_report(run).read_text()
+    assert "The pictures are not whitened" in page
+    assert "0.900" in page
+    for demand in ("±1 dB", "deviation", "flat band", "Whiteness"):
+        assert demand not in page
+
+
+def test_an_objective_that_rises_is_seen_to_rise(run: RunDirectory) -> None:
+    with EventLog(run.events) as log:
+        log.write("validation", stack=0, step=30, at=30, loss=99.0)
+    assert "90 → 99 (+10.0\u202f%)" in build_report(run).read_text()
+
+
 def test_a_report_that_fails_leaves_the_old_one(run: RunDirectory) -> None:
     before = build_report(run).read_text()
     run.evaluation.write_text('{"step": "x"}')

@@ -29,9 +29,6 @@ from cotswold.run.durable import PARTIAL, disk_errors
 if TYPE_CHECKING:
     from cotswold.data import Store
 
-CLASSIFICATION = "classification.json"
-"""The file of a run that keeps how its network classified the test pictures."""
-
 
 def build_report(
     run: RunDirectory,
@@ -53,7 +50,7 @@ def build_report(
     supervised = recipe.training.strategy == "supervised"
     called = name or str(run.path)
     found = evaluation or Evaluation.read(run.evaluation)
-    classified = classification or Classification.read(run.path / CLASSIFICATION)
+    classified = classification or Classification.read(run.classification)
     sections = [training.curves(history, supervised)]
     if supervised:
         sections.append(findings.classification(classified, called))
@@ -63,7 +60,9 @@ def build_report(
         sections.append(findings.selectivity(found, called))
         sections.append(findings.portraits(found))
         sections.append(filters(network, store.transform if store is not None else None, called))
-    sections += [training.whiteness(history), training.speed(history), training.accounts(history, called)]
+    whitened = recipe.data.whiten if store is None else store.transform.whitening is not None
+    sections.append(training.whiteness(history) if whitened else training.not_whitened(history))
+    sections += [training.speed(history), training.accounts(history, called)]
     sections += [_configuration(run), _environment(run)]
     page = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
         title=escape(f"{recipe.name}: what was learnt"),

@@ -5,6 +5,9 @@ Knows: the history of a run. Does not know: networks, evaluations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from cotswold.analysis.plots import Band, Line, plot
 from cotswold.analysis.report.history import Curve, History, Phase, number
 from cotswold.analysis.report.words import (
@@ -20,6 +23,7 @@ from cotswold.analysis.report.words import (
     scaled,
     section,
 )
+from cotswold.run import Event
 
 _POINTS = 240  # more than a plot of this width can show
 
@@ -62,10 +66,8 @@ def _objective(phase_number: int, phase: Phase, alone: bool) -> str:
     caption = name
     if len(held_out.values) > 1 and held_out.values[0] > 0:
         first, last = held_out.values[0], held_out.values[-1]
-        change = 1 - last / first
-        caption += f": held-out objective {plain(first)} → {plain(last)} ({percent(-change):s})".replace(
-            "(-", "(−"
-        )
+        sign, change = "+" if last > first else "−", percent(abs(last / first - 1))
+        caption += f": held-out objective {plain(first)} → {plain(last)} ({sign}{change})"
     return _curve(phase, "loss", "objective", f"objective-{phase_number}", caption)
 
 
@@ -96,33 +98,67 @@ def _thinned(curve: Curve) -> tuple[list[int], list[float]]:
 
 
 def whiteness(history: History) -> str:
-    """Spectrum and colour correlation of held-out prepared pictures."""
-    event = history.whiteness
-    radial, frequencies, band = event.get("radial"), event.get("frequencies"), event.get("band")
-    if not (isinstance(radial, list) and isinstance(frequencies, list) and isinstance(band, list | tuple)):
+    """Spectrum and colour correlation of held-out whitened pictures, against what is asked of them."""
+    spectrum = _Spectrum.of(history.whiteness)
+    if spectrum is None:
         return ""
-    low, high = (float(edge) for edge in band)
-    inside = [abs(p) for f, p in zip(frequencies, radial, strict=True) if low - 1e-9 <= f <= high + 1e-9]
-    shown = [(f, p) for f, p in zip(frequencies, radial, strict=True) if p > -25]
-    drawing = plot(
-        "whiteness",
-        [Line("power", [f for f, _ in shown], [p for _, p in shown], dots=True)],
-        x="frequency (cycles per pixel)",
-        y="power (dB)",
-        bands=[Band(low, high, "flat band"), Band(-1, 1, "±1 dB", "y")],
-        bottom=min(-3.0, *(p for _, p in shown)) if shown else None,
-        top=max(3.0, *(p for _, p in shown)) if shown else None,
-    )
-    correlation = number(event, "colour_correlation")
+    low, high = spectrum.band
+    drawing = spectrum.drawn([Band(low, high, "flat band"), Band(-1, 1, "±1 dB", "y")])
+    inside = [abs(p) for f, p in spectrum.points if low - 1e-9 <= f <= high + 1e-9]
     numbers = [("Greatest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
-    if correlation is not None:
-        numbers.append(("Greatest correlation of two colours", f"{correlation:.3f}"))
-    pictures = number(event, "pictures")
-    if pictures is not None:
-        numbers.append(("Held-out pictures measured", count(pictures)))
-    numbers.append(("Band", f"{low:.3f} to {high:.3f} cycles per pixel"))
+    numbers += [*spectrum.facts(), ("Band", f"{low:.3f} to {high:.3f} cycles per pixel")]
     caption = "Radial power spectrum of held-out prepared pictures, relative to its mean in the band."
     return section("Whiteness of the pictures", grid([figure(drawing, caption), facts(numbers)]), "whiteness")
+
+
+def not_whitened(history: History) -> str:
+    """The same of pictures that the recipe leaves as they are: nothing is asked of them."""
+    said = paragraph(
+        "The pictures are not whitened: the recipe has data.whiten = false. Their power falls with frequency "
+        "and their colours go together, as is usual for photographs."
+    )
+    spectrum = _Spectrum.of(history.whiteness)
+    if spectrum is None:
+        return section("Spectrum of the pictures", said, "whiteness")
+    drawn = figure(spectrum.drawn([]), "Radial power spectrum of held-out prepared pictures, not whitened.")
+    return section("Spectrum of the pictures", said + grid([drawn, facts(spectrum.facts())]), "whiteness")
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """What the `whiteness` event says: (cycles per pixel, decibels) and what belongs to them."""
+
+    points: list[tuple[float, float]]
+    band: tuple[float, float]
+    event: Event
+
+    @classmethod
+    def of(cls, event: Event) -> _Spectrum | None:
+        """None where the event is not there or damaged."""
+        radial, frequencies, band = event.get("radial"), event.get("frequencies"), event.get("band")
+        if not (isinstance(radial, list) and isinstance(frequencies, list) and isinstance(band, list)):
+            return None
+        low, high = (float(edge) for edge in band)
+        return cls(list(zip(frequencies, radial, strict=True)), (low, high), event)
+
+    def drawn(self, bands: Sequence[Band]) -> str:
+        """The spectrum down to -25 dB: below lies what the filter took out."""
+        shown = [(f, p) for f, p in self.points if p > -25]
+        return plot(
+            "whiteness",
+            [Line("power", [f for f, _ in shown], [p for _, p in shown], dots=True)],
+            x="frequency (cycles per pixel)",
+            y="power (dB)",
+            bands=bands,
+            bottom=min(-3.0, *(p for _, p in shown)) if shown else None,
+            top=max(3.0, *(p for _, p in shown)) if shown else None,
+        )
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The correlation of colours and the number of pictures."""
+        correlation, pictures = number(self.event, "colour_correlation"), number(self.event, "pictures")
+        found = [] if correlation is None else [("Greatest correlation of two colours", f"{correlation:.3f}")]
+        return found + ([] if pictures is None else [("Pictures measured", count(pictures))])
 
 
 def speed(history: History) -> str:
