@@ -1,7 +1,7 @@
 """Real signals to real processes: one interpreter loads Cotswold and forks a child for each run.
 
-The children train, are interrupted or killed, and are taken up again; the bits at the end are compared with those of
-a run that nobody disturbed.
+The children train, are interrupted or killed, and are taken up again; the bits at the end are compared with
+those of a run that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.training.runs import bits
 
 from cotswold.run import RunDirectory
 
-KILLS = 8
+KILLS = 6
 
 SCRIPT = """
 import json, os, pathlib, random, signal, sys, time
@@ -31,6 +31,7 @@ from cotswold.training.greedy import Greedy
 recipe, stores, folder, kills = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)
 random.seed(0)
+os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
 advance, write_piece = Greedy.advance, checkpoint.write_piece
 
 
@@ -55,7 +56,7 @@ def killed_while_writing(number):
 def begun(run, prepare):
     child = os.fork()
     if child == 0:
-        error = os.open(folder / f"{run.name}.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        error = os.open(folder / f"{run.name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(error, 2)
         prepare()
         main(["train", recipe, "--run", str(run), "--stores", stores, "--resume-if-started"])
@@ -68,27 +69,21 @@ def ended(child):
     return status, time.monotonic() - begun
 
 
-def heard(run, words, many=1):
+def heard(run, *words):
     file = folder / f"{run.name}.err"
-    while not file.exists() or file.read_text().count(words) < many:
+    while not file.exists() or not any(word in file.read_text() for word in words):
         time.sleep(0.01)
 
 
-def steps(run, more_than=0):
-    file = run / "checkpoints"
-    while not any(path.name.isdigit() and int(path.name) > more_than for path in file.glob("*")):
-        time.sleep(0.01)
-
-
-report = {}
+report = {"interrupts": [], "said": []}
 run = folder / "interrupted"
-for name in ("SIGINT", "SIGTERM", "SIGINT"):
+for number in (signal.SIGINT, signal.SIGTERM):
     child = begun(run, lambda: slowed(0.03))
-    seen = run / "checkpoints"
-    time.sleep(0.2)
-    steps(run, -1 if name == "none" else 0)
-    os.kill(child, getattr(signal, name))
-    report.setdefault(name, []).append(ended(child)[0])
+    heard(run, "held out", "resumed after")
+    os.kill(child, number)
+    report["interrupts"].append(ended(child)[0])
+    report["said"].append((folder / "interrupted.err").read_text().splitlines()[-1])
+    (folder / "interrupted.err").unlink()
 report["interrupted"] = ended(begun(run, lambda: None))[0]
 
 run = folder / "twice"
@@ -109,7 +104,7 @@ for _ in range(kills):
 report["killed"] = ended(begun(run, lambda: None))[0]
 
 run = folder / "torn"
-report["torn_kills"] = [ended(begun(run, lambda: killed_while_writing(n)))[0] for n in (1, 2, 12, 25, 40)]
+report["torn_kills"] = [ended(begun(run, lambda: killed_while_writing(n)))[0] for n in (1, 12, 25)]
 report["partial"] = any(path.name.endswith(".partial") for path in (run / "checkpoints").iterdir())
 report["torn"] = ended(begun(run, lambda: None))[0]
 print(json.dumps(report))
@@ -143,11 +138,10 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
     disturbed: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:
     folder, report = disturbed
-    assert report["SIGINT"] == [130, 130]
-    assert report["SIGTERM"] == [143]
+    assert report["interrupts"] == [130, 143]
     assert report["interrupted"] == 0
-    said = (folder / "interrupted.err").read_text()
-    assert said.count("stopped and saved; go on with: cotswold train --run") == 3
+    for line in report["said"]:
+        assert line.startswith("cotswold: stopped and saved; go on with: cotswold train --run")
     assert same_as_undisturbed(folder / "interrupted", desk)
 
 
@@ -170,7 +164,7 @@ def test_a_run_killed_in_the_middle_of_writing_a_checkpoint_goes_on_from_the_one
     disturbed: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:
     folder, report = disturbed
-    assert report["torn_kills"] == [-9] * 5
+    assert report["torn_kills"] == [-9] * 3
     assert report["partial"]
     assert report["torn"] == 0
     assert same_as_undisturbed(folder / "torn", desk)

@@ -19,7 +19,7 @@ def make(out: Path) -> None:
     They are cut from photographs and faces that ship inside scikit-image and
     scikit-learn (pip install 'cotswold[demo]').
 
-    Example:
+    For instance:
 
       cotswold data make demo-pictures
 

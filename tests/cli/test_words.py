@@ -1,0 +1,151 @@
+"""Help, overviews and the README: every word that a stranger is told to type exists."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+
+from cotswold.cli.main import COMMANDS, build
+
+README = Path(__file__).parents[2] / "README.md"
+LEAVES = [
+    *([name] for name in COMMANDS if name not in ("recipe", "data", "bench")),
+    *(["recipe", name] for name in ("list", "show", "explain")),
+    ["data", "make"],
+]
+
+
+def examples(text: str) -> list[str]:
+    """The commands among the lines of a help text or a README."""
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if re.match(r"(Example: )?cotswold [a-z]+ .*", line)]
+
+
+def typed(line: str) -> list[str]:
+    """The words of a shell line, without redirection, comment and the explanation beside it."""
+    command = re.split(r"\s{2,}|\s#|\s>", line.removeprefix("Example: "))[0]
+    return shlex.split(command)[1:]
+
+
+def parses(line: str) -> None:
+    """Fail where the command, an option or a value of the line does not exist."""
+    words = typed(line)
+    command, bound, _ = build(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+    assert callable(command) and set(bound.arguments) <= set(inspect.signature(command).parameters)
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_help_has_examples_that_parse_and_fits_eighty_columns(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = cotswold(*words, "--help")
+    assert said.status == 0
+    assert not re.search(r"│ \*  [A-Z]+ --[a-z]+ +\[required\]", said.out), "a parameter without a word"
+    found = examples(said.out)
+    assert found and all(line.split(": ")[-1].startswith(f"cotswold {' '.join(words)}") for line in found)
+    for line in found:
+        parses(line)
+
+
+def test_help_of_the_whole_lists_every_command_with_a_sentence() -> None:
+    said = cotswold("--help")
+    assert said.status == 0
+    for name, (_, sentence) in COMMANDS.items():
+        assert re.search(rf"{name} +{re.escape(sentence[:30])}", said.out)
+    for line in examples(said.out):
+        parses(line)
+
+
+@pytest.mark.parametrize("name", ["recipe", "data"])
+def test_a_group_of_commands_lists_them(name: str) -> None:
+    said = cotswold(name, "--help")
+    for words in LEAVES:
+        if words[0] == name:
+            assert words[-1] in said.out
+
+
+def test_help_loads_no_torch_and_answers_within_a_second() -> None:
+    script = (
+        "import sys\n"
+        "from cotswold.cli.main import main\n"
+        "for words in WORDS:\n"
+        "    try: main([*words, '--help'])\n"
+        "    except SystemExit as ended: assert ended.code == 0\n"
+        "slow = {'torch', 'numpy', 'zarr', 'pydantic', 'matplotlib', 'PIL'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    ).replace("WORDS", repr([[], *LEAVES]))
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun < 1 + len(LEAVES)  # each within a second, on a machine that is busy
+
+
+def test_the_version_is_printed() -> None:
+    from cotswold import __version__
+
+    assert cotswold("--version").out.strip() == __version__
+
+
+def test_the_commands_of_the_readme_parse() -> None:
+    found = examples(README.read_text())
+    assert len(found) >= 6
+    for line in found:
+        parses(line)
+
+
+def test_the_commands_in_the_table_of_the_readme_are_all_that_there_are() -> None:
+    table = README.read_text().partition("| command |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
+    named = [word for row in rows for word in re.findall(r"`([a-z ]+)`", row)]
+    assert {word.split()[0] for word in named} == set(COMMANDS)
+
+
+def test_a_word_that_the_readme_does_not_have_would_be_noticed() -> None:
+    with pytest.raises(Exception, match="rum"):
+        parses("cotswold train mine.toml --rum runs/mine   # a slip")
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        names: dict[str, object] = {}
+        exec(block, names)
+        assert getattr(names.get("scores"), "shape", None) == (4, 10)
+
+
+def test_shipped_recipes_are_listed_shown_and_explained(tmp_path: Path) -> None:
+    listed = cotswold("recipe", "list").out
+    for name in ("demo", "cifar10", "faces", "coates2013-1.8b", "coates2013-11b"):
+        assert re.search(rf"^{re.escape(name)} ", listed, flags=re.MULTILINE)
+        shown = cotswold("recipe", "show", name)
+        assert shown.status == 0
+        (tmp_path / f"{name}.toml").write_text(shown.out)
+        again = cotswold("recipe", "show", tmp_path / f"{name}.toml")
+        assert again.out == shown.out
+    explained = cotswold("recipe", "explain").out
+    for field in ("data.source", "sparsity", "checkpoint_minutes"):
+        assert field.rpartition(".")[2] in explained
+
+
+def test_an_override_is_shown() -> None:
+    assert "rate = 0.125" in cotswold("recipe", "show", "demo", "--set", "training.rate=0.125").out
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"), [("coates2013-1.8b", 1_802_240_000), ("coates2013-11b", 11_199_485_952)]
+)
+def test_info_counts_the_papers_networks(name: str, weights: int) -> None:
+    found = json.loads(cotswold("info", name, "--no-time", "--json").out)
+    assert found["parameters"] == weights
+    assert f"parameters: {weights:,}" in cotswold("info", name, "--no-time").out
