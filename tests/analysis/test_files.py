@@ -59,5 +59,10 @@ def test_a_classification_counts_answers_and_survives_its_file(tmp_path: Path) -
     assert (found.wrong[0].truth, found.wrong[0].answer) == ("dog", "cat")
     (tmp_path / "c.json").write_text(found.to_json())
     assert Classification.read(tmp_path / "c.json") == found
-    with pytest.raises(RunError, match="no classification"):
-        Classification.from_json("{}")
+    assert Classification.read(tmp_path / "none.json") is None
+
+
+def test_a_damaged_classification_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    with pytest.raises(RunError, match=r"c\.json: this is no classification"):
+        Classification.read(tmp_path / "c.json")

@@ -49,6 +49,12 @@ def test_counts_are_exact_even_where_responses_lie_on_thresholds(
     assert counts.tolist() == reached_exactly(responses, thresholds)
 
 
+def test_a_response_that_rounding_moved_out_of_the_range_counts_as_the_nearer_end() -> None:
+    histogram = Histogram(np.ones(2, np.float32), np.full(2, 1 + 2**-23, np.float32), 20)
+    histogram.add(torch.tensor([[1 - 2**-20] * 3, [1 + 2**-18] * 3]), positive=True)
+    assert histogram.counts()[1].sum(-1).T.tolist() == [[0] * 19, [3] * 19]
+
+
 def test_no_number_of_threads_and_no_batch_changes_a_count() -> None:
     responses = torch.randn(3000, 300, generator=torch.Generator().manual_seed(0))
     one = counted(responses, 20, 300, threads=1).counts()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis.selectivity import ClassWeights, Selectivity, selectivity
-from cotswold.errors import DivergedError, SourceError
+from cotswold.errors import DivergedError, SourceError, UserError
 
 Answers = tuple[Tensor, Tensor]
 
@@ -95,9 +95,22 @@ def test_other_weights_make_another_guess() -> None:
     assert found.best[0].accuracy == weights.guess == 0.5
 
 
-def test_the_same_seed_gives_the_same_result_and_classes_may_be_mixed_in_batches() -> None:
+def test_the_same_seed_gives_the_same_result() -> None:
     answers, positive = pictures(300)
     assert examined(answers, positive, seed=3).layers == examined(answers, positive, seed=3).layers
+
+
+def test_the_order_in_which_classes_come_changes_nothing_on_all_pictures() -> None:
+    answers, positive = pictures(300)
+    order = positive.long().argsort(stable=True)
+    mixed, apart = examined(answers, positive), examined(answers[order], positive[order])
+    assert mixed.layers[0].best == apart.layers[0].best
+
+
+@pytest.mark.parametrize("splits", [0, 36])
+def test_a_number_of_splits_that_does_not_exist_is_refused(splits: int) -> None:
+    with pytest.raises(UserError, match="from 1 to 35"):
+        examined(*pictures(100), splits=splits)
 
 
 def test_maps_name_neurons_by_channel_and_place() -> None:

@@ -65,7 +65,12 @@ class Classification:
     @classmethod
     def read(cls, path: Path) -> Classification | None:
         """The classification in a file; None where there is no file."""
-        return cls.from_json(path.read_bytes()) if path.is_file() else None
+        try:
+            return cls.from_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except RunError as error:
+            raise RunError(f"{path}: {error}") from None
 
 
 _CLASSIFICATION = TypeAdapter(Classification)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from cotswold.analysis.histogram import GROUPS, Floats, Histogram, Ranges
 from cotswold.analysis.neurons import Position, locate, rows
-from cotswold.errors import DivergedError, SourceError
+from cotswold.errors import DivergedError, SourceError, UserError
 
 Respond = Callable[[Tensor], Iterable[tuple[str, Tensor]]]
 """Pictures ``(image, channel, y, x)`` to the named responses ``(image, ...)`` of one or more layers."""
@@ -125,10 +125,11 @@ def selectivity(
 ) -> Selectivity:
     """Test every neuron of the layers that ``respond`` names, in two streamed passes over ``batches``.
 
-    Memory: 1.5 KB a neuron, whatever the number of pictures. Raises DivergedError where a response is not
-    finite, SourceError where a class has fewer pictures than there are groups, or the second pass is longer
-    or shorter than the first.
+    Memory: 1.5 KB a neuron, whatever the number of pictures. Raises UserError for a number of ``splits`` that
+    does not exist, DivergedError where a response is not finite, SourceError where a class has fewer pictures
+    than there are groups, or the second pass is longer or shorter than the first.
     """
+    halves = _halves(splits, seed)
     tell = progress or (lambda *_: None)
     first, second = PassTime(), PassTime()
     ranges: dict[str, Ranges] = {}
@@ -165,11 +166,11 @@ def selectivity(
     for label, what in enumerate(("negatives", "positives")):
         if totals[label].min() == 0:
             raise SourceError(
-                f"{int(totals[label].sum())} {what} are too few for {GROUPS} groups; give more pictures"
+                f"{int(totals[label].sum())} {what} are too few to be halved; give {GROUPS} or more"
             )
     weights = weights or ClassWeights()
     scored = tuple(
-        _score(name, shapes[name], histograms[name], ranges[name].bounds(), weights, splits, top, seed)
+        _score(name, shapes[name], histograms[name], ranges[name].bounds(), weights, halves, top)
         for name in histograms
     )
     return Selectivity(scored, int(totals[1].sum()), int(totals[0].sum()), (first, second))
@@ -223,9 +224,8 @@ def _score(
     histogram: Histogram,
     bounds: tuple[Floats, Floats],
     weights: ClassWeights,
-    splits: int,
+    halves: Sequence[NDArray[np.bool_]],
     top: int,
-    seed: int,
 ) -> LayerSelectivity:
     counts, pictures = histogram.counts(), histogram.pictures
     least, greatest = bounds
@@ -239,17 +239,13 @@ def _score(
     ranking = np.argsort(-highest, kind="stable")[:top]
     thresholds = least + (greatest.astype(np.float64) - least) * step / (histogram.thresholds - 1)
     best = tuple(NeuronScore(locate(int(i), shape), float(thresholds[i]), float(highest[i])) for i in ranking)
-    measured = [
-        _held_out(counts, pictures, half, weights)
-        for split in _halves(splits, seed)
-        for half in (split, ~split)
-    ]
+    measured = [_held_out(counts, pictures, half, weights) for one in halves for half in (one, ~one)]
     return LayerSelectivity(
         name,
         shape,
         best,
         float(np.mean(measured)),
-        float(np.std(measured, ddof=1)) if len(measured) > 1 else 0.0,
+        float(np.std(measured, ddof=1)),
         len(measured),
         int((least == greatest).sum()),
     )
@@ -262,7 +258,11 @@ def _parts(neurons: int) -> Iterator[slice]:
 def _halves(splits: int, seed: int) -> list[NDArray[np.bool_]]:
     """Different ways of cutting the groups into two equal halves (35 exist)."""
     ways = [way for way in itertools.combinations(range(GROUPS), GROUPS // 2) if 0 in way]
-    chosen = random.Random(seed).sample(ways, min(splits, len(ways)))
+    if not 1 <= splits <= len(ways):
+        raise UserError(
+            f"pictures are not halved in {splits} ways; give a number of splits from 1 to {len(ways)}"
+        )
+    chosen = random.Random(seed).sample(ways, splits)
     return [np.isin(np.arange(GROUPS), way) for way in chosen]
 
 
