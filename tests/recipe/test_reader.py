@@ -126,6 +126,20 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
     assert complaint(TEXT, override) == f"mine.toml: {expected}"
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("name=../mine", "'../mine'"),
+        ("name=/tmp/mine", "'/tmp/mine'"),
+        ("name=''", "''"),
+        ("training.patience=3", "training.patience belongs to strategy supervised"),
+        ("training.decay=0.1", "training.decay belongs to strategy supervised"),
+    ],
+)
+def test_what_could_have_no_good_effect_is_refused(override: str, expected: str) -> None:
+    assert expected in complaint(TEXT, override)
+
+
 def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
     assert complaint(TEXT.replace("step = 4", 'step = "4"')).startswith("mine.toml, line 9: ")
     twice = TEXT + "\n[[network.stacks]]\nfield = 0\n"

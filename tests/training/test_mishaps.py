@@ -17,6 +17,7 @@ from cotswold.errors import (
     DiskFullError,
     GeometryError,
     MemoryLimitError,
+    RecipeError,
     RunError,
     SourceError,
     StoreError,
@@ -98,8 +99,19 @@ def test_a_directory_that_holds_a_run_is_not_begun_again(
     started(greedy(pictures), tmp_path / "run", stores)
     with pytest.raises(RunError, match="already holds a run; go on with --resume"):
         started(greedy(pictures), tmp_path / "run", stores)
-    with pytest.raises(RunError, match=r"there is no run in .*elsewhere to resume"):
-        resumed(tmp_path / "elsewhere", stores)
+    for how in (Resume.ALWAYS, Resume.IF_STARTED):
+        with pytest.raises(RunError, match=r"there is no run in .*elsewhere to resume; name a recipe"):
+            open_job(None, tmp_path / "elsewhere", stores=stores, resume=how)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused_before_a_directory_is_made(
+    pictures: Path, tmp_path: Path, device: str
+) -> None:
+    text = greedy(pictures, more=f'device = "{device}"')
+    with pytest.raises(RecipeError, match=rf'training\.device = "{device}" is not to be had'):
+        started(text, tmp_path / "run", tmp_path / "stores")
+    assert not (tmp_path / "run").exists() and not (tmp_path / "stores").exists()
 
 
 def test_resuming_with_another_recipe_names_what_differs(

@@ -69,6 +69,31 @@ def test_layers_count_the_flops_of_their_products() -> None:
     assert local.parameters == 8 * 6 * (36 * 2 + 2)
 
 
+def test_an_update_needs_no_gradient_by_what_the_lowest_learnt_product_reads() -> None:
+    recipe = layered('{ type = "relu" }, { type = "full", units = 4 }')
+    tuned = recipe.model_copy(update={"network": recipe.network.model_copy(update={"tune": True})})
+    stacks = build_stacks(
+        parse("""
+name = "stacks"
+data = { source = "somewhere", size = [12, 10] }
+[network]
+stacks = [
+  { field = 4, block = 1, maps = 2, pool = 1, norm = 1 },
+  { field = 3, block = 1, maps = 3, pool = 1, norm = 1 },
+]
+[training]
+strategy = "greedy"
+""")
+    )
+    first, second = (stack.geometry.forward_flops for stack in stacks.stacks)
+    inputs = stacks.stacks[-1].geometry.output.size
+    full, last = 2 * inputs * 4, 2 * 4 * 5
+    assert build_layers(recipe, 5, stacks).update_flops == first + second + 2 * full + 3 * last
+    assert build_layers(tuned, 5, stacks).update_flops == 2 * first + 3 * (second + full + last)
+    alone = build_layers(recipe, 5, None)
+    assert alone.update_flops == 2 * (2 * 360 * 4) + 3 * last
+
+
 def test_planning_allocates_nothing() -> None:
     recipe = layered('{ type = "full", units = 1000000000 }')
     assert planned_layers(recipe, 5)[0].parameters == 1_000_000_000 * 361
@@ -86,9 +111,11 @@ def test_a_window_larger_than_its_map_is_refused_by_number() -> None:
         planned_layers(recipe, 2)
 
 
-def test_the_seed_decides_the_initial_weights() -> None:
+def test_the_seed_alone_decides_the_initial_weights() -> None:
     recipe = layered('{ type = "local", channels = 2, field = 3 }')
+    before = torch.get_rng_state()
     one, same = (build_layers(recipe, 2, None) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
     for a, b in zip(one.parameters(), same.parameters(), strict=True):
         assert torch.equal(a, b)
 

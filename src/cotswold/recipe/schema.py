@@ -6,6 +6,7 @@ strategies. A comment string below a field is its documentation; ``cotswold reci
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -226,12 +227,11 @@ class Objective(Section):
     Inputs of every stack are scaled to a root mean square of 1, so that λ means the same on every set."""
     ramp: Fraction = 0.3
     """The part of a stack's training over which λ rises to its value. Random filters under a strong λ
-    would rather
-    answer nothing; so they first learn to reconstruct."""
+    would rather answer nothing; so they first learn to reconstruct."""
     epsilon: PositiveFloat = 1e-6
     """Added inside the root of pooling."""
     loss: Literal["softmax", "logistic"] = "softmax"
-    """For `supervised`: ten-way style softmax, or one-against-all logistic outputs."""
+    """For `supervised`: softmax over the classes, or one-against-all logistic outputs."""
 
 
 class Training(Section):
@@ -314,6 +314,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _belongs_together(self) -> Recipe:
         network, strategy = self.network, self.training.strategy
+        if not re.fullmatch(r"\w[\w .+-]*", self.name):
+            raise ValueError(
+                f"name is {self.name!r}, and directories are called after it; use letters, digits, _, - and ."
+            )
         if (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
         if strategy == "supervised":
@@ -332,6 +336,11 @@ class Recipe(Section):
                     f"strategy {strategy} takes [[network.stacks]] only; layers and start belong to "
                     "strategy supervised"
                 )
+            for name, value in (("decay", self.training.decay), ("patience", self.training.patience)):
+                if value:
+                    raise ValueError(
+                        f"training.{name} belongs to strategy supervised; take it out for {strategy}"
+                    )
         if network.tune and network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self

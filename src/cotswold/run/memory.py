@@ -41,8 +41,7 @@ def keep_freed_bytes(most: int = 512 << 20) -> None:
     """Let the C library keep freed memory for the next maps, up to ``most`` bytes, where it is glibc.
 
     By default it hands maps back to the kernel after every step and takes them again page by page, which
-    costs a
-    fifth of a step on small maps.
+    costs a fifth of a step on small maps.
     """
     if sys.platform != "linux":
         return

@@ -36,8 +36,7 @@ class StackBudget:
     update_flops: int
     update_bytes: int
     """Bytes moved by an update at the least: filters read for each product and written once, momentum read
-    and
-    written, maps read and written once a product."""
+    and written, maps read and written once a product."""
 
     @property
     def training_bytes(self) -> int:

@@ -1,8 +1,7 @@
 """A training job: a run directory, its recipe, its store, its network.
 
 Knows: how the parts of a run are put together and taken up again. Does not know: the arithmetic of any
-strategy,
-the terminal.
+strategy, the terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import CheckpointError, RunError
+from cotswold.errors import CheckpointError, RecipeError, RunError
 from cotswold.recipe import Recipe
 from cotswold.run import (
     Account,
@@ -126,9 +125,8 @@ class Job:
             return finished
         finally:
             summary = loop.account.summary(self.recipe.price)
-            summary["training_seconds"] = summary.pop(
-                "seconds"
-            )  # an event's own seconds are those of the run
+            # an event's own seconds are those of the run
+            summary["training_seconds"] = summary.pop("seconds")
             loop.log.write("end", status=status, **summary)
 
     def _strategy(self) -> Strategy:
@@ -177,8 +175,8 @@ def open_job(
         raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
     path = Path(directory) if directory is not None else Path("runs") / (wanted.name if wanted else "")
     started = (path / "recipe.toml").is_file()
-    if resume is Resume.ALWAYS and not started:
-        raise RunError(f"there is no run in {path} to resume; train without --resume to begin one")
+    if not started and (resume is Resume.ALWAYS or wanted is None):
+        raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
     if started and resume is Resume.NEVER:
         raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
     if started:
@@ -191,6 +189,7 @@ def open_job(
             raise RunError("a resumed run keeps its recipe; leave out --set")
         return Job(run, kept, store, resumed=True)
     assert wanted is not None, "checked above"
+    check_device(wanted.training.device)
     if wanted.network.stacks and wanted.data.store is None:
         check_memory(wanted, 0)  # before hours of preparation
     store = open_store(wanted, stores, tally)
@@ -198,6 +197,16 @@ def open_job(
     check_memory(wanted, len(store.classes))  # before there is a directory that holds a run
     run = RunDirectory.create(path, recipes.dump(wanted), environment())
     return Job(run, wanted, store, resumed=False)
+
+
+def check_device(name: str) -> None:
+    """Raise RecipeError unless torch has this device on this machine."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # what torch raises for a wrong name, an absent device
+        raise RecipeError(
+            f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
+        ) from error
 
 
 def check_memory(recipe: Recipe, classes: int) -> None:

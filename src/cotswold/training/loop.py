@@ -1,8 +1,7 @@
 """The training loop that every strategy goes through.
 
 Knows: phases and steps, when to write events and checkpoints, when to stop. Does not know: any one
-strategy, the
-terminal.
+strategy, the terminal.
 """
 
 from __future__ import annotations
@@ -151,20 +150,19 @@ class Loop:
             self._save(self.best)
 
     def _check(self, measured: Measured) -> None:
-        if math.isfinite(measured.loss):
-            return
+        if not math.isfinite(measured.loss):
+            raise self._diverged(f"the objective became {measured.loss}", self.position.total + 1)
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
         paths = self.checkpoints.paths()
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
-        raise DivergedError(
-            f"the objective became {measured.loss} at step {self.position.total + 1}; {kept}; "
-            "try a smaller training.rate"
-        )
+        return DivergedError(f"{what} at step {step}; {kept}; try a smaller training.rate")
 
     def _save(self, checkpoints: Checkpoints | None = None) -> None:
         tensors = self.strategy.tensors(self.position.phase, self.position.step)
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
-                raise DivergedError(f"{name} holds values that are not finite; nothing was saved over")
+                raise self._diverged(f"{name} came to hold values that are not finite", self.position.total)
         state: dict[str, object] = {
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),

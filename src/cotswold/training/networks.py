@@ -1,6 +1,6 @@
 """Networks from recipes.
 
-Knows: what each entry of a recipe becomes, the shapes between, the FLOPs of it. Does not know: training,
+Knows: what each entry of a recipe becomes, the shapes between, its FLOPs and bytes. Does not know: training,
 files.
 """
 
@@ -47,8 +47,7 @@ def build_stacks(recipe: Recipe) -> StackNetwork:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer of a supervised network before it is built: its name, output shape, FLOPs an image,
-    weights."""
+    """One layer of a supervised network before it is built; FLOPs are those of one image."""
 
     name: str
     output: tuple[int, ...]
@@ -81,20 +80,20 @@ class LayerNetwork(nn.Module):
     @property
     def update_flops(self) -> int:
         """FLOPs of one picture's part of an update: forward, and both gradients of every product."""
-        layers = 3 * sum(plan.forward_flops for plan in self.plans)
-        if self.below is None:
-            return layers - next((plan.forward_flops for plan in self.plans if plan.forward_flops), 0)
-        below = sum(stack.geometry.forward_flops for stack in self.below.stacks)
-        return layers + (3 * below if self.tune else below)
+        stacks = [stack.geometry.forward_flops for stack in self.below.stacks] if self.below else []
+        layers = [plan.forward_flops for plan in self.plans if plan.forward_flops]
+        learnt = stacks + layers if self.tune else layers
+        # what the lowest of the learnt products reads needs no gradient
+        return sum(stacks) + sum(layers) + 2 * sum(learnt) - learnt[0]
 
 
 def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> LayerNetwork:
     """The supervised network of a recipe with one output a class; its first values depend on the seed
     alone."""
-    torch.manual_seed(recipe.training.seed)
-    modules, plans = _layers(
-        recipe, classes, below.stacks[-1].geometry.output if below is not None else recipe.input
-    )
+    shape = below.stacks[-1].geometry.output if below is not None else recipe.input
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        modules, plans = _layers(recipe, classes, shape)
     return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
 
 
@@ -145,9 +144,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     """The modules of one entry, the shape they give, and their forward FLOPs an image."""
     match layer:
         case schema.Full():
-            inputs = 1
-            for extent in shape:
-                inputs *= extent
+            inputs = prod(shape)
             flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
             return [*flatten, nn.Linear(inputs, layer.units)], (layer.units,), 2 * inputs * layer.units
         case schema.Dropout():
@@ -213,5 +210,7 @@ def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
 def _windowed(below: MapShape, y: Window, x: Window, channels: int) -> MapShape:
     height, width = y.outputs(below.height), x.outputs(below.width)
     if min(height, width) < 1:
-        raise GeometryError(f"a window {y.size} x {x.size} does not fit a map of {below}")
+        raise GeometryError(
+            f"a window {y.size} x {x.size} does not fit a map of {below}; use a smaller one, or a larger map"
+        )
     return MapShape(channels, height, width)
