@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from cotswold.analysis.classification import Classification, classify
 from cotswold.analysis.features import Named, write_features
-from cotswold.errors import RunError, SourceError, UserError
+from cotswold.errors import DiskFullError, RunError, SourceError, UserError
 
 
 def batches() -> list[Named]:
@@ -24,6 +25,23 @@ def test_features_are_read_back_row_by_row_with_their_names(tmp_path: Path) -> N
     assert np.array_equal(found, 2 * np.arange(14.0).reshape(7, 2))
     with (tmp_path / "out.csv").open(newline="") as file:
         assert list(csv.reader(file))[5] == ["4", "e", "1"]
+
+
+def test_names_that_are_no_text_are_written_as_the_bytes_they_are(tmp_path: Path) -> None:
+    write_features(lambda x: x, [(torch.zeros(1, 1, 1, 1), ["a\udcff.png"], [0])], tmp_path / "out.npy")
+    assert b"0,a\xff.png,0" in (tmp_path / "out.csv").read_bytes()
+
+
+def test_features_that_cannot_all_be_written_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(csv, "writer", full)
+    with pytest.raises(DiskFullError):
+        write_features(lambda x: x, batches(), tmp_path / "out.npy")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_features_in_one_archive_carry_names_and_labels(tmp_path: Path) -> None:

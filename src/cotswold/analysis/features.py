@@ -33,9 +33,10 @@ def write_features(
 ) -> tuple[int, ...]:
     """Write responses ``(image, ...)``, float32, to ``out``; returns their shape.
 
-    Memory is that of one batch. ``out`` ends in .npy, and names and labels go to a .csv beside it, or in
-    .npz, with arrays ``features``, ``names`` and ``labels``. Raises UserError for another ending or a file
-    that exists, SourceError where there is no picture, DiskFullError; nothing is left behind then.
+    Memory is that of one batch and of all names. ``out`` ends in .npy, and names and labels go to a .csv
+    beside it, or in .npz, with arrays ``features``, ``names`` and ``labels``. Raises UserError for another
+    ending or a file that exists, SourceError where there is no picture, DiskFullError; nothing is left behind
+    then.
     """
     if out.suffix not in (".npy", ".npz"):
         raise UserError(f"{out} ends neither in .npy nor in .npz; choose one of them")
@@ -43,7 +44,8 @@ def write_features(
     for path in (out, table) if out.suffix == ".npy" else (out,):
         if path.exists():
             raise UserError(f"{path} exists already; choose another name, or delete it")
-    rows, packed = (out.with_name(f"{out.name}.{os.getpid()}{kind}{PARTIAL}") for kind in ("", ".zip"))
+    beside = [out.with_name(f"{out.name}.{os.getpid()}{kind}{PARTIAL}") for kind in ("", ".zip", ".csv")]
+    rows, packed, listed = beside
     names: list[str] = []
     labels: list[int] = []
     try:
@@ -54,13 +56,15 @@ def write_features(
                 _pack(rows, packed, names, labels)
                 packed.rename(out)
             else:
-                with table.open("x", newline="", encoding="utf-8") as text:
-                    lines = zip(range(len(names)), names, labels, strict=True)
-                    csv.writer(text).writerows([("row", "name", "label"), *lines])
+                with listed.open("x", newline="", encoding="utf-8", errors="surrogateescape") as text:
+                    writer = csv.writer(text)
+                    writer.writerow(("row", "name", "label"))
+                    writer.writerows(zip(range(len(names)), names, labels, strict=True))
+                listed.rename(table)
                 rows.rename(out)
     finally:
-        rows.unlink(missing_ok=True)
-        packed.unlink(missing_ok=True)
+        for path in beside:
+            path.unlink(missing_ok=True)
     return shape
 
 
