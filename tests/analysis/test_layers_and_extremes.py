@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -23,6 +24,11 @@ def test_layers_answer_as_the_network_itself_does(
     for layer in chosen:
         wanted = network.forward_to(pictures, layer.stack, layer.part)
         torch.testing.assert_close(found[str(layer)], wanted)
+
+
+def test_pictures_are_brought_to_where_the_stacks_are(network: StackNetwork, pictures: torch.Tensor) -> None:
+    elsewhere = copy.deepcopy(network).to("meta")
+    assert StackLayers(elsewhere, ALL).first(pictures).device.type == "meta"
 
 
 @pytest.mark.parametrize("name", ["pooled", "0.pooled", "1.poled", "x.filters", "1"])

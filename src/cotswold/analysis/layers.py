@@ -49,7 +49,8 @@ class Layer:
 class StackLayers:
     """Responses of chosen layers of a network of stacks, from the input upwards; nothing is computed twice.
 
-    Raises UserError for a stack that the network does not have.
+    Pictures are brought to the device of the stacks. Raises UserError for a stack that the network does not
+    have.
     """
 
     def __init__(self, network: StackNetwork, layers: Iterable[Layer]) -> None:
@@ -61,7 +62,7 @@ class StackLayers:
 
     def __call__(self, pictures: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Name and map ``(image, channel, y, x)`` of each layer."""
-        x = pictures
+        x = pictures.to(self.stacks[0].filters.device)
         top = max((layer.stack for layer in self.layers), default=-1)
         for index, stack in enumerate(self.stacks[: top + 1]):
             wanted = [layer.part for layer in self.layers if layer.stack == index]
@@ -84,6 +85,10 @@ class StackLayers:
                 x = ops.contrast_norm(x, stack.geometry.norm)
             if "output" in wanted:
                 yield str(Layer(index, "output")), x
+
+    def first(self, pictures: Tensor) -> Tensor:
+        """The map of the lowest of the layers alone."""
+        return next(responses for _, responses in self(pictures))
 
 
 def top_layers(network: StackNetwork, part: Part = "pooled") -> Sequence[Layer]:

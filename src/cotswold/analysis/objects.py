@@ -244,15 +244,16 @@ def _stimuli(
     unlabelled: Unlabelled | None,
 ) -> Stimuli:
     respond = StackLayers(network, [Layer.named(layer)])
-
-    def answer(pictures: Tensor) -> Tensor:
-        return next(responses for _, responses in respond(pictures))
-
     starts = None
     if unlabelled is not None:
         starts = strongest_means(respond, unlabelled, [(layer, neuron) for neuron in neurons])
     return optimal_stimuli(
-        answer, mean.picture.shape, neurons, starts=starts, ascent=examination.ascent, seed=examination.seed
+        respond.first,
+        mean.picture.shape,
+        neurons,
+        starts=starts,
+        ascent=examination.ascent,
+        seed=examination.seed,
     )
 
 
@@ -289,5 +290,6 @@ def _exemplars(found: Sequence[Extreme], positive: Sequence[bool], look: Look | 
     for one in found:
         name, photograph = look(one.picture)
         uri = jpeg_uri(thumbnail(photograph))
-        exemplars.append(Exemplar(name, one.response, positive[one.picture], uri))
+        text = name.encode("utf-8", "replace").decode()  # a file may bear a name that is no text
+        exemplars.append(Exemplar(text, one.response, positive[one.picture], uri))
     return tuple(exemplars)

@@ -56,9 +56,8 @@ def optimal_stimuli(
     """A picture of ``shape`` (channel, y, x) for each of ``neurons``, on the sphere of root mean square 1.
 
     The ascent begins at ``starts`` ``(neuron, channel, y, x)``, or, without them, at noise, several times.
-    A neuron
-    that reads magnitudes cannot tell a patch from its negative; from noise it gives every patch a sign by
-    chance.
+    A neuron that reads magnitudes cannot tell a patch from its negative; from noise it gives every patch a
+    sign by chance.
     """
     ascent = ascent or Ascent()
     if starts is not None:

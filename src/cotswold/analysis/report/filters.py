@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cotswold.analysis.layers import Layer, StackLayers
@@ -33,7 +32,7 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
     if network is None:
         text = "No checkpoint has been written yet, so there is no filter to show. Once there is one, run"
         return section("Filters", missing(text, f"cotswold report {run}"), "filters")
-    stacks = StackLayers(network, []).stacks
+    stacks: list[SparseAutoencoderStack] = list(network.stacks)
     tiles = first_stack_tiles(stacks[0], _FILTERS)
     alt = "filters of stack 1, one tile each"
     figures = [figure(image(png_uri(contact_sheet(tiles)), alt), f"Stack 1: {len(tiles)} filters.")]
@@ -60,7 +59,7 @@ def first_stack_tiles(stack: SparseAutoencoderStack, most: int) -> list[NDArray[
 
 
 def _sample(grid: tuple[int, int], neurons: int, most: int) -> list[tuple[int, int, int]]:
-    """Block rows, block columns and neurons, evenly spread and without repetition."""
+    """Block rows, block columns and neurons, drawn at random without repetition, in order."""
     total = grid[0] * grid[1] * neurons
     chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
     return [
@@ -77,11 +76,9 @@ def _stimuli(
         row, column, depth = np.unravel_index(neuron, (layer.rows, layer.columns, layer.depth))
         places.append((int(depth), by * layer.rows + int(row), bx * layer.columns + int(column)))
     respond = StackLayers(network, [Layer(index, "filters")])
-
-    def answer(pictures: torch.Tensor) -> torch.Tensor:
-        return next(responses for _, responses in respond(pictures))
-
-    found = optimal_stimuli(answer, (shape.channels, shape.height, shape.width), places, ascent=_ASCENT)
+    found = optimal_stimuli(
+        respond.first, (shape.channels, shape.height, shape.width), places, ascent=_ASCENT
+    )
     pictures = found.pictures.float().cpu().numpy()
     if transform is not None:
         pictures = unwhitened(pictures, transform)
