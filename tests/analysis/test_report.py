@@ -86,6 +86,7 @@ def test_figures_on_the_page_are_those_of_the_files(
     page = build_report(run).read_text()
     best = evaluation.objects[0].best
     assert f"{100 * best.held_out:.1f}\u202f% ± {100 * best.spread:.1f}" in page
+    assert "Network: that of step 7." in page
     assert "90 → 45 (−50.0\u202f%)" in page
     assert "1\u202f234 pictures of 16 × 16 pixels in colour" in page
     assert "training is not finished" in page

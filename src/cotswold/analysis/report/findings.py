@@ -61,7 +61,8 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
         "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures, the "
         "classes weighted so that guessing gives the first column. Lower figure: neuron and threshold "
         "chosen on one half of the pictures, measured on the other, mean ± standard deviation over "
-        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}."
+        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}. Network: that of step "
+        f"{count(evaluation.step)}."
         + (" The mean picture as a linear filter is an oracle: it has seen the labels." if oracle else ""),
         "note",
     )
@@ -150,8 +151,8 @@ def _portrait(portrait: Portrait) -> str:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     caption = (
-        f"{name}. Accuracy {percent(portrait.accuracy)}; correlation with the mean positive picture "
-        f"{portrait.correlation:.2f}"
+        f"{name}. Accuracy on all pictures {percent(portrait.accuracy)}; correlation with the mean positive "
+        f"picture {portrait.correlation:.2f}"
     )
     if portrait.percentile is not None:
         caption += f", above {portrait.percentile:.1f} % of {portrait.compared} random neurons of the layer"
