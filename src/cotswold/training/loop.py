@@ -99,7 +99,7 @@ class Loop:
         strategy, position = self.strategy, self.position
         phase = position.phase
         steps, interval = strategy.steps(phase), strategy.interval(phase)
-        label = strategy.describe(phase)["stack"]
+        label, flops = strategy.describe(phase)["stack"], strategy.flops(phase)
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps and not strategy.finished(phase):
@@ -114,8 +114,8 @@ class Loop:
             position.step += 1
             position.total += 1
             images = batch.pictures.shape[0]
-            self.account.add(patterns=images, flops=images * strategy.flops(phase))
-            meter.add(measured, images, images * strategy.flops(phase))
+            self.account.add(patterns=images, flops=images * flops)
+            meter.add(measured, images, images * flops)
             if meter.due() or position.step == steps:
                 place = {"step": position.total, "of": steps, "at": position.step}
                 self.log.write("step", stack=label, **place, **meter.take())

@@ -5,7 +5,7 @@ Knows: the store's reader, the device. Does not know: what is learnt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 import torch
@@ -18,6 +18,8 @@ from cotswold.training.strategy import Batch
 
 HELD_OUT_PICTURES = 512
 """At most so many held-out pictures tell the objective of a stack; a supervised run uses them all."""
+KEPT_BYTES = 64 << 20
+"""Held-out pictures up to this size stay in memory between validations."""
 
 
 class TrainingPictures:
@@ -26,13 +28,18 @@ class TrainingPictures:
     def __init__(self, store: Store, batch: int, seed: int, device: str) -> None:
         self._labelled = bool(store.classes)
         self._device = torch.device(device)
-        batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", batch, seed=seed)
+        self._batch = min(batch, store.splits["train"])
+        self._reader = Reader(store, "train", self._batch, seed=seed)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
             pictures, labels = self._reader.next()
             yield on_device(pictures, labels if self._labelled else None, self._device)
+
+    @property
+    def epoch_steps(self) -> float:
+        """Batches in one epoch; the pictures that make no whole batch are a part of one."""
+        return self._reader.pictures / self._batch
 
     @property
     def waited_seconds(self) -> float:
@@ -64,9 +71,19 @@ class HeldOutPictures:
         self._batch = recipe.training.batch
         self._device = torch.device(recipe.training.device)
         self._count = store.splits.get("validation", 0)
+        self._kept: list[Tensor] | None = None
 
-    def maps(self) -> Iterator[Tensor]:
-        """At most 512 pictures, without labels."""
+    def maps(self) -> Iterable[Tensor]:
+        """At most 512 pictures, without labels; read once where they are small."""
+        if self._kept is not None:
+            return self._kept
+        maps = self._read()
+        if min(self._count, HELD_OUT_PICTURES) * self._store.shape.size * 4 > KEPT_BYTES:
+            return maps
+        self._kept = list(maps)
+        return self._kept
+
+    def _read(self) -> Iterator[Tensor]:
         for start, stop in _ranges(min(self._count, HELD_OUT_PICTURES), self._batch):
             yield read_maps(self._store, "validation", start, stop).to(self._device)
 
