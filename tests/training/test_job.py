@@ -182,6 +182,19 @@ def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, t
     assert events(run, "validation")[-1]["accuracy"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("strategy", "batch", "validated"),
+    [("greedy", 200, [0, 1, 2] * 2), ("joint", 200, [0, 1, 2]), ("supervised", 9, [0, 5, 10, 15, 20])],
+)
+def test_an_epoch_is_one_pass_over_the_pictures_whatever_the_batch(
+    pictures: Path, stores: Path, tmp_path: Path, strategy: str, batch: int, validated: list[int]
+) -> None:
+    text = recipe_of(strategy, pictures).replace("batch = 8", f"batch = {batch}")
+    run = finish(started(text, tmp_path / "run", stores))
+    assert events(run, "start")[0]["pictures"] == 48
+    assert [event["at"] for event in events(run, "validation")] == validated
+
+
 def test_early_stopping_ends_the_run_and_keeps_the_best_network(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:

@@ -6,48 +6,31 @@ Source: Coates et al. 2013, section 3; Hinton et al. 2006.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.nn import StackNetwork
-from cotswold.optim import rate_at
-from cotswold.recipe import Recipe
+from cotswold.training.networks import network_tensors
+from cotswold.training.stacks import StackStrategy, measured, ramped, step_rule, validate_stacks
 from cotswold.training.strategy import Batch, Measured
 
-HeldOut = Callable[[], Iterable[Tensor]]
-"""Gives the held-out pictures anew, in batches, images last."""
 
-
-class Greedy:
+class Greedy(StackStrategy):
     """The strategy `greedy`: phase k trains stack k."""
 
-    improved = False
-
-    def __init__(self, network: StackNetwork, recipe: Recipe, pictures: int, held_out: HeldOut) -> None:
-        self.network = network
-        self.recipe = recipe
-        self.pictures = pictures
-        self.held_out = held_out
-        self._momentum: Tensor | None = None
+    _momentum: Tensor | None = None
 
     @property
     def phases(self) -> int:
         """One a stack."""
         return len(self.network.stacks)
 
-    @property
-    def parameters(self) -> int:
-        """The filter weights of all stacks."""
-        return sum(stack.geometry.filters.parameters for stack in self.network.stacks)
-
     def steps(self, phase: int) -> int:
         """Mini-batches in the stack's epochs; at least one."""
         epochs = self.recipe.network.stacks[phase].epochs or self.recipe.training.epochs
-        return max(1, round(epochs * self.pictures / self.recipe.training.batch))
+        return max(1, round(epochs * self.epoch_steps))
 
     def describe(self, phase: int) -> Mapping[str, object]:
         """The stack's place, maps and weights."""
@@ -87,27 +70,12 @@ class Greedy:
         """The stack's objective on the held-out pictures."""
         return validate_stacks(self.network, [phase], self.held_out)
 
-    def interval(self, phase: int) -> int:
-        """Eight times a stack."""
-        return max(1, self.steps(phase) // 8)
-
-    def finished(self, phase: int) -> bool:
-        """A stack takes all its steps."""
-        return False
-
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """The network, and the momentum of a stack that has begun."""
         tensors = network_tensors(self.network)
         if step > 0:
             tensors["momentum"] = self._moving(phase)
         return tensors
-
-    def state(self) -> dict[str, object]:
-        """Nothing beyond the tensors."""
-        return {}
-
-    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
-        """Nothing beyond the tensors."""
 
     def _moving(self, phase: int) -> Tensor:
         """The momentum of a stack; that of the one before is let go."""
@@ -123,56 +91,3 @@ class Greedy:
                     stack.eval()  # so that the norms of frozen filters are computed once
                 pictures = stack(pictures)
         return pictures
-
-
-def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
-    """The live tensors of a network under the names that every checkpoint gives them."""
-    return {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
-
-
-def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule:
-    """Rate and momentum of one step on one stack."""
-    training = recipe.training
-    rate = recipe.network.stacks[stack].rate or training.step_size
-    return ops.StepRule(
-        rate=rate_at(step, steps, rate, training.schedule, training.warmup), momentum=training.momentum
-    )
-
-
-def ramped(objective: ops.StackObjective, recipe: Recipe, step: int, steps: int) -> ops.StackObjective:
-    """The objective of a step, whose λ rises over the first part of the run."""
-    rising = recipe.objective.ramp * steps
-    return replace(objective, sparsity=objective.sparsity * min(1.0, (step + 1) / max(rising, 1.0)))
-
-
-def measured(reports: list[ops.StackReport], rate: float) -> Measured:
-    """The sum of the stacks' objectives and its parts."""
-    return Measured(
-        loss=sum(float(report.loss) for report in reports),
-        details={
-            "reconstruction": sum(float(report.reconstruction) for report in reports),
-            "sparsity": sum(float(report.sparsity) for report in reports),
-            "alpha": float(reports[-1].alpha),
-            "rate": rate,
-        },
-    )
-
-
-@torch.no_grad()
-def validate_stacks(network: StackNetwork, trained: list[int], held_out: HeldOut) -> Measured | None:
-    """The mean objective of the given stacks over the held-out pictures; None where there are none."""
-    count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
-    for pictures in held_out():
-        images = pictures.shape[0]
-        count += images
-        for index, stack in enumerate(network.stacks[: max(trained) + 1]):
-            if index in trained:
-                loss, reconstruction, sparsity = stack.objective_parts(pictures)
-                totals["loss"] += float(loss) * images
-                totals["reconstruction"] += float(reconstruction) * images
-                totals["sparsity"] += float(sparsity) * images
-            if index < max(trained):
-                pictures = stack(pictures)
-    if count == 0:
-        return None
-    return Measured(totals.pop("loss") / count, {name: total / count for name, total in totals.items()})

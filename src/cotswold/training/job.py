@@ -100,7 +100,7 @@ class Job:
             )
             identity = recipe_identity(self.recipe)
             loop = Loop(
-                strategy=self._strategy(),
+                strategy=self._strategy(pictures.epoch_steps),
                 pictures=pictures,
                 log=log,
                 checkpoints=Checkpoints(
@@ -129,17 +129,16 @@ class Job:
             summary["training_seconds"] = summary.pop("seconds")
             loop.log.write("end", status=status, **summary)
 
-    def _strategy(self) -> Strategy:
-        count = self.store.splits["train"]
+    def _strategy(self, epoch_steps: float) -> Strategy:
         held_out = HeldOutPictures(self.store, self.recipe)
         match self.recipe.training.strategy:
             case "greedy":
-                return Greedy(build_stacks(self.recipe), self.recipe, count, held_out.maps)
+                return Greedy(build_stacks(self.recipe), self.recipe, epoch_steps, held_out.maps)
             case "joint":
-                return Joint(build_stacks(self.recipe), self.recipe, count, held_out.maps)
+                return Joint(build_stacks(self.recipe), self.recipe, epoch_steps, held_out.maps)
             case "supervised":
                 network = supervised_network(self.recipe, len(self.store.classes))
-                return Supervised(network, self.recipe, count, held_out.batches)
+                return Supervised(network, self.recipe, epoch_steps, held_out.batches)
 
     def _announce(self, loop: Loop) -> None:
         strategy = loop.strategy

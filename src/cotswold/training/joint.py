@@ -14,32 +14,26 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.training.greedy import HeldOut, measured, network_tensors, ramped, step_rule, validate_stacks
+from cotswold.training.networks import network_tensors
+from cotswold.training.stacks import (
+    HeldOut,
+    StackStrategy,
+    measured,
+    ramped,
+    step_rule,
+    validate_stacks,
+)
 from cotswold.training.strategy import Batch, Measured
 
 
-class Joint:
+class Joint(StackStrategy):
     """The strategy `joint`: one phase in which all stacks move."""
 
     phases = 1
-    improved = False
 
-    def __init__(self, network: StackNetwork, recipe: Recipe, pictures: int, held_out: HeldOut) -> None:
-        self.network = network
-        self.recipe = recipe
-        self.pictures = pictures
-        self.held_out = held_out
+    def __init__(self, network: StackNetwork, recipe: Recipe, epoch_steps: float, held_out: HeldOut) -> None:
+        super().__init__(network, recipe, epoch_steps, held_out)
         self._momentum = [torch.zeros_like(stack.filters) for stack in network.stacks]
-
-    @property
-    def parameters(self) -> int:
-        """The filter weights of all stacks."""
-        return sum(stack.geometry.filters.parameters for stack in self.network.stacks)
-
-    def steps(self, phase: int) -> int:
-        """Mini-batches in the epochs of the recipe; at least one."""
-        training = self.recipe.training
-        return max(1, round(training.epochs * self.pictures / training.batch))
 
     def describe(self, phase: int) -> Mapping[str, object]:
         """The network's maps and weights."""
@@ -48,7 +42,7 @@ class Joint:
             "stack": "all",
             "input": str(stacks[0].input),
             "output": str(stacks[-1].output),
-            "parameters": sum(geometry.filters.parameters for geometry in stacks),
+            "parameters": self.parameters,
         }
 
     def flops(self, phase: int) -> int:
@@ -94,22 +88,7 @@ class Joint:
         """The sum of all objectives on the held-out pictures."""
         return validate_stacks(self.network, list(range(len(self.network.stacks))), self.held_out)
 
-    def interval(self, phase: int) -> int:
-        """Eight times a run."""
-        return max(1, self.steps(phase) // 8)
-
-    def finished(self, phase: int) -> bool:
-        """The run takes all its steps."""
-        return False
-
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """The network and every stack's momentum."""
         momenta = {f"momentum.{index}": tensor for index, tensor in enumerate(self._momentum)}
         return {**network_tensors(self.network), **momenta}
-
-    def state(self) -> dict[str, object]:
-        """Nothing beyond the tensors."""
-        return {}
-
-    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
-        """Nothing beyond the tensors."""

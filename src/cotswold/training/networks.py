@@ -97,6 +97,11 @@ def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> La
     return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
 
 
+def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
+    """The live tensors of a network under the names that every checkpoint gives them."""
+    return {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+
+
 def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) -> list[LayerPlan]:
     """The layers of a supervised network on maps of shape ``below`` (the pictures by default); nothing is
     allocated."""

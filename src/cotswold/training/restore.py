@@ -15,8 +15,13 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory
 from cotswold.training.budget import training_bytes
-from cotswold.training.greedy import network_tensors
-from cotswold.training.networks import LayerNetwork, build_layers, build_stacks, layers_bytes
+from cotswold.training.networks import (
+    LayerNetwork,
+    build_layers,
+    build_stacks,
+    layers_bytes,
+    network_tensors,
+)
 from cotswold.training.pictures import read_maps
 
 

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.training.greedy import network_tensors
-from cotswold.training.networks import LayerNetwork
+from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 
 LabelledHeldOut = Callable[[], Iterable[Batch]]
@@ -28,11 +27,11 @@ class Supervised:
     phases = 1
 
     def __init__(
-        self, network: LayerNetwork, recipe: Recipe, pictures: int, held_out: LabelledHeldOut
+        self, network: LayerNetwork, recipe: Recipe, epoch_steps: float, held_out: LabelledHeldOut
     ) -> None:
         self.network = network
         self.recipe = recipe
-        self.pictures = pictures
+        self.epoch_steps = epoch_steps
         self.held_out = held_out
         self.loss = class_loss(recipe)
         training = recipe.training
@@ -111,8 +110,8 @@ class Supervised:
         return Measured(loss, {"accuracy": correct / count})
 
     def interval(self, phase: int) -> int:
-        """Once an epoch."""
-        return max(1, -(-self.pictures // self.recipe.training.batch))
+        """Once an epoch, which leaves out the pictures that make no whole batch."""
+        return int(self.epoch_steps)
 
     def finished(self, phase: int) -> bool:
         """Whether patience has run out."""
