@@ -28,7 +28,10 @@ def make(out: Path) -> None:
     out
         The folder to write; it must be new or empty.
     """
+    from cotswold.cli.progress import counting
     from cotswold.data import write_demo
 
-    for name, pictures in write_demo(out).items():
+    with counting("writing", "pictures") as tally:
+        written = write_demo(out, tally)
+    for name, pictures in written.items():
         print(f"{out / name}: {pictures} pictures")

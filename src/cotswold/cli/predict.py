@@ -58,6 +58,7 @@ def predict(
 
 
 def _answers(run: Path, source: str, top: int, stores: Path) -> Iterator[tuple[str, str, float]]:
+    """Opens everything, so that what is missing is said before the first line is printed; then answers."""
     import torch
 
     from cotswold import training
@@ -72,13 +73,17 @@ def _answers(run: Path, source: str, top: int, stores: Path) -> Iterator[tuple[s
     network, _ = training.load_layers(directory, len(store.classes))
     found = open_source(source)
     pictures = stream(found, store.transform, recipe.training.batch)
-    for maps, indices in pictures:
-        with torch.no_grad():
-            scores = network(maps.to(recipe.training.device))
-        likely = torch.softmax(scores, 1) if recipe.objective.loss == "softmax" else torch.sigmoid(scores)
-        values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
-        for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
-            for probability, label in zip(row, labels, strict=True):
-                yield found.name(index), store.classes[label], probability
-    for reason in pictures.broken:
-        say(f"left out: {reason}")
+
+    def answers() -> Iterator[tuple[str, str, float]]:
+        for maps, indices in pictures:
+            with torch.no_grad():
+                scores = network(maps.to(recipe.training.device))
+            likely = torch.softmax(scores, 1) if recipe.objective.loss == "softmax" else torch.sigmoid(scores)
+            values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
+            for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
+                for probability, label in zip(row, labels, strict=True):
+                    yield found.name(index), store.classes[label], probability
+        for reason in pictures.broken:
+            say(f"left out: {reason}")
+
+    return answers()

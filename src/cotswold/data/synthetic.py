@@ -140,21 +140,24 @@ def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], 
     return CropSource(name, [crops[index] for index in kept])
 
 
-def write_demo(out: str | Path) -> dict[str, int]:
+def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
     """Write the built-in sets as PNG files into folders of ``out``; how many pictures each has.
 
-    Raises UserError where ``out`` is not empty.
+    ``progress`` hears how many pictures of how many are written. Raises UserError where ``out`` is not empty.
     """
     root = Path(out).expanduser()
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UserError(f"{root} is there already; give a new or empty directory")
-    counts = {}
-    for name in BUILTIN:
-        source = open_builtin(name, (), (), "none")
+    counts: dict[str, int] = {}
+    sources = {name: open_builtin(name, (), (), "none") for name in BUILTIN}
+    total = sum(map(len, sources.values()))
+    for name, source in sources.items():
         for index in range(len(source)):
             path = root / name.removeprefix("builtin:") / f"{source.name(index)}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             source.read(index).save(path)
+            if progress is not None:
+                progress(sum(counts.values()) + index + 1, total)
         counts[name.removeprefix("builtin:")] = len(source)
     return counts
 

@@ -1,0 +1,203 @@
+"""The commands that look at a run, and the one that makes data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.command import Said, cotswold
+from tests.cli.conftest import Desk
+from tests.training.small import draw
+
+from cotswold.data import synthetic
+from cotswold.run import RunDirectory
+
+
+@pytest.fixture
+def copy(desk: Desk, tmp_path: Path) -> Path:
+    """A run of stacks of one's own."""
+    shutil.copytree(desk.stacks, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def evaluate(run: Path, desk: Desk, *words: object) -> Said:
+    tests = ("--positives", desk.pictures / "level", "--negatives", desk.pictures / "upright")
+    return cotswold("evaluate", run, *tests, "--splits", 2, "--stores", desk.stores, *words)
+
+
+def test_evaluate_measures_the_neurons_and_keeps_the_result(desk: Desk, copy: Path) -> None:
+    said = evaluate(copy, desk, "--json", "--name", "level")
+    assert said.status == 0, said.err
+    printed = json.loads(said.out)
+    assert printed == json.loads(RunDirectory.open(copy).evaluation.read_text())
+    assert "level" in said.out
+    table = evaluate(copy, desk, "--layers", "1.pooled", "--name", "level")
+    assert table.status == 0
+    for word in ("level", "1.pooled", "guess", "random filters", "k-means", "this network"):
+        assert word in table.out
+
+
+def test_evaluate_of_a_control_run_adds_its_column(desk: Desk, copy: Path) -> None:
+    said = evaluate(copy, desk, "--layers", "2.output", "--control", desk.stacks)
+    assert said.status == 0
+    row = next(line for line in said.out.splitlines() if "2.output" in line)
+    assert row.count("/") == 4  # random filters, k-means, the control, this network
+
+
+def test_evaluate_without_tests_says_how_to_name_them(desk: Desk) -> None:
+    said = cotswold("evaluate", desk.stacks, "--stores", desk.stores)
+    assert said.status == 2
+    assert "names no tests; give --positives and --negatives" in said.error
+    said = cotswold("evaluate", desk.stacks, "--positives", desk.pictures, "--stores", desk.stores)
+    assert said.status == 2
+    assert "needs both --positives and --negatives" in said.error
+
+
+def test_evaluate_of_a_layer_that_is_not_there_names_it(desk: Desk) -> None:
+    for name in ("7.output", "2.feelings", "top"):
+        said = evaluate(desk.stacks, desk, "--layers", name)
+        assert said.status == 2
+        assert name in said.error or name.split(".")[0] in said.error
+
+
+def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
+    said = cotswold("evaluate", desk.layers, "--stores", desk.stores)
+    assert said.status == 0
+    assert said.out.startswith("validation: ") and "of 12 pictures" in said.out
+    found = json.loads(cotswold("evaluate", desk.layers, "--stores", desk.stores, "--json").out)
+    assert sum(map(sum, found["confusion"])) == 12
+
+
+def report(run: Path, desk: Desk) -> Said:
+    return cotswold("report", run, "--stores", desk.stores)
+
+
+def test_report_writes_one_page_and_says_where(desk: Desk, copy: Path) -> None:
+    said = report(copy, desk)
+    assert said.status == 0
+    assert said.err == ""
+    assert said.out.strip() == str(copy / "report.html")
+    page = (copy / "report.html").read_text()
+    assert "<html" in page and 'src="http' not in page and 'href="http' not in page
+    assert "against upright" not in page
+    assert evaluate(copy, desk, "--layers", "2.output", "--name", "level against upright").status == 0
+    assert report(copy, desk).status == 0  # in place of the one before
+    assert "level against upright" in (copy / "report.html").read_text()
+
+
+def test_report_of_a_supervised_run_shows_its_accuracy(desk: Desk) -> None:
+    said = report(desk.layers, desk)
+    assert said.status == 0
+    assert "accuracy" in (desk.layers / "report.html").read_text().lower()
+
+
+def test_report_works_while_training_goes_on(desk: Desk, copy: Path) -> None:
+    """A run without a checkpoint, whose last line is being written, and that another process has locked."""
+    shutil.rmtree(copy / "checkpoints")
+    events = (copy / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "events.jsonl").write_bytes(b"".join(events[:6]) + events[6][:20])
+    with RunDirectory.open(copy).lock():
+        said = report(copy, desk)
+    assert said.status == 0
+    assert "has no checkpoint yet" in said.error
+    assert (copy / "report.html").is_file()
+
+
+def test_report_of_a_run_that_has_only_begun_still_writes_a_page(desk: Desk, tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", (desk.stacks / "recipe.toml").read_text(), {})
+    assert report(run.path, desk).status == 0
+    assert run.report.is_file()
+
+
+def test_report_without_its_pictures_shows_filters_whitened(desk: Desk, copy: Path, tmp_path: Path) -> None:
+    recipe = (copy / "recipe.toml").read_text().replace(str(desk.pictures), str(tmp_path / "gone"))
+    (copy / "recipe.toml").write_text(recipe)
+    shutil.rmtree(copy / "checkpoints")
+    said = report(copy, desk)
+    assert said.status == 0
+    assert "filters are shown as they are" in said.err
+    assert "gone does not exist" in said.err
+
+
+def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> None:
+    words = ("--stores", desk.stores, "--labels", "folders")
+    said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.npz", *words)
+    assert said.status == 0, said.err
+    with np.load(tmp_path / "features.npz", allow_pickle=False) as found:
+        assert len(found["features"]) == len(found["names"]) == len(found["labels"]) == 60
+        assert np.isfinite(found["features"]).all()
+    said = cotswold(
+        "features",
+        desk.stacks,
+        desk.pictures,
+        tmp_path / "pooled.npy",
+        "--layer",
+        "1.pooled",
+        "--stores",
+        desk.stores,
+    )
+    assert said.status == 0
+    assert np.load(tmp_path / "pooled.npy").shape == (60, 3, 12, 12)
+
+
+def test_features_and_predictions_want_the_right_kind_of_run(desk: Desk, tmp_path: Path) -> None:
+    out = tmp_path / "features.npz"
+    said = cotswold("features", desk.layers, desk.pictures, out, "--stores", desk.stores)
+    assert said.status == 2
+    assert "is a run of layers; a run of stacks" in said.error
+    said = cotswold("predict", desk.stacks, desk.pictures, "--stores", desk.stores)
+    assert said.status == 2
+    assert "is a run of stacks; a supervised run is needed" in said.error
+    assert said.out == ""
+    said = cotswold(
+        "features", desk.stacks, desk.pictures, tmp_path / "features.mat", "--stores", desk.stores
+    )
+    assert said.status == 2
+    assert "features.mat" in said.error
+
+
+def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) -> None:
+    draw(tmp_path / "new", 9, level=True, first=500)
+    (tmp_path / "new" / "torn.png").write_bytes(b"no picture")
+    said = cotswold("predict", desk.layers, tmp_path / "new", "--stores", desk.stores)
+    assert said.status == 0
+    assert "torn.png" in said.error
+    rows = list(csv.DictReader(StringIO(said.out)))
+    assert [row["picture"] for row in rows] == [f"{number:03d}.png" for number in range(500, 509)]
+    assert {row["class"] for row in rows} == {"level"}
+    words = ("--top", 5, "--json", "--stores", desk.stores)
+    lines = cotswold("predict", desk.layers, tmp_path / "new", *words).out.splitlines()
+    answers = [json.loads(line) for line in lines]
+    assert len(answers) == 18  # there are but two classes
+    assert sum(answer["probability"] for answer in answers) == pytest.approx(9, abs=1e-4)
+    said = cotswold("predict", desk.layers, tmp_path / "new", "--top", 0, "--stores", desk.stores)
+    assert said.status == 2
+
+
+def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None:
+    found = json.loads(cotswold("info", desk.stacks_recipe, "--json").out)
+    assert [layer["stack"] for layer in found["layers"]] == [1, 2]
+    assert all(layer["update_seconds"] > 0 for layer in found["layers"])
+    assert found["fits"] is True
+    printed = cotswold("info", desk.layers_recipe).out
+    for word in ("convolution", "local", "full", "parameters"):
+        assert word in printed
+
+
+def test_data_make_writes_the_demonstration_as_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("skimage")
+    few = {"builtin:demo-faces": synthetic.BUILTIN["builtin:demo-faces"]}  # the others take a minute
+    monkeypatch.setattr(synthetic, "BUILTIN", few)
+    said = cotswold("data", "make", tmp_path / "demo")
+    assert said.status == 0
+    for line in said.out.splitlines():
+        folder, _, count = line.partition(": ")
+        assert len(list(Path(folder).rglob("*.*"))) == int(count.split()[0]) > 0
+    said = cotswold("data", "make", tmp_path / "demo")
+    assert said.status == 2
+    assert str(tmp_path / "demo") in said.error
