@@ -6,7 +6,7 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -79,7 +79,7 @@ class Evaluation:
     """All objects tested on one checkpoint."""
 
     step: int
-    objects: tuple[ObjectSelectivity, ...] = field(default=())
+    objects: tuple[ObjectSelectivity, ...] = ()
 
     def with_object(self, found: ObjectSelectivity) -> Evaluation:
         """With one more object, in the place of an older result of the same name."""

@@ -15,7 +15,6 @@ once: 3 ns a response on one core for 20 thresholds, where comparing floats with
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -105,7 +104,7 @@ class Histogram:
             raise ValueError(f"a histogram takes 2 to 256 thresholds, not {thresholds}")
         self.thresholds = thresholds
         self.pictures = np.zeros((2, GROUPS), np.int64)
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or torch.get_num_threads()
         self._least, self._greatest = least, greatest
         width = greatest.astype(np.float64) - least
         scale = np.divide(thresholds - 1, width, out=np.zeros_like(width), where=width > 1e-30)

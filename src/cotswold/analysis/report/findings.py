@@ -140,7 +140,8 @@ def portraits(evaluation: Evaluation | None) -> str:
         )
     note = paragraph(
         "Left: the picture of fixed norm that the neuron answers most strongly, found by gradient ascent on "
-        "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most. "
+        "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
+        "or from noise where none were given. "
         "Right: test pictures at both ends of its answers; green frames mark positives.",
         "note",
     )
