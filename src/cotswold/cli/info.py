@@ -6,7 +6,9 @@ Knows: how to lay a recipe's counts out as a table. Does not know: how they are 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -46,9 +48,14 @@ def info(
     from cotswold import recipe as recipes
 
     found = recipes.load(recipe, set or [])
+    if found.data.store is not None:
+        from cotswold.training.stores import open_store, with_store_shape
+
+        found = with_store_shape(found, open_store(found, Path()))
     supervised = found.training.strategy == "supervised"
-    rows, memory = (_layers(found), {}) if supervised else _stacks(found, time)
-    totals: Row = {"parameters": sum(int(str(row["parameters"])) for row in rows), **memory}
+    rows, needed = _layers(found) if supervised else _stacks(found, time)
+    weights = sum(int(str(row["parameters"])) for row in rows)
+    totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
     if json_:
         print(json.dumps({"name": found.name, "layers": rows, **totals}, indent=1))
         return
@@ -57,9 +64,21 @@ def info(
         print(f"{name.replace('_', ' ')}: {_figure(name, value)}")
 
 
-def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Row]:
+def _memory(needed: Callable[[int], int], batch: int) -> Row:
+    """What training takes, what there is, and what would fit."""
     from cotswold.run import available_bytes
-    from cotswold.training.budget import largest_batch, stack_budgets, training_bytes
+    from cotswold.training.budget import largest_batch
+
+    taken, free = needed(batch), available_bytes()
+    totals: Row = {"training_bytes": taken, "available_bytes": free, "fits": taken <= free}
+    if taken > free:
+        totals["largest_batch_that_fits"] = largest_batch(needed, batch, free)
+    return totals
+
+
+def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int]]:
+    """A row a stack, and the bytes that a mini-batch takes."""
+    from cotswold.training.budget import stack_budgets, training_bytes
 
     rows: list[Row] = []
     batch = recipe.training.batch
@@ -84,28 +103,29 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Row]:
 
             row["update_seconds"] = update_seconds(geometry, batch)
         rows.append(row)
-    needed, free = training_bytes(recipe, batch), available_bytes()
-    totals: Row = {"training_bytes": needed, "available_bytes": free, "fits": needed <= free}
-    if needed > free:
-        totals["largest_batch_that_fits"] = largest_batch(partial(training_bytes, recipe), batch, free)
-    return rows, totals
+    return rows, partial(training_bytes, recipe)
 
 
-def _layers(recipe: Recipe) -> list[Row]:
+def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int]]:
+    """A row a layer, and the bytes that a mini-batch takes, those of the stacks below included."""
     from cotswold.training.networks import planned_layers
+    from cotswold.training.restore import geometries_below, needed_bytes
     from cotswold.training.stores import class_count
 
-    return [
+    classes, below = class_count(recipe), geometries_below(recipe)
+    plans = planned_layers(recipe, classes, below[-1].output if below else None)
+    rows: list[Row] = [
         {
             "layer": number,
             "type": plan.name,
             "output": " x ".join(map(str, plan.output)),
             "parameters": plan.parameters,
             "filter_bytes": 4 * plan.parameters,
-            "update_flops": 3 * plan.forward_flops * recipe.training.batch,
+            "forward_flops": plan.forward_flops * recipe.training.batch,
         }
-        for number, plan in enumerate(planned_layers(recipe, class_count(recipe)), 1)
+        for number, plan in enumerate(plans, 1)
     ]
+    return rows, partial(needed_bytes, recipe, classes)
 
 
 def _print_table(title: str, rows: list[Row]) -> None:

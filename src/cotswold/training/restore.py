@@ -11,6 +11,7 @@ from pathlib import Path
 from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import RunError
+from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory
@@ -82,13 +83,17 @@ def start_of(recipe: Recipe) -> RunDirectory | None:
     return start
 
 
+def geometries_below(recipe: Recipe) -> list[StackGeometry]:
+    """The geometries of the stacks that the layers of a recipe stand on; none without `network.start`."""
+    start = start_of(recipe)
+    return [] if start is None else recipes.load(start.recipe).stack_geometries()
+
+
 def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
     """Bytes that training the recipe takes with mini-batches of this size; raises what building it would."""
     if recipe.network.stacks:
         return training_bytes(recipe, batch)
-    start = start_of(recipe)
-    below = [] if start is None else recipes.load(start.recipe).stack_geometries()
-    return layers_bytes(recipe, classes, batch, below)
+    return layers_bytes(recipe, classes, batch, geometries_below(recipe))
 
 
 def recipe_identity(recipe: Recipe) -> str:
