@@ -218,12 +218,6 @@ def test_a_step_of_training_sees_the_module_s_objective_and_changes_the_module()
     torch.testing.assert_close(norms, torch.ones_like(norms))
 
 
-def test_the_module_answers_as_the_operation_without_autograd_does() -> None:
-    autoencoder, x = stack().eval(), pictures()
-    state = autoencoder.state(torch.empty(0))
-    torch.testing.assert_close(autoencoder(x), ops.stack_forward(state, x, GEOMETRY))
-
-
 def test_filters_in_half_precision_keep_their_few_companions_in_float32() -> None:
     autoencoder = SparseAutoencoderStack(GEOMETRY, dtype=torch.bfloat16)
     autoencoder.calibrate(pictures().bfloat16())

@@ -81,12 +81,6 @@ def test_the_reported_loss_equals_the_reference_objective() -> None:
     assert report.input_gradient is None
 
 
-def test_forward_equals_the_differentiable_operations() -> None:
-    state, batch = new_state(PADDED), random_map(PADDED.input, 3)
-    _, output = autograd_loss(state, state.filters, batch, PADDED)
-    torch.testing.assert_close(ops.stack_forward(state, batch, PADDED, OBJECTIVE.epsilon), output)
-
-
 def test_a_step_leaves_filters_of_norm_one_and_records_their_norms() -> None:
     state, batch = new_state(PLAIN), random_map(PLAIN.input, 4)
     before = state.filters.clone()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cotswold.ops.state import StackState as StackState
     from cotswold.ops.state import StepRule as StepRule
     from cotswold.ops.step import calibrate as calibrate
-    from cotswold.ops.step import stack_forward as stack_forward
     from cotswold.ops.step import stack_step as stack_step
 
 _HOME = {
@@ -36,7 +35,6 @@ _HOME = {
     "local_outer": "local",
     "local_product": "local",
     "random_filters": "filters",
-    "stack_forward": "step",
     "stack_step": "step",
 }
 __all__ = list(_HOME)

@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.ops import rule as rules
-from cotswold.ops.contrast import FLOOR, contrast_norm, contrast_norm_backward
+from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import images_last
 from cotswold.ops.local import check_filters, check_map
@@ -86,19 +86,6 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
     if batch.shape[0] == 0:
         raise UserError("a stack cannot learn from an empty batch; leave it out")
     return images_last(batch)
-
-
-@torch.no_grad()
-def stack_forward(state: StackState, batch: Tensor, geometry: StackGeometry, epsilon: float = 1e-6) -> Tensor:
-    """The output ``(image, depth, y, x)`` of a stack: responses, L2 pooling, contrast normalisation.
-
-    ``batch`` is ``(image, channel, y, x)``, any strides. Without autograd; raises GeometryError where shapes
-    do not fit.
-    """
-    check_map("a stack", batch, geometry.input)
-    check_filters("a stack", state.filters, geometry.filters)
-    pooled = l2_pool(_responses(state, images_last(batch), geometry.filters), geometry.pool, epsilon)
-    return pooled if geometry.norm.size == 1 else contrast_norm(pooled, geometry.norm)
 
 
 @torch.no_grad()

@@ -48,6 +48,7 @@ class Supervised:
         self.best_loss = inf
         self.improved = False
         self._epochs_without = 0
+        self._device = torch.device(training.device)
         torch.manual_seed(training.seed)
 
     @property
@@ -121,7 +122,10 @@ class Supervised:
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """Weights, momenta and the random state of dropout."""
         momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
-        return {**network_tensors(self.network), **momenta, "random": torch.get_rng_state()}
+        tensors = {**network_tensors(self.network), **momenta, "random": torch.get_rng_state()}
+        if self._device.type == "cuda":  # dropout draws where the network is
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
+        return tensors
 
     def state(self) -> dict[str, object]:
         """What early stopping remembers."""
@@ -131,6 +135,8 @@ class Supervised:
     def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
         """Take over the random state and the memory of early stopping."""
         torch.set_rng_state(tensors["random"])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random.cuda"], self._device)
         best, without = state["best_loss"], state["epochs_without"]
         self.best_loss = best if isinstance(best, float) else inf
         self._epochs_without = without if isinstance(without, int) else 0
