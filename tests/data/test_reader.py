@@ -152,6 +152,22 @@ def test_a_damaged_chunk_reaches_the_caller_by_name(
     reader.close()
 
 
+def test_a_reader_that_met_a_damaged_chunk_goes_on_where_it_stood_once_the_chunk_is_whole(
+    plain_store: Numbered,
+) -> None:
+    store = plain_store(40)
+    path: Path = store.path / "arrays/train/pictures/c/0/0/0/0"
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    reader = Reader(store, "train", 4)
+    for _ in range(2):  # the second time, too, it says so and does not wait for ever
+        with pytest.raises(StoreError, match="is damaged"):
+            reader.next()
+    path.write_bytes(whole)
+    assert sorted(number for pictures, _ in reader for number in numbers(pictures)) == list(range(40))
+    reader.close()
+
+
 def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(plain_store: Numbered) -> None:
     before = threading.active_count()
     reader = Reader(plain_store(40), "train", 4)

@@ -91,7 +91,11 @@ class Reader:
         if self._ahead is None:
             self._ahead = _Ahead(self._batches(self.epoch, self.position))
         begun = time.perf_counter()
-        batch = self._ahead.get()
+        try:
+            batch = self._ahead.get()
+        except Exception:
+            self.close()  # its thread has ended; the next call begins anew at the same place
+            raise
         self.waited_seconds += time.perf_counter() - begun
         self.position += 1
         if self.position == len(self):
@@ -199,7 +203,6 @@ class _Ahead:
     def get(self) -> Batch:
         found = self._ready.get()
         if isinstance(found, Exception):
-            self._stop.set()
             raise found
         return found
 
