@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cotswold.data import Preparation, Store, open_source, prepare
+from cotswold.data import Preparation, Store, Transform, open_source, prepare
+from cotswold.data.crew import Crew
 from cotswold.data.plan import Request, assigned
-from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
+from cotswold.data.shard import Shard
+from cotswold.errors import BusyError, DiskFullError, MachineError, SourceError, UserError
 
 from .conftest import photograph, write_photographs
 
@@ -113,6 +116,37 @@ def test_a_source_without_one_readable_picture_is_an_error_and_leaves_nothing(tm
         with pytest.raises(SourceError, match=r"not one picture.*[ab]\.jpg"):
             prepare(open_source(tmp_path / "in"), tmp_path / "s", preparation, jobs=1)
         assert not (tmp_path / "s").exists()
+
+
+def test_a_source_that_goes_away_leaves_what_was_prepared(
+    photographs: Path, tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(photographs)
+    read, reads = source.read, iter(range(100))
+
+    def until_it_goes(index: int) -> Image.Image:
+        if next(reads, None) is None:
+            raise SourceError("the zip cannot be read")
+        return read(index)
+
+    monkeypatch.setattr(source, "read", until_it_goes)
+    plain = Preparation((16, 20), whiten=False)
+    with pytest.raises(SourceError, match="cannot be read"):
+        prepare(source, tmp_path / "s", plain, jobs=1)
+    assert prepare(open_source(photographs), tmp_path / "s", plain, jobs=1).found == 6 * 16
+
+
+def test_a_process_that_dies_is_told_whenever_it_does(photographs: Path, tmp_path: Path) -> None:
+    plain = Preparation((16, 20), whiten=False)
+    with Crew(open_source(photographs), tmp_path, plain, 2) as crew:
+        written = crew.write([Shard("train", n, n, 1, (n,)) for n in range(300)], Transform(plain), {})
+        next(written)
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            worker.join()
+        with pytest.raises(MachineError, match="fewer jobs"):
+            for _ in written:
+                pass
 
 
 KILLED = """

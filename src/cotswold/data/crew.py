@@ -100,19 +100,16 @@ class Crew:
             for pair in submitted:
                 waiting.append(pair)
                 if len(waiting) >= _UNDER_WAY * self._jobs:
-                    yield _result(*waiting.popleft())
+                    shard, future = waiting.popleft()
+                    yield shard, future.result()
             while waiting:
-                yield _result(*waiting.popleft())
+                shard, future = waiting.popleft()
+                yield shard, future.result()
+        except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
+            raise MachineError(
+                "a process that prepared pictures died, perhaps for want of memory; use fewer jobs and run "
+                'the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
+            ) from error
         finally:
             for _, future in waiting:
                 future.cancel()
-
-
-def _result(shard: Shard, future: Future[T]) -> tuple[Shard, T]:
-    try:
-        return shard, future.result()
-    except BrokenProcessPool as error:
-        raise MachineError(
-            f"a process died while it prepared {shard.key}, perhaps for want of memory; use fewer jobs and "
-            'run the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
-        ) from error

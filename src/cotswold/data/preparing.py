@@ -113,7 +113,7 @@ def prepare(
             with Crew(source, path, preparation, jobs) as crew:
                 _make_arrays(path, plan, preparation)
                 _write_all(crew, journal, shards, preparation, progress)
-        except SourceError:
+        except _NothingReadableError:
             shutil.rmtree(path)
             raise
         manifest = _finished(path, source, request, plan, shards, journal)
@@ -237,9 +237,15 @@ def _estimated(
     return estimate(preparation, np.concatenate(sample), some), looked
 
 
+class _NothingReadableError(SourceError):
+    """Every picture for training is broken, so that nothing is lost with the unfinished store."""
+
+
 def _nothing_readable(broken: Broken) -> SourceError:
     first = next(iter(broken.values()))
-    return SourceError(f"not one picture for training can be read (the first: {first}); give readable ones")
+    return _NothingReadableError(
+        f"not one picture for training can be read (the first: {first}); give readable ones"
+    )
 
 
 def _finished(
