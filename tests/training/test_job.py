@@ -175,6 +175,19 @@ def test_stacks_of_another_size_are_refused_before_a_directory_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_stacks_of_which_one_has_learnt_nothing_are_refused_as_a_start(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(greedy(pictures), tmp_path / "stacks", stores)
+    assert not stop_after(job, 14, monkeypatch)
+    text = on_stacks(job.run, pictures)
+    with pytest.raises(RunError, match="have not all been trained; train it further first"):
+        started(text, tmp_path / "run", stores)
+    assert not (tmp_path / "run").exists()
+    assert not stop_after(resumed(job.run.path, stores), 20, monkeypatch)
+    started(text, tmp_path / "run", stores)
+
+
 def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, tmp_path: Path) -> None:
     text = supervised(pictures, more='epochs = 8\n[objective]\nloss = "logistic"').replace("epochs = 4\n", "")
     run = finish(started(text, tmp_path / "run", stores))

@@ -38,7 +38,13 @@ from cotswold.training.joint import Joint
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.networks import build_stacks
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
-from cotswold.training.restore import needed_bytes, recipe_identity, supervised_network
+from cotswold.training.restore import (
+    needed_bytes,
+    newest,
+    recipe_identity,
+    start_of,
+    supervised_network,
+)
 from cotswold.training.stores import Tally, open_store, with_store_shape
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
@@ -193,7 +199,9 @@ def open_job(
         check_memory(wanted, 0)  # before hours of preparation
     store = open_store(wanted, stores, tally)
     wanted = with_store_shape(wanted, store)
-    check_memory(wanted, len(store.classes))  # before there is a directory that holds a run
+    # before there is a directory that holds a run
+    check_memory(wanted, len(store.classes))
+    check_start(wanted)
     run = RunDirectory.create(path, recipes.dump(wanted), environment())
     return Job(run, wanted, store, resumed=False)
 
@@ -206,6 +214,21 @@ def check_device(name: str) -> None:
         raise RecipeError(
             f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
         ) from error
+
+
+def check_start(recipe: Recipe) -> None:
+    """Raise RunError where a stack of the run that `network.start` names has not begun to learn."""
+    start = start_of(recipe)
+    if start is None:
+        return
+    made = recipes.load(start.recipe)
+    position = position_from(newest(start, made).state)
+    phases = len(made.network.stacks) if made.training.strategy == "greedy" else 1
+    if position.phase + (position.step > 0) < phases:
+        raise RunError(
+            f"network.start names {start.path}, whose stacks have not all been trained; "
+            f"train it further first: cotswold train --run {start.path} --resume"
+        )
 
 
 def check_memory(recipe: Recipe, classes: int) -> None:
