@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
         said = cotswold("train", recipe, "--run", run, "--stores", desk.stores)
         assert said.status == 0, said.err
     return desk
+
+
+@pytest.fixture(autouse=True)
+def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncing matters to power cuts alone, and would take most of the time of these tests."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,12 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the tests of a session keep what was prepared."""
     return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(autouse=True)
+def hasty_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncing matters to power cuts alone, and would take most of the time of these tests."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture(autouse=True)
