@@ -135,7 +135,8 @@ def test_resuming_with_another_recipe_names_what_differs(
     with pytest.raises(RunError, match="leave out --set"):
         open_job(None, tmp_path / "run", overrides=["training.batch=6"], resume=Resume.ALWAYS)
     changed = ["price.hardware_dollars=900.0"]
-    finish(open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED))
+    job = open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED)
+    assert events(finish(job), "end")[-1]["cents_per_mflops"] is not None
 
 
 @pytest.mark.parametrize("kind", ["greedy", "joint", "supervised"])

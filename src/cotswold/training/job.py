@@ -190,6 +190,7 @@ def open_job(
         store = open_store(kept, stores, tally)
         if wanted is not None:
             _same_recipe(with_store_shape(wanted, store), kept, path)
+            kept = kept.model_copy(update={"price": wanted.price})
         elif overrides:
             raise RunError("a resumed run keeps its recipe; leave out --set")
         return Job(run, kept, store, resumed=True)
