@@ -63,7 +63,8 @@ def main(folder: Path) -> None:
             row["name"]: {
                 **{who: {layer["layer"]: layer["held_out"] for layer in row[who]} for who in RIVALS},
                 "stimulus_correlation": row["portraits"][0]["correlation"],
-                "stimulus_percentile": row["portraits"][0]["percentile"],
+                "stimulus_percentile_in_layer": row["portraits"][0]["percentile"],
+                "stimulus_percentile_among_random_filters": row["portraits"][0]["percentile_random"],
             }
             for row in found["objects"]
         }

@@ -31,7 +31,8 @@ class Portrait:
     """One of the most selective neurons: its optimal stimulus, and pictures that excite it most and least.
 
     ``correlation`` is that of the stimulus with the mean positive picture, ``percentile`` its place among the
-    stimuli of ``compared`` random neurons of the same layer, where they were made. ``image`` is a data URI.
+    stimuli of ``compared`` randomly chosen neurons of the same layer, ``percentile_random`` among those of the
+    same layer with random filters, where they were made. ``image`` is a data URI.
     """
 
     layer: str
@@ -40,6 +41,7 @@ class Portrait:
     image: str
     correlation: float
     percentile: float | None
+    percentile_random: float | None
     compared: int
     most: tuple[Exemplar, ...]
     least: tuple[Exemplar, ...]

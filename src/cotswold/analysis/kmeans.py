@@ -25,7 +25,7 @@ from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
 
 def kmeans_network(
-    network: StackNetwork, pictures: Iterable[Tensor], *, batches: int = 200, seconds: float = 300.0
+    network: StackNetwork, pictures: Iterable[Tensor], *, batches: int = 2000, seconds: float = 300.0
 ) -> StackNetwork:
     """The same network (lower stacks shared) with a k-means dictionary as the filters of its last stack.
 

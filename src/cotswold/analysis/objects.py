@@ -51,9 +51,9 @@ class Examination:
     splits: int = 5
     portraits: int = 3
     exemplars: int = 8
-    random_stimuli: int = 200
+    random_stimuli: int = 128
     """Random neurons whose stimuli are compared with that of the best one."""
-    ascent: Ascent = field(default_factory=Ascent)
+    ascent: Ascent = field(default_factory=lambda: Ascent(steps=30, angle=0.2))
     seed: int = 0
 
 
@@ -111,12 +111,28 @@ def examine(
         mean_positive=_shown(mean.picture, transform),
         passes=ours.passes,
     )
-    return replace(
-        row,
-        portraits=_portraits(
-            row, contestants.network, mean, batches, examination, transform, look, unlabelled
-        ),
-    )
+    view = _View(mean, batches, examination, transform, look, unlabelled)
+    return replace(row, portraits=_portraits(row, contestants, view))
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """The mean of so many positive pictures, ``(channel, y, x)``."""
+
+    picture: Tensor
+    count: int
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a portrait is made from beside the network."""
+
+    mean: _Mean
+    batches: Batches
+    examination: Examination
+    transform: Transform | None
+    look: Look | None
+    unlabelled: Unlabelled | None
 
 
 def _of_last_stack(contestants: Contestants, examination: Examination) -> list[Layer]:
@@ -140,14 +156,6 @@ def _test(
         seed=examination.seed,
         progress=progress,
     )
-
-
-@dataclass(frozen=True)
-class _Mean:
-    """The mean of so many positive pictures, ``(channel, y, x)``."""
-
-    picture: Tensor
-    count: int
 
 
 def _mean_positive(pictures: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
@@ -174,40 +182,35 @@ def _oracle(
     return tested.layers[0]
 
 
-def _portraits(
-    row: ObjectSelectivity,
-    network: StackNetwork,
-    mean: _Mean,
-    batches: Batches,
-    examination: Examination,
-    transform: Transform | None,
-    look: Look | None,
-    unlabelled: Unlabelled | None,
-) -> tuple[Portrait, ...]:
-    chosen = _most_selective(row, examination.portraits)
+def _portraits(row: ObjectSelectivity, contestants: Contestants, view: _View) -> tuple[Portrait, ...]:
+    chosen = _most_selective(row, view.examination.portraits)
     if not chosen:
         return ()
+    network, mean = contestants.network, view.mean.picture
     respond = StackLayers(network, [Layer.named(layer) for layer, _ in chosen])
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
-    found = extremes(respond, seen.noted(batches()), neurons, examination.exemplars if look else 0)
-    compared = _compared(row.best, network, mean, examination, unlabelled)
+    count = view.examination.exemplars if view.look else 0
+    found = extremes(respond, seen.noted(view.batches()), neurons, count)
+    among = _compared(row.best, network, view)
+    random = None if contestants.random is None else _compared(row.best, contestants.random, view)
     portraits = []
     for index, (layer, score) in enumerate(chosen):
-        stimulus = _stimuli(network, layer, [score.neuron], mean, examination, unlabelled)
-        correlation = float(correlations(stimulus, mean.picture)[0])
-        among = compared if layer == row.best.layer else None
+        stimulus = _stimuli(network, layer, [score.neuron], view)
+        correlation = float(correlations(stimulus, mean)[0])
+        best = layer == row.best.layer
         portraits.append(
             Portrait(
                 layer=layer,
                 neuron=score.neuron,
                 accuracy=score.accuracy,
-                image=_shown(_upright(stimulus, mean.picture), transform),
+                image=_shown(_upright(stimulus, mean), view.transform),
                 correlation=correlation,
-                percentile=None if among is None else percentile(correlation, among),
-                compared=0 if among is None else len(among),
-                most=_exemplars(found.most[index], seen.positive, look),
-                least=_exemplars(found.least[index], seen.positive, look),
+                percentile=percentile(correlation, among) if best else None,
+                percentile_random=percentile(correlation, random) if best and random is not None else None,
+                compared=len(among) if best else 0,
+                most=_exemplars(found.most[index], seen.positive, view.look),
+                least=_exemplars(found.least[index], seen.positive, view.look),
             )
         )
     return tuple(portraits)
@@ -220,40 +223,32 @@ def _most_selective(row: ObjectSelectivity, count: int) -> list[tuple[str, Neuro
     return (first + [(row.best.layer, score) for score in row.best.best[1:]])[:count]
 
 
-def _compared(
-    layer: LayerSelectivity,
-    network: StackNetwork,
-    mean: _Mean,
-    examination: Examination,
-    unlabelled: Unlabelled | None,
-) -> NDArray[np.float64]:
-    """Correlations of random neurons' stimuli with the mean positive picture."""
+def _compared(layer: LayerSelectivity, network: StackNetwork, view: _View) -> NDArray[np.float64]:
+    """Correlations of the stimuli of randomly chosen neurons with the mean positive picture."""
+    examination = view.examination
     chosen = np.random.default_rng(examination.seed).choice(
         layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
     )
     places = [locate(int(row), layer.shape) for row in chosen]
-    return correlations(_stimuli(network, layer.layer, places, mean, examination, unlabelled), mean.picture)
+    return correlations(_stimuli(network, layer.layer, places, view), view.mean.picture)
 
 
-def _stimuli(
-    network: StackNetwork,
-    layer: str,
-    neurons: Sequence[Position],
-    mean: _Mean,
-    examination: Examination,
-    unlabelled: Unlabelled | None,
-) -> Stimuli:
+def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], view: _View) -> Stimuli:
     respond = StackLayers(network, [Layer.named(layer)])
+
+    def answer(pictures: Tensor) -> Tensor:
+        return next(responses for _, responses in respond(pictures))
+
     starts = None
-    if unlabelled is not None:
-        starts = strongest_means(respond, unlabelled, [(layer, neuron) for neuron in neurons])
+    if view.unlabelled is not None:
+        starts = strongest_means(respond, view.unlabelled, [(layer, neuron) for neuron in neurons])
     return optimal_stimuli(
-        respond.first,
-        mean.picture.shape,
+        answer,
+        view.mean.picture.shape,
         neurons,
         starts=starts,
-        ascent=examination.ascent,
-        seed=examination.seed,
+        ascent=view.examination.ascent,
+        seed=view.examination.seed,
     )
 
 

@@ -5,6 +5,8 @@ Knows: the words of the command, which sources are tested. Does not know: how se
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -115,7 +117,11 @@ def _examine(
         evaluation = analysis.Evaluation(step)
     with stages() as told:
         told("k-means dictionary", 0)
-        dictionary = analysis.kmeans_network(network, training.training_maps(store, recipe))
+        passes = math.ceil(
+            recipe.network.stacks[-1].epochs or recipe.training.epochs
+        )  # as the stack itself had
+        pictures = itertools.chain.from_iterable(training.training_maps(store, recipe) for _ in range(passes))
+        dictionary = analysis.kmeans_network(network, pictures)
         contestants = analysis.Contestants(network, training.random_stacks(recipe, store), dictionary, beside)
         for test in tests:
             trial = analysis.Trial(
@@ -138,7 +144,7 @@ def _examine(
             for reason in trial.broken:
                 say(f"left out: {reason}")
             evaluation = evaluation.with_object(found)
-    directory.evaluation.write_text(evaluation.to_json(), encoding="utf-8")
+            directory.evaluation.write_text(evaluation.to_json(), encoding="utf-8")
     return evaluation
 
 

@@ -124,4 +124,5 @@ def prepare(
     if summary.broken:
         shown = "\n  ".join(summary.broken_files[:10])
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
-        print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")
+        named = shown.encode("utf-8", "backslashreplace").decode()  # names of files need not be UTF-8
+        print(f"{summary.broken} broken pictures were left out:\n  {named}{more}")

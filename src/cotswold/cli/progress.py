@@ -16,7 +16,8 @@ LINE_SECONDS = 5.0
 
 def say(sentence: str) -> None:
     """A sentence for the person at the terminal, beside the command's output."""
-    print(f"cotswold: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
+    line = f"cotswold: {' '.join(sentence.split())}"
+    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 
 class Tally(Protocol):
