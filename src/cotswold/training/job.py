@@ -158,7 +158,7 @@ class Job:
             threads=torch.get_num_threads(),
             parameters=strategy.parameters,
         )
-        loop.log.write("whiteness", **self.store.whiteness(held_out).as_dict())
+        loop.log.write("whiteness", split=held_out, **self.store.whiteness(held_out).as_dict())
 
 
 def open_job(
