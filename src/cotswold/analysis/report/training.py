@@ -107,7 +107,7 @@ def whiteness(history: History) -> str:
     inside = [abs(p) for f, p in spectrum.points if low - 1e-9 <= f <= high + 1e-9]
     numbers = [("Greatest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
     numbers += [*spectrum.facts(), ("Band", f"{low:.3f} to {high:.3f} cycles per pixel")]
-    caption = "Radial power spectrum of held-out prepared pictures, relative to its mean in the band."
+    caption = f"Radial power spectrum of {spectrum.which}, relative to its mean in the band."
     return section("Whiteness of the pictures", grid([figure(drawing, caption), facts(numbers)]), "whiteness")
 
 
@@ -120,7 +120,7 @@ def not_whitened(history: History) -> str:
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
         return section("Spectrum of the pictures", said, "whiteness")
-    drawn = figure(spectrum.drawn([]), "Radial power spectrum of held-out prepared pictures, not whitened.")
+    drawn = figure(spectrum.drawn([]), f"Radial power spectrum of {spectrum.which}, not whitened.")
     return section("Spectrum of the pictures", said + grid([drawn, facts(spectrum.facts())]), "whiteness")
 
 
@@ -140,6 +140,15 @@ class _Spectrum:
             return None
         low, high = (float(edge) for edge in band)
         return cls(list(zip(frequencies, radial, strict=True)), (low, high), event)
+
+    @property
+    def which(self) -> str:
+        """The pictures that were measured; a set too small to hold any out is measured on its own."""
+        return (
+            "training pictures (none are held out)"
+            if self.event.get("split") == "train"
+            else "held-out pictures"
+        )
 
     def drawn(self, bands: Sequence[Band]) -> str:
         """The spectrum down to -25 dB: below lies what the filter took out."""
