@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotswold.errors import GeometryError, UserError
+from cotswold.errors import GeometryError
 from cotswold.nn import LocallyConnected1d, LocallyConnected2d, LocallyConnected3d
 from cotswold.ops import images_last
 
@@ -152,6 +153,22 @@ def test_a_convolution_of_other_dimensions_is_refused_by_name() -> None:
         LocallyConnected2d.from_conv(nn.Conv1d(4, 4, 3), 9)
 
 
+@pytest.mark.parametrize("other", [nn.Linear(4, 4), nn.ConvTranspose2d(4, 4, 3), "conv"])
+def test_what_is_no_convolution_cannot_be_untied(other: Any) -> None:
+    with pytest.raises(GeometryError, match=f"made from {type(other).__name__}; give a torch.nn.Conv2d"):
+        LocallyConnected2d.from_conv(other, 9)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature:UserWarning")
+def test_a_lazy_convolution_is_untied_once_it_has_weights() -> None:
+    conv = nn.LazyConv2d(4, 3)
+    with pytest.raises(GeometryError, match="LazyConv2d has no weights yet; give it an input"):
+        LocallyConnected2d.from_conv(conv, 9)
+    x = torch.randn(2, 3, 9, 9)
+    expected = conv(x)
+    torch.testing.assert_close(LocallyConnected2d.from_conv(conv, 9)(x), expected)
+
+
 def test_a_block_multiplies_the_rows_and_columns_of_the_grid() -> None:
     layer = LocallyConnected2d(3, 8, 32, 8, stride=4, block=(4, 2))
     assert layer.grid == (7, 7)
@@ -202,8 +219,25 @@ def test_the_next_layer_copies_nothing_because_the_images_stay_last(bias: bool) 
 
 
 def test_an_input_of_another_dtype_is_refused_with_both_dtypes() -> None:
-    with pytest.raises(UserError, match=r"not torch\.float64 .* and torch\.float32"):
-        LAYERS[1](torch.zeros(2, 3, 7, 6, dtype=torch.float64))
+    words = (
+        r"LocallyConnected2d has weights of torch\.float32, but got an input of torch\.float64; use x\.to\("
+    )
+    for enabled in (False, True):  # under autocast float64 stays what it is
+        with pytest.raises(GeometryError, match=words), torch.autocast("cpu", enabled=enabled):
+            LAYERS[1](torch.zeros(2, 3, 7, 6, dtype=torch.float64))
+    with pytest.raises(GeometryError, match=r"an input of torch\.uint8; use x\.to\(torch\.float32\)$"):
+        LAYERS[1](torch.zeros(2, 3, 7, 6, dtype=torch.uint8))
+
+
+def test_what_is_no_tensor_is_refused_by_its_type() -> None:
+    with pytest.raises(GeometryError, match=r"takes a torch\.Tensor, not ndarray; convert it"):
+        LAYERS[1](np.zeros((2, 3, 7, 6), np.float32))
+
+
+def test_whole_numbers_of_numpy_are_taken_as_python_has_them() -> None:
+    layer = LocallyConnected2d(np.int64(3), np.int32(4), (np.int64(7), 6), np.uint8(3))  # type: ignore[arg-type]
+    assert repr(layer) == repr(LocallyConnected2d(3, 4, (7, 6), 3))
+    assert {type(size) for size in (layer.in_channels, *layer.input_size, *layer.kernel_size)} == {int}
 
 
 def test_channels_last_inputs_are_taken() -> None:
@@ -282,6 +316,7 @@ def test_first_and_second_derivatives_are_right(layer: Layer) -> None:
         ({"block": (2, 0)}, "block must be one or 2 whole numbers of at least 1"),
         ({"input_size": (8, 8, 8)}, "input_size must be one or 2 whole numbers of at least 1"),
         ({"input_size": 8.0}, "input_size must be one or 2 whole numbers of at least 1, not 8.0"),
+        ({"stride": True}, "stride must be one or 2 whole numbers of at least 1, not True"),
         ({"out_channels": 0}, "out_channels must be a whole number of at least 1, not 0"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -59,7 +60,19 @@ def test_what_is_not_a_map_is_refused(layer: L2Pool2d | LocalContrastNorm2d) -> 
         layer(torch.zeros(8, 8))
 
 
-@pytest.mark.parametrize("arguments", [(0,), (2.5,), (3, 1), (3, "valid")])
+@pytest.mark.parametrize("layer", [L2Pool2d(3), LocalContrastNorm2d(3)])
+def test_what_holds_no_floating_point_numbers_is_refused(layer: L2Pool2d | LocalContrastNorm2d) -> None:
+    with pytest.raises(GeometryError, match=r"input of torch\.uint8; use x\.float\(\)"):
+        layer(torch.zeros(1, 8, 8, dtype=torch.uint8))
+    with pytest.raises(GeometryError, match="takes a torch.Tensor, not list"):
+        layer([[0.0]])
+
+
+def test_a_window_may_be_a_whole_number_of_numpy() -> None:
+    assert repr(L2Pool2d(np.int64(5))) == repr(L2Pool2d(5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("arguments", [(0,), (True,), (2.5,), (3, 1), (3, "valid")])
 @pytest.mark.parametrize("kind", [L2Pool2d, LocalContrastNorm2d])
 def test_windows_that_make_no_sense_are_refused(kind: Any, arguments: Any) -> None:
     with pytest.raises(GeometryError, match="over a map"):

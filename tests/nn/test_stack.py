@@ -103,6 +103,17 @@ def test_the_objective_does_not_feel_the_length_of_the_filters() -> None:
     torch.testing.assert_close(autoencoder.objective(x), before)
 
 
+def test_pictures_of_another_dtype_are_refused_with_the_remedy() -> None:
+    stack = SparseAutoencoderStack(GEOMETRY)
+    shape = stack.geometry.input
+    x = torch.zeros(2, shape.channels, shape.height, shape.width, dtype=torch.float64)
+    for function in (stack, stack.objective, stack.calibrate):
+        with pytest.raises(
+            GeometryError, match=r"SparseAutoencoderStack has weights of torch\.float32, but got"
+        ):
+            function(x)
+
+
 def test_the_objective_of_one_picture_is_that_of_a_batch_of_one() -> None:
     autoencoder, x = stack(), pictures()
     torch.testing.assert_close(autoencoder.objective(x[2]), autoencoder.objective(x[2:3]))

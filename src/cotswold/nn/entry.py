@@ -1,10 +1,12 @@
 """What every layer does to its inputs before an operation sees them.
 
-Knows: shapes that a layer accepts, batches of one, autocast, export to ONNX. Does not know: the operations.
+Knows: numbers, shapes and dtypes that a layer accepts, batches of one, autocast, export to ONNX. Does not
+know: the operations.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -28,8 +30,46 @@ def refuse_onnx(layer: nn.Module) -> None:
         )
 
 
+def whole(value: object) -> int | None:
+    """A whole number of any library as an int; None for what is none, a bool among them."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # that is what is found out
+    except TypeError:
+        return None
+
+
+def check_tensor(layer: nn.Module, x: object) -> None:
+    """Raise GeometryError unless ``x`` is a tensor."""
+    if not isinstance(x, Tensor):
+        raise GeometryError(
+            f"{type(layer).__name__} takes a torch.Tensor, not {type(x).__name__}; "
+            "convert it with torch.as_tensor()"
+        )
+
+
+def check_floating(layer: nn.Module, x: Tensor) -> None:
+    """Raise GeometryError unless ``x`` holds floating-point numbers."""
+    if not x.is_floating_point():
+        raise GeometryError(
+            f"{type(layer).__name__} takes floating-point maps, but got an input of {x.dtype}; use x.float()"
+        )
+
+
+def check_dtype(layer: nn.Module, x: Tensor, weight: Tensor) -> None:
+    """Raise GeometryError unless ``x`` and the weights are of one dtype, or become so under autocast."""
+    got, wanted = _computed_in(x), _computed_in(weight)
+    if got != wanted:
+        raise GeometryError(
+            f"{type(layer).__name__} has weights of {weight.dtype}, but got an input of {x.dtype}; "
+            f"use x.to({wanted})" + (f", or layer.to({x.dtype})" if x.is_floating_point() else "")
+        )
+
+
 def check_shape(layer: nn.Module, x: Tensor, shape: Sequence[int]) -> None:
     """Raise GeometryError unless ``x`` is one input of this shape or a batch of them."""
+    check_tensor(layer, x)
     if x.dim() not in (len(shape), len(shape) + 1) or tuple(x.shape[-len(shape) :]) != tuple(shape):
         wanted, got = (" x ".join(str(int(extent)) for extent in s) for s in (shape, x.shape))
         raise GeometryError(
@@ -45,8 +85,12 @@ def batched(function: Callable[[Tensor], Tensor], x: Tensor, dims: int) -> Tenso
 
 def autocast(*tensors: Tensor) -> list[Tensor]:
     """Under autocast the tensors in its dtype, as for torch.nn.Conv2d (float64 stays); else untouched."""
-    kind = tensors[0].device.type
+    return [t.to(_computed_in(t)) for t in tensors]
+
+
+def _computed_in(values: Tensor) -> torch.dtype:
+    kind = values.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
-        return list(tensors)
-    dtype = torch.get_autocast_dtype(kind)
-    return [t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in tensors]
+        return values.dtype
+    kept = values.dtype == torch.float64 or not values.is_floating_point()
+    return values.dtype if kept else torch.get_autocast_dtype(kind)

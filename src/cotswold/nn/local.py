@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.nn.entry import autocast, batched, check_shape, refuse_onnx
+from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx, whole
 from cotswold.nn.neurons import lay_out
 
 Extent = int | Sequence[int]
@@ -80,7 +80,15 @@ class _LocallyConnected(nn.Module):
 
     @classmethod
     def from_conv(cls, conv: nn.Conv1d | nn.Conv2d | nn.Conv3d, input_size: Extent) -> Self:
-        """The layer that computes what ``conv`` does on maps of this size, its filters no longer tied."""
+        """The layer that computes what ``conv`` does on maps of this size, its filters no longer tied.
+
+        Raises GeometryError for what is no convolution of this dimension, has no weights yet, or has groups,
+        dilation or padding with other values than zero.
+        """
+        if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            raise GeometryError(
+                f"{cls.__name__} cannot be made from {type(conv).__name__}; give a torch.nn.Conv{cls.axes}d"
+            )
         if conv.groups != 1 or set(conv.dilation) != {1} or conv.padding_mode != "zeros":
             raise GeometryError(
                 f"{conv} cannot be untied; a local layer has one group, no dilation, and pads with zeros"
@@ -90,6 +98,10 @@ class _LocallyConnected(nn.Module):
                 f"{cls.__name__} cannot be made from {conv}; use LocallyConnected{len(conv.kernel_size)}d"
             )
         like = conv.weight
+        if isinstance(like, nn.UninitializedParameter):
+            raise GeometryError(
+                f"{type(conv).__name__} has no weights yet; give it an input once before it is untied"
+            )
         layer = cls(
             conv.in_channels,
             conv.out_channels,
@@ -126,6 +138,7 @@ class _LocallyConnected(nn.Module):
         """Responses, ``(image, channel, *output_size)``; without the batch dimension where ``x`` has none."""
         refuse_onnx(self)
         check_shape(self, x, (self.in_channels, *self.input_size))
+        check_dtype(self, x, self.weight)
         return batched(self._respond, x, self.axes + 1)
 
     def _respond(self, x: Tensor) -> Tensor:
@@ -175,10 +188,11 @@ class _LocallyConnected(nn.Module):
 
 def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...]:
     values = (value,) * axes if not isinstance(value, Sequence) else tuple(value)
-    if len(values) != axes or not all(isinstance(v, int) and v >= least for v in values):
+    found = [number for v in values if (number := whole(v)) is not None and number >= least]
+    if not len(values) == len(found) == axes:
         numbers = "a whole number" if axes == 1 else f"one or {axes} whole numbers"
         raise GeometryError(f"{name} must be {numbers} of at least {least}, not {value!r}")
-    return values
+    return tuple(found)
 
 
 def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import Smoothing
-from cotswold.nn.entry import batched, refuse_onnx
+from cotswold.nn.entry import batched, check_floating, check_tensor, refuse_onnx, whole
 
 Padding = Literal[0, "same"]
 
@@ -20,9 +20,10 @@ Padding = Literal[0, "same"]
 def _smoothing(size: int, padding: Padding) -> Smoothing:
     if padding not in (0, "same"):
         raise GeometryError(f"padding of a window over a map is 0 or 'same', not {padding!r}")
-    if not isinstance(size, int) or size < 1:
+    number = whole(size)
+    if number is None or number < 1:
         raise GeometryError(f"a window over a map needs a size of at least 1, not {size!r}")
-    return Smoothing(size, keep=padding == "same")
+    return Smoothing(number, keep=padding == "same")
 
 
 class _OverMaps(nn.Module):
@@ -32,6 +33,8 @@ class _OverMaps(nn.Module):
 
     def _enter(self, x: Tensor) -> None:
         refuse_onnx(self)
+        check_tensor(self, x)
+        check_floating(self, x)
         if x.dim() not in (3, 4):
             raise GeometryError(
                 f"{type(self).__name__} takes maps (image, channel, y, x) or (channel, y, x), "

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cotswold import ops
 from cotswold.geometry import StackGeometry
-from cotswold.nn.entry import autocast, batched, check_shape, refuse_onnx
+from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx
 from cotswold.nn.neurons import lay_out
 
 
@@ -141,6 +141,7 @@ class SparseAutoencoderStack(nn.Module):
         refuse_onnx(self)
         shape = self.geometry.input
         check_shape(self, x, (shape.channels, shape.height, shape.width))
+        check_dtype(self, x, self.filters)
 
     def _enter(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         self._check(x)
