@@ -27,7 +27,8 @@ def copy(desk: Desk, tmp_path: Path) -> Path:
 
 def evaluate(run: Path, desk: Desk, *words: object) -> Said:
     tests = ("--positives", desk.pictures / "level", "--negatives", desk.pictures / "upright")
-    return cotswold("evaluate", run, *tests, "--splits", 2, "--stores", desk.stores, *words)
+    usual = () if "--splits" in words else ("--splits", 2, "--stores", desk.stores)
+    return cotswold("evaluate", run, *tests, *usual, *words)
 
 
 def test_evaluate_measures_the_neurons_and_keeps_the_result(desk: Desk, copy: Path) -> None:
@@ -71,6 +72,38 @@ def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
     assert said.out.startswith("validation: ") and "of 12 pictures" in said.out
     found = json.loads(cotswold("evaluate", desk.layers, "--stores", desk.stores, "--json").out)
     assert sum(map(sum, found["confusion"])) == 12
+
+
+def test_evaluate_of_a_supervised_run_takes_no_tests_of_neurons(desk: Desk) -> None:
+    said = evaluate(desk.layers, desk)
+    assert said.status == 2
+    assert "leave out --positives and --negatives" in said.error
+
+
+@pytest.mark.parametrize("splits", [0, -1])
+def test_evaluate_with_no_splits_is_refused_before_anything_runs(
+    desk: Desk, copy: Path, tmp_path: Path, splits: int
+) -> None:
+    said = evaluate(copy, desk, "--splits", splits, "--stores", tmp_path / "stores")
+    assert said.status == 2
+    assert f"--splits {splits} halves nothing; give 1 or more" in said.error
+    assert not (copy / "evaluation.json").exists() and not (tmp_path / "stores").exists()
+
+
+def test_an_evaluation_that_cannot_be_read_blocks_neither_the_report_nor_a_new_one(
+    desk: Desk, copy: Path
+) -> None:
+    (copy / "evaluation.json").write_text('{"step": 28, "objects": [{"guess": NaN')
+    said = report(copy, desk)
+    assert said.status == 0
+    assert "the page is without the evaluation" in said.error
+    assert (copy / "report.html").is_file()
+    said = evaluate(copy, desk, "--layers", "1.pooled", "--name", "level")
+    assert said.status == 0
+    assert "cannot be read and is replaced" in said.err
+    assert "guessing gives 0.647" in said.out
+    assert json.loads((copy / "evaluation.json").read_text())["objects"][0]["name"] == "level"
+    assert report(copy, desk).err == ""
 
 
 def report(run: Path, desk: Desk) -> Said:

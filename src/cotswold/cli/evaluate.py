@@ -37,7 +37,8 @@ def evaluate(
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
     accuracy.
 
-    The result is kept in the run's directory, where `cotswold report` finds it.
+    Whatever the numbers of pictures, the two classes are weighted to the paper's proportion, so that guessing
+    gives an accuracy of 0.647. The result is kept in the run's directory, where `cotswold report` finds it.
 
     Examples:
 
@@ -62,7 +63,7 @@ def evaluate(
     control
         Another run (trained on other pictures, say) whose neurons are tested beside.
     splits
-        Random splits into halves for the held-out accuracy.
+        Random splits into halves for the held-out accuracy, 1 to 35.
     stores
         Where the run's prepared pictures are.
     json_
@@ -73,9 +74,16 @@ def evaluate(
     from cotswold.recipe.schema import Evaluation as Test
     from cotswold.run import RunDirectory
 
+    if splits < 1:
+        raise UserError(f"--splits {splits} halves nothing; give 1 or more")
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
     if recipe.training.strategy == "supervised":
+        if positives is not None or negatives is not None:
+            raise UserError(
+                f"{run} is a supervised run, which is tested on its own labelled pictures; leave out "
+                "--positives and --negatives"
+            )
         _classify(directory, stores, json_)
         return
     if (positives is None) != (negatives is None):
@@ -112,9 +120,7 @@ def _examine(
     network, step = training.load_stacks(directory)
     beside = None if control is None else training.load_stacks(RunDirectory.open(control))[0]
     chosen = [analysis.Layer.named(layer) for layer in layers or []] or analysis.top_layers(network, "output")
-    evaluation = analysis.Evaluation.read(directory.evaluation)
-    if evaluation is None or evaluation.step != step:
-        evaluation = analysis.Evaluation(step)
+    evaluation = _earlier(directory, step)
     with stages() as told:
         told("k-means dictionary", 0)
         passes = math.ceil(
@@ -144,8 +150,24 @@ def _examine(
             for reason in trial.broken:
                 say(f"left out: {reason}")
             evaluation = evaluation.with_object(found)
-            directory.evaluation.write_text(evaluation.to_json(), encoding="utf-8")
+            text = evaluation.to_json()
+    analysis.Evaluation.from_json(text)  # a figure that is no number is never kept
+    directory.evaluation.write_text(text, encoding="utf-8")
     return evaluation
+
+
+def _earlier(directory: RunDirectory, step: int) -> Evaluation:
+    """What was found for this step before, to which new objects are added."""
+    from cotswold.analysis import Evaluation
+    from cotswold.cli.progress import say
+    from cotswold.errors import RunError
+
+    try:
+        found = Evaluation.read(directory.evaluation)
+    except RunError as error:
+        say(f"the earlier evaluation cannot be read and is replaced: {error}")
+        found = None
+    return found if found is not None and found.step == step else Evaluation(step)
 
 
 def _tell(told: Stages, name: str, doing: str, done: int) -> None:
@@ -157,7 +179,13 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="best neuron: accuracy on all pictures / on held-out halves", title_justify="left")
+    guess = max((row.guess for row in evaluation.objects), default=0.0)
+    table = Table(
+        title="best neuron: accuracy on all pictures / on held-out halves",
+        title_justify="left",
+        caption=f"classes are weighted to the paper's proportion: guessing gives {guess:.3f}",
+        caption_justify="left",
+    )
     for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
         table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
     for row in evaluation.objects:

@@ -45,5 +45,10 @@ def report(run: Path, *, stores: Path = Path("stores")) -> None:
                 store = training.open_store(recipe, stores)
             except CotswoldError as error:
                 say(f"filters are shown as they are, whitened: {error}")
-        path = analysis.build_report(directory, network, store, name=str(run))
+        try:
+            evaluation = analysis.Evaluation.read(directory.evaluation)
+        except RunError as error:
+            say(f"the page is without the evaluation: {error}")
+            evaluation = analysis.Evaluation(step=0)
+        path = analysis.build_report(directory, network, store, evaluation, name=str(run))
     print(path)
