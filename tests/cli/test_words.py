@@ -148,4 +148,17 @@ def test_an_override_is_shown() -> None:
 def test_info_counts_the_papers_networks(name: str, weights: int) -> None:
     found = json.loads(cotswold("info", name, "--no-time", "--json").out)
     assert found["parameters"] == weights
-    assert f"parameters: {weights:,}" in cotswold("info", name, "--no-time").out
+    said = cotswold("info", name, "--no-time").out
+    assert f"parameters: {weights:,}" in said
+    lines = said.splitlines()
+    assert lines[0] == f"{name}: greedy, batches of 96"
+    assert max(map(len, lines)) <= 150
+    assert [line.split()[0] for line in lines if "GFLOP" in line] == ["1", "2", "3"]  # no row is folded
+
+
+def test_info_says_plainly_that_no_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotswold.run.available_bytes", lambda: 1000)
+    said = cotswold("info", "demo", "--no-time").out
+    assert "fits: no; it does not fit with any batch" in said
+    assert "largest batch" not in said
+    assert json.loads(cotswold("info", "demo", "--no-time", "--json").out)["largest_batch_that_fits"] == 0

@@ -64,7 +64,7 @@ def test_what_is_not_a_map_is_refused(layer: L2Pool2d | LocalContrastNorm2d) -> 
 def test_what_holds_no_floating_point_numbers_is_refused(layer: L2Pool2d | LocalContrastNorm2d) -> None:
     with pytest.raises(GeometryError, match=r"input of torch\.uint8; use x\.float\(\)"):
         layer(torch.zeros(1, 8, 8, dtype=torch.uint8))
-    with pytest.raises(GeometryError, match="takes a torch.Tensor, not list"):
+    with pytest.raises(GeometryError, match=r"takes a torch\.Tensor, not list"):
         layer([[0.0]])
 
 

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 
+_HEADINGS = {
+    "filter_bytes": "filter\nmemory",
+    "momentum_bytes": "momentum\nmemory",
+    "activation_bytes": "activation\nmemory",
+    "update_flops": "update\nFLOPs",
+    "update_bytes": "update\nbytes\nmoved",
+    "update_seconds": "update\ntime",
+    "forward_flops": "forward\nFLOPs",
+}
+_PIPED_WIDTH = 150
+
 
 def info(
     recipe: str,
@@ -60,6 +71,9 @@ def info(
         print(json.dumps({"name": found.name, "layers": rows, **totals}, indent=1))
         return
     _print_table(f"{found.name}: {found.training.strategy}, batches of {found.training.batch}", rows)
+    if totals.get("largest_batch_that_fits") == 0:
+        del totals["fits"], totals["largest_batch_that_fits"]
+        totals["fits"] = "no; it does not fit with any batch"
     for name, value in totals.items():
         print(f"{name.replace('_', ' ')}: {_figure(name, value)}")
 
@@ -129,17 +143,19 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int]]:
 
 
 def _print_table(title: str, rows: list[Row]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in rows[0]:
-        table.add_column(name.replace("_", " ").replace(" bytes", ""), justify="right")
+        table.add_column(_HEADINGS.get(name, name), justify="right", vertical="bottom")
     for row in rows:
         table.add_row(*(_figure(name, value) for name, value in row.items()))
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Console(width=_PIPED_WIDTH)
+    print(title)
     console.print(table)
 
 
