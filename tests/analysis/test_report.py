@@ -92,6 +92,22 @@ def test_figures_on_the_page_are_those_of_the_files(
     assert "training is not finished" in page
 
 
+def test_the_stacks_come_first_in_the_table_of_selectivity_and_headings_are_short(
+    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+) -> None:
+    evaluation = evaluated(network, pictures)
+    page = build_report(run, None, None, evaluation).read_text()
+    head = re.findall(r'<th scope="col">(.*?)</th>', page.split('id="selectivity"')[1].split("</thead>")[0])
+    stacks = [f"Stack {index + 1}" for index in range(len(evaluation.objects[0].network))]
+    assert head[: 2 + len(stacks)] == ["Object", "Guess", *stacks]
+    assert set(head[2 + len(stacks) :]) <= {"Random", "k-means", "Control", "Mean picture"}
+    assert "Stack: the best neuron of this network" in page
+
+
+def test_the_page_says_that_training_is_measured_under_a_rising_sparsity(run: RunDirectory) -> None:
+    assert "under the λ of the moment, which rises over the first part" in build_report(run).read_text()
+
+
 def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
     with EventLog(run.events) as log:
         log.write("end", status="finished", patterns=4321, flops=2.5e12, seconds=100.0, dollars=0.5)

@@ -34,39 +34,63 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
         return section("Selectivity", missing(text, command), "selectivity")
     layers = list(dict.fromkeys(layer.layer for found in evaluation.objects for layer in found.network))
     rivals: list[tuple[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]]] = [
-        ("Best in random net", lambda found: found.random),
-        ("Best in k-means", lambda found: found.dictionary),
-        ("Best in control", lambda found: found.control),
+        ("Random", lambda found: found.random),
+        ("k-means", lambda found: found.dictionary),
+        ("Control", lambda found: found.control),
         ("Mean picture", lambda found: (found.oracle,) if found.oracle else ()),
     ]
     rivals = [rival for rival in rivals if any(rival[1](found) for found in evaluation.objects)]
     head = [
         "Object",
         "Guess",
+        *_stack_headings(layers),
         *(name for name, _ in rivals),
-        *(f"Best in {layer_title(name)}" for name in layers),
     ]
     oracle = any(found.oracle for found in evaluation.objects)
     body = []
     for found in evaluation.objects:
         by_name = {layer.layer: layer for layer in found.network}
-        cells = [escape(found.name), percent(found.guess), *(_cell(_best(of(found))) for _, of in rivals)]
+        cells = [escape(found.name), percent(found.guess)]
         cells += [_cell(by_name.get(name), found.best.layer == name) for name in layers]
+        cells += [_cell(_best(of(found))) for _, of in rivals]
         body.append(cells)
     tests = "; ".join(
         f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without"
         for found in evaluation.objects
     )
-    note = paragraph(
+    note = paragraph(f"{_columns(layers, [name for name, _ in rivals])}.", "note") + paragraph(
         "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures, the "
-        "classes weighted so that guessing gives the first column. Lower figure: neuron and threshold "
+        "classes weighted so that guessing gives the column Guess. Lower figure: neuron and threshold "
         "chosen on one half of the pictures, measured on the other, mean ± standard deviation over "
         f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}. Network: that of step "
         f"{count(evaluation.step)}."
-        + (" The mean picture as a linear filter is an oracle: it has seen the labels." if oracle else ""),
+        + (" The mean picture is an oracle: it has seen the labels." if oracle else ""),
         "note",
     )
     return section("Selectivity", table(head, body) + note + _every_layer(evaluation.objects), "selectivity")
+
+
+def _stack_headings(names: Sequence[str]) -> list[str]:
+    """Stack 1, Stack 2; the part of a stack is named where several of one stack were tested."""
+    layers = [Layer.named(name) for name in names]
+    several = len({layer.stack for layer in layers}) < len(layers)
+    return [f"Stack {layer.stack + 1}" + (f"<br>{_PARTS[layer.part]}" if several else "") for layer in layers]
+
+
+def _columns(names: Sequence[str], rivals: Sequence[str]) -> str:
+    """What the headings stand for."""
+    parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
+    said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
+    return "; ".join(said + [f"{name}: {_RIVALS[name]}" for name in rivals])
+
+
+_PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
+_RIVALS = {
+    "Random": "the best in a network of random filters",
+    "k-means": "the best word of a k-means dictionary",
+    "Control": "the best in a network trained on other pictures",
+    "Mean picture": "the mean of the positives as a linear filter",
+}
 
 
 def layer_title(name: str) -> str:

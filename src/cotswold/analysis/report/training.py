@@ -54,8 +54,10 @@ def _what_is_shown(supervised: bool) -> str:
         )
     return paragraph(
         "Objective (1) of Coates et al. 2013 per picture: squared error of reconstruction plus λ times the "
-        "pooled responses. The first held-out point is the random stack with its gain and α set, before any "
-        "step.",
+        "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
+        "part of a stack ([objective] ramp); held-out values use the full λ throughout, so the two can be "
+        "compared only after it. The first held-out point is the random stack with its gain and α set, "
+        "before any step.",
         "note",
     )
 

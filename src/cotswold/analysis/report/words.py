@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from math import floor, log10
 
+_FITS_A_PHONE = 3  # columns
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -71,7 +72,10 @@ class Best(str):
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
-    """A table in a box of its own that scrolls; cells are HTML, the first of a row is its heading."""
+    """A table in a box of its own that scrolls under its first column.
+
+    Cells are HTML, the first of a row is its heading.
+    """
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     rows = "".join(
         f'<tr><th scope="row">{row[0]}</th>' + "".join(_cell(cell) for cell in row[1:]) + "</tr>"
@@ -79,7 +83,8 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") ->
     )
     top = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
     whole = f"<table{_kind(kind)}>{top}<tbody>{rows}</tbody></table>"
-    return f'<div class="scroll">{whole}</div>'
+    wide = " wide" if len(head) > _FITS_A_PHONE else ""
+    return f'<div class="scroll{wide}">{whole}</div>'
 
 
 def facts(items: Iterable[tuple[str, str]]) -> str:
