@@ -27,8 +27,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 
 demo: $(VENV)/.demo
 	$(BIN)/cotswold train demo --run $(DEMO)/run --stores $(DEMO)/stores --resume-if-started
-	$(BIN)/cotswold evaluate $(DEMO)/run --stores $(DEMO)/stores
-	$(BIN)/cotswold report $(DEMO)/run --stores $(DEMO)/stores
+	$(BIN)/cotswold evaluate $(DEMO)/run
+	$(BIN)/cotswold report $(DEMO)/run
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto

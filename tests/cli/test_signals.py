@@ -93,6 +93,7 @@ os.kill(child, signal.SIGINT)
 heard(run, "once more to leave at once")
 os.kill(child, signal.SIGINT)
 report["twice"] = ended(child)
+report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]
 
 run = folder / "killed"
 report["kills"] = []
@@ -149,6 +150,7 @@ def test_a_second_interrupt_leaves_at_once(disturbed: tuple[Path, dict[str, Any]
     status, seconds = disturbed[1]["twice"]
     assert status == 130
     assert seconds < 5  # in the middle of a step of a minute
+    assert disturbed[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
 
 
 def test_a_run_killed_at_random_moments_goes_on_with_the_same_bits(

@@ -22,7 +22,7 @@ def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> No
     assert said.status == 0
     assert said.out == ""
     assert said.err.splitlines()[-1] == (
-        f"cotswold: finished; look at it with: cotswold report {tmp_path / 'run'} --stores {desk.stores}"
+        f"cotswold: finished; look at it with: cotswold report {tmp_path / 'run'}"
     )
     assert "stack 1: 46,656 weights" in said.err
     assert "stack 2" in said.err and "held out: loss" in said.err
@@ -74,6 +74,20 @@ def test_resuming_with_another_recipe_is_refused(desk: Desk) -> None:
     said = resume(desk.stacks, desk, desk.stacks_recipe, "--set", "network.stacks.0.maps=4")
     assert said.status == 2
     assert "network.stacks.0.maps (3 there, 4 here)" in said.error
+
+
+def test_a_run_is_taken_up_with_other_threads_from_any_folder_without_naming_its_stores(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copied(desk.stacks, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "--run", run, "--resume", "--set")
+    assert cotswold(*words, "training.threads=2").status == 0
+    said = cotswold(*words, "training.rate=2.5")
+    assert said.status == 2
+    assert "training.rate" in said.error
+    assert cotswold("report", "run").err == ""  # with whitening taken back: it found the store
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_resuming_where_there_is_nothing_is_refused(desk: Desk, tmp_path: Path) -> None:

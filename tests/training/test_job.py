@@ -25,7 +25,7 @@ from tests.training.small import draw, draw_labelled, greedy, supervised
 from torch import Tensor
 
 from cotswold.data import Store, Transform
-from cotswold.errors import DivergedError, RecipeError, RunError
+from cotswold.errors import DivergedError, GeometryError, RecipeError, RunError
 from cotswold.nn import StackNetwork
 from cotswold.run import RunDirectory
 from cotswold.training import Stop, load_layers, load_stacks
@@ -157,7 +157,8 @@ def test_a_run_on_stacks_goes_on_with_the_same_bits(
 
 def on_stacks(start: RunDirectory, pictures: Path, tune: str = "") -> str:
     head = '[[network.layers]]\ntype = "full"\nunits = 6\n[[network.layers]]\ntype = "relu"\n'
-    return supervised(pictures, layers=head, network=f'start = "{start.path}"\n{tune}')
+    text = supervised(pictures, layers=head, network=f'start = "{start.path}"\n{tune}')
+    return text.replace("whiten = false", "whiten = true")
 
 
 def filters_of(network: StackNetwork) -> list[Tensor]:
@@ -173,6 +174,24 @@ def test_stacks_of_another_size_are_refused_before_a_directory_is_made(
     with pytest.raises(RunError, match="a run of layers"):
         started(on_stacks(uninterrupted["supervised"], pictures), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
+
+
+def test_stacks_that_learnt_from_otherwise_prepared_pictures_are_refused_before_any_is_prepared(
+    uninterrupted: dict[str, RunDirectory], pictures: Path, tmp_path: Path
+) -> None:
+    text = on_stacks(uninterrupted["greedy"], pictures)
+    for other, words in {
+        "whiten = false\nunit = true": r"data\.whiten \(True there, False here\), data\.unit",
+        "contrast = false": r"data\.contrast \(True there, False here\); give this recipe the same",
+        "band = 0.5": r"data\.band \(0\.7 there, 0\.5 here\)",
+    }.items():
+        with pytest.raises(RunError, match=words):
+            started(text.replace("whiten = true", other), tmp_path / "run", tmp_path / "stores")
+    field = '[[network.layers]]\ntype = "local"\nchannels = 2\nfield = 40\n\n[training]'
+    text = text.replace("[training]", field).replace('type = "full"\nunits = 6', 'type = "relu"')
+    with pytest.raises(GeometryError, match="40"):
+        started(text, tmp_path / "run", tmp_path / "stores")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
 
 
 def test_stacks_of_which_one_has_learnt_nothing_are_refused_as_a_start(

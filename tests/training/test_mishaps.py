@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from tests.training.small import greedy, supervised
 from cotswold.errors import (
     BusyError,
     CheckpointError,
+    CotswoldError,
     DiskFullError,
     GeometryError,
+    MachineError,
     MemoryLimitError,
     RecipeError,
     RunError,
@@ -23,7 +26,7 @@ from cotswold.errors import (
     StoreError,
 )
 from cotswold.run import memory
-from cotswold.training import Resume, Stop, job, open_job
+from cotswold.training import Job, Resume, Stop, job, open_job
 
 
 def damage(file: Path) -> None:
@@ -104,14 +107,69 @@ def test_a_directory_that_holds_a_run_is_not_begun_again(
             open_job(None, tmp_path / "elsewhere", stores=stores, resume=how)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+@pytest.mark.parametrize(
+    ("device", "error", "words"),
+    [
+        ("gpu", RecipeError, "is no device"),
+        ("meta", RecipeError, "is no device"),
+        ("cuda:99", MachineError, "is not to be had on this machine"),
+    ],
+)
 def test_a_device_that_is_not_there_is_refused_before_a_directory_is_made(
-    pictures: Path, tmp_path: Path, device: str
+    pictures: Path, tmp_path: Path, device: str, error: type[CotswoldError], words: str
 ) -> None:
     text = greedy(pictures, more=f'device = "{device}"')
-    with pytest.raises(RecipeError, match=rf'training\.device = "{device}" is not to be had'):
+    with pytest.raises(error, match=rf'training\.device = "{device}" {words}'):
         started(text, tmp_path / "run", tmp_path / "stores")
     assert not (tmp_path / "run").exists() and not (tmp_path / "stores").exists()
+
+
+def test_what_no_result_depends_on_may_change_when_a_run_is_taken_up(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    run = tmp_path / "run"
+    assert not stop_after(started(greedy(pictures), run, stores), 5, monkeypatch)
+
+    def again(*overrides: str) -> Job:
+        return open_job(None, run, overrides=overrides, resume=Resume.ALWAYS)
+
+    with pytest.raises(RecipeError, match="is no device"):
+        again("training.device=gpu")
+    changed = again(
+        "training.threads=2",
+        "training.device=cpu",
+        "training.checkpoint_minutes=7.5",
+        "training.checkpoints_kept=1",
+    )
+    assert changed.recipe.training.checkpoints_kept == 1 and changed.recipe.training.threads == 2
+    # two threads may round otherwise than one
+    assert bits(finish(again("training.checkpoint_minutes=7.5", "training.checkpoints_kept=1"))) == bits(
+        whole
+    )
+    assert len(list((run / "checkpoints").iterdir())) == 1
+
+
+def test_a_run_remembers_its_store_and_does_without_it_where_it_has_gone(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(pictures)
+    job = started(greedy(tmp_path / "link"), tmp_path / "run", tmp_path / "elsewhere")
+    (tmp_path / "link").unlink()
+    (tmp_path / "desk").mkdir()
+    monkeypatch.chdir(tmp_path / "desk")
+    found = open_job(None, tmp_path / "run", resume=Resume.ALWAYS).store
+    assert found.path == job.store.path and list(Path.cwd().iterdir()) == []
+    (tmp_path / "link").symlink_to(pictures)
+    other = started(
+        greedy(pictures, more="seed = 1").replace("0.2", "0.3"), tmp_path / "other", tmp_path / "s"
+    )
+    shutil.rmtree(job.store.path)
+    for replace in (lambda: None, lambda: shutil.copytree(other.store.path, job.store.path)):
+        replace()
+        prepared = open_job(None, tmp_path / "run", resume=Resume.ALWAYS).store
+        assert prepared.path.parent == Path("stores")
+        assert prepared.identity == job.store.identity
 
 
 def test_resuming_with_another_recipe_names_what_differs(
@@ -132,7 +190,7 @@ def test_resuming_with_another_recipe_names_what_differs(
             stores=stores,
             resume=Resume.ALWAYS,
         )
-    with pytest.raises(RunError, match="leave out --set"):
+    with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\); resume it without changing"):
         open_job(None, tmp_path / "run", overrides=["training.batch=6"], resume=Resume.ALWAYS)
     changed = ["price.hardware_dollars=900.0"]
     job = open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED)

@@ -31,7 +31,7 @@ def evaluate(
     layers: Annotated[list[str] | None, Parameter(negative=())] = None,
     control: Path | None = None,
     splits: int = 5,
-    stores: Path = Path("stores"),
+    stores: Path | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
@@ -65,7 +65,7 @@ def evaluate(
     splits
         Random splits into halves for the held-out accuracy, 1 to 35.
     stores
-        Where the run's prepared pictures are.
+        Where prepared pictures are kept, if not where they were when the run began.
     json_
         Print the whole evaluation as JSON.
     """
@@ -107,7 +107,7 @@ def _examine(
     layers: list[str] | None,
     control: Path | None,
     splits: int,
-    stores: Path,
+    stores: Path | None,
 ) -> Evaluation:
     from cotswold import analysis, training
     from cotswold.cli.progress import say, stages
@@ -116,7 +116,7 @@ def _examine(
     from cotswold.run import RunDirectory
 
     recipe = load(directory.recipe)
-    store = training.open_store(recipe, stores)
+    store = training.store_of(directory, recipe, stores)
     network, step = training.load_stacks(directory)
     beside = None if control is None else training.load_stacks(RunDirectory.open(control))[0]
     chosen = [analysis.Layer.named(layer) for layer in layers or []] or analysis.top_layers(network, "output")
@@ -207,12 +207,12 @@ def _both(layer: LayerSelectivity | None) -> str:
     return "" if layer is None else f"{layer.best[0].accuracy:.3f} / {layer.held_out:.3f}"
 
 
-def _classify(directory: RunDirectory, stores: Path, json_: bool) -> None:
+def _classify(directory: RunDirectory, stores: Path | None, json_: bool) -> None:
     from cotswold import analysis, training
     from cotswold.recipe import load
 
     recipe = load(directory.recipe)
-    store = training.open_store(recipe, stores)
+    store = training.store_of(directory, recipe, stores)
     network, step = training.load_layers(directory, len(store.classes))
     split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
     found = analysis.classify(

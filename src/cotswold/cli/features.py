@@ -19,7 +19,7 @@ def features(
     *,
     layer: str | None = None,
     labels: Literal["none", "folders", "file"] = "none",
-    stores: Path = Path("stores"),
+    stores: Path | None = None,
 ) -> None:
     """Write the responses of a layer to every picture of a source.
 
@@ -43,7 +43,7 @@ def features(
     labels
         folders: the parent folder of a picture is its label; file: labels that npz, idx and CIFAR-10 carry.
     stores
-        Where the run's prepared pictures are.
+        Where prepared pictures are kept, if not where they were when the run began.
     """
     import sys
 
@@ -59,7 +59,7 @@ def features(
     chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(network, "output")[-1]
     respond = analysis.StackLayers(network, [chosen])
     found = open_source(source, labels=labels)
-    pictures = stream(found, training.open_store(recipe, stores).transform, recipe.training.batch)
+    pictures = stream(found, training.store_of(directory, recipe, stores).transform, recipe.training.batch)
 
     def answer(maps: Tensor) -> Tensor:
         return next(responses for _, responses in respond(maps.to(recipe.training.device)))

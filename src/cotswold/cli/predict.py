@@ -20,7 +20,7 @@ def predict(
     source: str,
     *,
     top: int = 1,
-    stores: Path = Path("stores"),
+    stores: Path | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Name the classes of pictures with a supervised run; prints CSV: picture, class, probability.
@@ -39,7 +39,7 @@ def predict(
     top
         How many classes to name for each picture, the likeliest first.
     stores
-        Where the run's prepared pictures are.
+        Where prepared pictures are kept, if not where they were when the run began.
     json_
         Print one JSON object a line instead.
     """
@@ -57,7 +57,7 @@ def predict(
     writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
 
 
-def _answers(run: Path, source: str, top: int, stores: Path) -> Iterator[tuple[str, str, float]]:
+def _answers(run: Path, source: str, top: int, stores: Path | None) -> Iterator[tuple[str, str, float]]:
     """Opens everything, so that what is missing is said before the first line is printed; then answers."""
     import torch
 
@@ -69,7 +69,7 @@ def _answers(run: Path, source: str, top: int, stores: Path) -> Iterator[tuple[s
 
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
-    store = training.open_store(recipe, stores)
+    store = training.store_of(directory, recipe, stores)
     network, _ = training.load_layers(directory, len(store.classes))
     found = open_source(source)
     pictures = stream(found, store.transform, recipe.training.batch)

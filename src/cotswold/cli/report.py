@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def report(run: Path, *, stores: Path = Path("stores")) -> None:
+def report(run: Path, *, stores: Path | None = None) -> None:
     """Write a run's report, one HTML page without outside resources, and print where it is.
 
     Works while training goes on.
@@ -16,14 +16,15 @@ def report(run: Path, *, stores: Path = Path("stores")) -> None:
     Examples:
 
       cotswold report runs/demo
-      cotswold report demo/run --stores demo/stores
+      cotswold report demo/run
 
     Parameters
     ----------
     run
         The run's directory.
     stores
-        Where the run's prepared pictures are; filters are shown with their whitening taken back.
+        Where prepared pictures are kept, if not where they were when the run began; filters are shown with
+        their whitening taken back.
     """
     from cotswold import analysis, training
     from cotswold.cli.progress import say, stages
@@ -42,7 +43,7 @@ def report(run: Path, *, stores: Path = Path("stores")) -> None:
             except RunError as error:  # nothing learnt yet; the page says so
                 say(str(error))
             try:
-                store = training.open_store(recipe, stores)
+                store = training.store_of(directory, recipe, stores)
             except CotswoldError as error:
                 say(f"filters are shown as they are, whitened: {error}")
         try:

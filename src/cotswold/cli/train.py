@@ -24,13 +24,14 @@ def train(
     *,
     run: Path | None = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
-    stores: Path = Path("stores"),
+    stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once.
+    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once, and nothing since the
+    last checkpoint is kept.
 
     Examples:
 
@@ -45,9 +46,10 @@ def train(
     run
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
-        Overrides a field, as in training.rate=0.1; may be given again.
+        Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
+        threads, checkpoint_minutes or checkpoints_kept, price, evaluate.
     stores
-        Where prepared pictures are kept for this and other runs.
+        Where prepared pictures are kept for this and other runs; `stores` by default. A run remembers it.
     resume
         Go on from the newest good checkpoint in the run's directory.
     resume_if_started
@@ -70,11 +72,10 @@ def train(
     with stopping(stop), TrainingDisplay() as display:
         finished = job.train(watch=display, stop=stop)
     where = shlex.quote(str(run or job.run.path))
-    kept = "" if stores == Path("stores") else f" --stores {shlex.quote(str(stores))}"
     if finished:
-        say(f"finished; look at it with: cotswold report {where}{kept}")
+        say(f"finished; look at it with: cotswold report {where}")
         return 0
-    say(f"stopped and saved; go on with: cotswold train --run {where} --resume{kept}")
+    say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
     return 128 + (stop.signal or signal.SIGINT)
 
 
@@ -84,9 +85,10 @@ def stopping(stop: Stop) -> Iterator[None]:
 
     def handle(number: int, _: object) -> None:
         if stop.signal is not None:
+            os.write(2, b"left at once; nothing since the last checkpoint is kept\n")
             os._exit(128 + number)
         stop.signal = number
-        os.write(2, b"\nstopping after this step; once more to leave at once\n")
+        os.write(2, b"\nstopping after this step; once more to leave at once, unsaved\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

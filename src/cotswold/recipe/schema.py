@@ -214,7 +214,9 @@ class Network(Section):
     layers: list[Layer] = []
     """Layers of a supervised network; the layer of outputs, one a class, is added."""
     start: str | None = None
-    """For `supervised`: the directory of a run of stacks on whose output the layers stand."""
+    """For `supervised`: the directory of a run of stacks on whose output the layers stand. Its pictures must
+    have been prepared by the same choices (size, colour, contrast, whiten, band, unit); the whitening filter
+    itself is made anew from this recipe's pictures, unless both name one `store`."""
     tune: bool = False
     """For `start`: train the stacks' filters as well."""
 

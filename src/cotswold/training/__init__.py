@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cotswold.training.restore import load_stacks as load_stacks
     from cotswold.training.restore import random_stacks as random_stacks
     from cotswold.training.stores import open_store as open_store
+    from cotswold.training.stores import store_of as store_of
 
 _HOME = {
     "Job": "job",
@@ -33,6 +34,7 @@ _HOME = {
     "open_job": "job",
     "open_store": "stores",
     "random_stacks": "restore",
+    "store_of": "stores",
     "training_maps": "pictures",
 }
 __all__ = list(_HOME)

@@ -18,7 +18,7 @@ import torch
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import CheckpointError, RecipeError, RunError
+from cotswold.errors import CheckpointError, RunError
 from cotswold.recipe import Recipe
 from cotswold.run import (
     Account,
@@ -39,13 +39,24 @@ from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.networks import build_stacks
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
 from cotswold.training.restore import (
+    check_device,
+    check_preparation,
+    lasting,
     needed_bytes,
     newest,
     recipe_identity,
     start_of,
     supervised_network,
 )
-from cotswold.training.stores import Tally, open_store, with_store_shape
+from cotswold.training.stores import (
+    STORES,
+    Tally,
+    class_count,
+    open_store,
+    place_of,
+    store_of,
+    with_store_shape,
+)
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
 
@@ -166,14 +177,15 @@ def open_job(
     directory: str | Path | None,
     *,
     overrides: Sequence[str] = (),
-    stores: Path = Path("stores"),
+    stores: Path | None = None,
     resume: Resume = Resume.NEVER,
     tally: Tally | None = None,
 ) -> Job:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
 
-    The store is made if the recipe names a source that has not been prepared under ``stores``. Raises
-    RecipeError, RunError (a directory that is taken, a run of another recipe), SourceError, StoreError.
+    The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
+    default; a run that is resumed knows where its store is). Raises RecipeError, RunError (a directory that
+    is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not there).
     """
     wanted = recipes.load(recipe, overrides) if recipe is not None else None
     if wanted is None and (directory is None or resume is Resume.NEVER):
@@ -187,41 +199,36 @@ def open_job(
     if started:
         run = RunDirectory.open(path)
         kept = recipes.load(run.recipe)
-        store = open_store(kept, stores, tally)
-        if wanted is not None:
-            _same_recipe(with_store_shape(wanted, store), kept, path)
-            kept = kept.model_copy(update={"price": wanted.price})
-        elif overrides:
-            raise RunError("a resumed run keeps its recipe; leave out --set")
-        return Job(run, kept, store, resumed=True)
+        if wanted is None:
+            wanted = recipes.load(run.recipe, overrides)
+        check_device(wanted.training.device)
+        if wanted.data.store is None:
+            _same_recipe(wanted, kept, path)  # before anything is prepared
+        store = store_of(run, kept, stores, tally)
+        wanted = with_store_shape(wanted, store)
+        _same_recipe(wanted, kept, path)
+        return Job(run, wanted, store, resumed=True)
     assert wanted is not None, "checked above"
     check_device(wanted.training.device)
-    if wanted.network.stacks and wanted.data.store is None:
-        check_memory(wanted, 0)  # before hours of preparation
-    store = open_store(wanted, stores, tally)
+    if wanted.data.store is None:  # before hours of preparation
+        check_start(wanted)
+        check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted))
+    store = open_store(wanted, stores or STORES, tally)
     wanted = with_store_shape(wanted, store)
     # before there is a directory that holds a run
-    check_memory(wanted, len(store.classes))
     check_start(wanted)
-    run = RunDirectory.create(path, recipes.dump(wanted), environment())
+    check_memory(wanted, len(store.classes))
+    run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
     return Job(run, wanted, store, resumed=False)
 
 
-def check_device(name: str) -> None:
-    """Raise RecipeError unless torch has this device on this machine."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # what torch raises for a wrong name, an absent device
-        raise RecipeError(
-            f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
-        ) from error
-
-
 def check_start(recipe: Recipe) -> None:
-    """Raise RunError where a stack of the run that `network.start` names has not begun to learn."""
+    """Raise RunError where the run that `network.start` names learnt from pictures that were prepared
+    otherwise, or one of its stacks has not begun to learn."""
     start = start_of(recipe)
     if start is None:
         return
+    check_preparation(recipe, start)
     made = recipes.load(start.recipe)
     position = position_from(newest(start, made).state)
     phases = len(made.network.stacks) if made.training.strategy == "greedy" else 1
@@ -249,15 +256,15 @@ def check_memory(recipe: Recipe, classes: int) -> None:
 
 
 def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
-    """Raise RunError where a resumed run was trained by another recipe; money and tests may differ."""
-    there, here = (dict(_fields(each.model_dump(exclude={"price", "evaluate"}))) for each in (kept, wanted))
+    """Raise RunError where a resumed run was trained by another recipe, but for what may change."""
+    there, here = (dict(_fields(lasting(each))) for each in (kept, wanted))
     differing = [key for key in there | here if there.get(key) != here.get(key)]
     if differing:
         shown = [f"{key} ({there.get(key)} there, {here.get(key)} here)" for key in differing[:3]]
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise RunError(
             f"the run in {path} has another recipe, which differs in {', '.join(shown)}{more}; resume it "
-            "without naming a recipe, or choose another --run directory"
+            "without changing these, or choose another --run directory"
         )
 
 

@@ -1,16 +1,22 @@
 """From a run's directory to its network.
 
-Knows: which checkpoint counts, how a network is rebuilt and filled. Does not know: training.
+Knows: which checkpoint counts, how a network is rebuilt and filled, what must agree for that. Does not
+know: training.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import RunError
+from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
@@ -24,6 +30,14 @@ from cotswold.training.networks import (
     network_tensors,
 )
 from cotswold.training.pictures import read_maps
+from cotswold.training.stores import made_by
+
+CHANGEABLE: Mapping[str, bool | set[str]] = {
+    "price": True,
+    "evaluate": True,
+    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept"},
+}
+"""What of a recipe may be different when a run is taken up again, since no result depends on it."""
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -32,6 +46,7 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
+    check_device(recipe.training.device)
     network, checkpoint = build_stacks(recipe), newest(run, recipe)
     _fill(network, checkpoint)
     return network.eval().requires_grad_(False), checkpoint.step
@@ -54,6 +69,7 @@ def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
+    check_device(recipe.training.device)
     network = supervised_network(recipe, classes)
     best = Checkpoints(run.best, identity=recipe_identity(recipe)).latest().checkpoint
     checkpoint = best if best is not None else newest(run, recipe)
@@ -83,6 +99,42 @@ def start_of(recipe: Recipe) -> RunDirectory | None:
     return start
 
 
+def check_preparation(recipe: Recipe, start: RunDirectory) -> None:
+    """Raise RunError where the pictures of the run ``start`` were prepared otherwise than this recipe's.
+
+    Where the store of ``start`` was prepared apart and is gone, nobody knows how.
+    """
+    made = recipes.load(start.recipe)
+    try:
+        there, here = made_by(made.data), made_by(recipe.data)
+    except StoreError:
+        return
+    keys = ["size", "colour", "contrast", "whiten", "unit", *(["band"] if there.whiten else [])]
+    differing = [key for key in keys if getattr(there, key) != getattr(here, key)]
+    if differing:
+        shown = [f"data.{key} ({getattr(there, key)} there, {getattr(here, key)} here)" for key in differing]
+        raise RunError(
+            f"the stacks of {start.path} learnt from pictures that were prepared otherwise: "
+            f"{', '.join(shown)}; give this recipe the same values"
+        )
+
+
+def check_device(name: str) -> None:
+    """Raise RecipeError for a device that torch does not know, MachineError for one that is not here."""
+    try:
+        known = torch.device(name).type not in ("meta", "fake")
+    except RuntimeError:
+        known = False
+    if not known:
+        raise RecipeError(f'training.device = "{name}" is no device; use one such as "cpu" or "cuda:0"')
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises, by kind of device
+        raise MachineError(
+            f'training.device = "{name}" is not to be had on this machine; use another, such as "cpu"'
+        ) from error
+
+
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:
     """The geometries of the stacks that the layers of a recipe stand on; none without `network.start`."""
     start = start_of(recipe)
@@ -97,8 +149,13 @@ def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
 
 
 def recipe_identity(recipe: Recipe) -> str:
-    """A hash of what a checkpoint depends on: everything in a recipe but money and tests."""
-    return hashlib.sha256(recipe.model_dump_json(exclude={"price", "evaluate"}).encode()).hexdigest()[:16]
+    """A hash of what a checkpoint depends on: everything in a recipe but `CHANGEABLE`."""
+    return hashlib.sha256(json.dumps(lasting(recipe)).encode()).hexdigest()[:16]
+
+
+def lasting(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe that a run keeps from its beginning to its end."""
+    return recipe.model_dump(mode="json", exclude=CHANGEABLE)
 
 
 def newest(run: RunDirectory, recipe: Recipe) -> Checkpoint:

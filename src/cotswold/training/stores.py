@@ -1,6 +1,7 @@
 """The store that a recipe names, made where it does not exist yet.
 
-Knows: how a recipe's `[data]` becomes a preparation, and where stores are kept. Does not know: networks.
+Knows: how a recipe's `[data]` becomes a preparation, where stores are kept, how a run finds its own. Does
+not know: networks.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cotswold.data import Preparation, Store, open_source, prepare
-from cotswold.errors import RecipeError
+from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import Data, pair
+from cotswold.run import RunDirectory
+
+STORES = Path("stores")
+"""Where prepared pictures are kept unless another place is named."""
 
 Tally = Callable[[int, int], None]
 """Hears how many of how many pictures are done."""
@@ -30,6 +35,11 @@ def preparation_of(data: Data) -> Preparation:
         unit=data.unit,
         dtype=data.dtype,
     )
+
+
+def made_by(data: Data) -> Preparation:
+    """How the pictures of a recipe are or were prepared; raises StoreError for a store that is not there."""
+    return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
 
 def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Store:
@@ -65,6 +75,29 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
         progress=tally,
     )
     return Store(path)
+
+
+def store_of(
+    run: RunDirectory, recipe: Recipe, stores: Path | None = None, tally: Tally | None = None
+) -> Store:
+    """The store of a run: in ``stores`` where that is given, or where it was when the run began.
+
+    Pictures are prepared under `STORES` where it is neither. Raises as `open_store`.
+    """
+    kept = run.environment()
+    if stores is None and "store" in kept:
+        try:
+            store = Store(str(kept["store"]))
+        except StoreError:  # moved or deleted
+            return open_store(recipe, STORES, tally)
+        if store.identity == kept.get("store_identity"):
+            return store
+    return open_store(recipe, stores or STORES, tally)
+
+
+def place_of(store: Store) -> dict[str, object]:
+    """What a run notes of its store so that `store_of` finds it."""
+    return {"store": str(store.path.absolute()), "store_identity": store.identity}
 
 
 def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
