@@ -30,7 +30,9 @@ _ASCENT = Ascent(steps=30, starts=1, batch=16)
 def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> str:
     """A contact sheet a stack."""
     if network is None:
-        text = "No checkpoint has been written yet, so there is no filter to show. Once there is one, run"
+        text = (
+            "No checkpoint of this run could be read, so there is no filter to show. Once there is one, run"
+        )
         return section("Filters", missing(text, f"cotswold report {run}"), "filters")
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     tiles = first_stack_tiles(stacks[0], _FILTERS)
