@@ -203,6 +203,10 @@ def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) 
     rows = list(csv.DictReader(StringIO(said.out)))
     assert [row["picture"] for row in rows] == [f"{number:03d}.png" for number in range(500, 509)]
     assert {row["class"] for row in rows} == {"level"}
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "torn.png").write_bytes(b"no picture")
+    said = cotswold("predict", desk.layers, tmp_path / "torn")
+    assert said.status == 2 and said.out == ""
     words = ("--top", 5, "--json", "--stores", desk.stores)
     lines = cotswold("predict", desk.layers, tmp_path / "new", *words).out.splitlines()
     answers = [json.loads(line) for line in lines]

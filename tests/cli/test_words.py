@@ -72,6 +72,9 @@ def test_a_group_of_commands_lists_them(name: str) -> None:
     for words in LEAVES:
         if words[0] == name:
             assert words[-1] in said.out
+    for line in examples(said.out):
+        parses(line)
+    assert name == "data" or "cotswold recipe show demo > mine.toml" in said.out
 
 
 def test_help_loads_no_torch_and_answers_within_a_second() -> None:

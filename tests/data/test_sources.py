@@ -263,6 +263,19 @@ class Trap:
         return os.system, ("touch sprung",)
 
 
+def test_an_npz_whose_names_do_not_tell_pictures_from_other_arrays_is_refused(tmp_path: Path) -> None:
+    planes = np.zeros((5, 8, 8), np.uint8)
+    np.savez(tmp_path / "one.npz", anything=planes)
+    assert len(open_source(tmp_path / "one.npz")) == 5
+    np.savez(tmp_path / "two.npz", depth=planes, masks=planes)
+    with pytest.raises(SourceError, match=r"depth, masks\); call those that are images, pictures, data or x"):
+        open_source(tmp_path / "two.npz")
+    assert len(open_source(tmp_path / "two.npz", include=["masks"])) == 5
+    np.savez(tmp_path / "told.npz", images=planes, masks=planes)
+    assert open_source(tmp_path / "told.npz").name(4) == "images[4]"
+    assert len(open_source(tmp_path / "told.npz")) == 5
+
+
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
 def test_nothing_in_an_array_file_is_unpickled(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

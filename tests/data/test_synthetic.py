@@ -70,3 +70,16 @@ def test_the_built_in_sets_can_be_written_as_folders(tmp_path: Path, monkeypatch
     assert (np.asarray(folder.read(4)) == np.asarray(builtin.read(4))).all()
     with pytest.raises(UserError, match="is there already"):
         write_demo(tmp_path / "out")
+    killed = sorted((tmp_path / "out" / "demo-faces").rglob("*.png"))
+    content = killed[0].read_bytes()
+    killed[1].rename(f"{killed[1]}.partial")
+    for path in (killed[0], *killed[2:9]):
+        path.unlink()
+    kept = killed[10].stat().st_mtime_ns
+    assert write_demo(tmp_path / "out") == {"demo-faces": 50, "demo-distractors": 150}
+    assert sorted((tmp_path / "out" / "demo-faces").rglob("*.*")) == killed
+    assert killed[0].read_bytes() == content and killed[10].stat().st_mtime_ns == kept
+    killed[0].unlink()
+    (tmp_path / "out" / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match="is there already"):
+        write_demo(tmp_path / "out")

@@ -26,7 +26,8 @@ def make(out: Path) -> None:
     Parameters
     ----------
     out
-        The folder to write; it must be new or empty.
+        The folder to write, with a folder for each of demo, demo-faces and demo-distractors. It must be new
+        or empty, or what a killed command left: that is completed.
     """
     from cotswold.cli.progress import counting
     from cotswold.data import write_demo

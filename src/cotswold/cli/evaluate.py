@@ -37,8 +37,9 @@ def evaluate(
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
     accuracy.
 
-    Whatever the numbers of pictures, the two classes are weighted to the paper's proportion, so that guessing
-    gives an accuracy of 0.647. The result is kept in the run's directory, where `cotswold report` finds it.
+    Whatever the numbers of pictures, the two classes are weighted to the paper's
+    proportion, so that guessing gives an accuracy of 0.647. The result is kept in
+    the run's directory, where `cotswold report` finds it.
 
     Examples:
 

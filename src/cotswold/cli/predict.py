@@ -9,6 +9,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +49,8 @@ def predict(
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
     rows = _answers(run, source, top, stores)
+    first = next(rows)  # what fails at all mostly fails here, before anything is printed
+    rows = chain([first], rows)
     if json_:
         for name, label, probability in rows:
             print(json.dumps({"picture": name, "class": label, "probability": probability}))

@@ -39,6 +39,12 @@ def prepare(
 
     The same command after a kill goes on where it stopped.
 
+    An .npy file is one array of pictures: (image, y, x), (image, y, x, channel)
+    or (image, channel, y, x), of 0..255, or floats of 0..1. An .npz file holds
+    one such array under any name, or several whose names say images, pictures,
+    data or x, or a split (train_images, x_test); the labels are the array of
+    integers, as long as the pictures, whose name says the same split.
+
     Examples:
 
       cotswold prepare photographs/ stores/mine --size 96

@@ -9,10 +9,25 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-app = App(name="recipe", help="Show shipped recipes, explain their fields.", help_format="plaintext")
+EPILOGUE = """\
+Examples:
+
+  cotswold recipe list                     the names of the shipped recipes
+
+  cotswold recipe show demo > mine.toml    to begin one's own
+
+  cotswold recipe explain                  what every field means
+"""
+
+app = App(
+    name="recipe",
+    help="Show shipped recipes, explain their fields.",
+    help_epilogue=EPILOGUE,
+    help_format="plaintext",
+)
 
 
-@app.command(name="list")
+@app.command(name="list", help_epilogue="")
 def list_() -> None:
     """List the shipped recipes.
 
@@ -25,7 +40,7 @@ def list_() -> None:
         print(f"{name:18} {recipe.training.strategy:11} {recipe.data.source or recipe.data.store}")
 
 
-@app.command
+@app.command(help_epilogue="")
 def show(
     recipe: str, *, set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
 ) -> None:
@@ -48,7 +63,7 @@ def show(
     print(dump(load(recipe, set or [])), end="")
 
 
-@app.command
+@app.command(help_epilogue="")
 def explain() -> None:
     """Explain every field of a recipe: its meaning, type, unit and default.
 

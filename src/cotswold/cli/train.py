@@ -30,8 +30,8 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once, and nothing since the
-    last checkpoint is kept.
+    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once,
+    and nothing since the last checkpoint is kept.
 
     Examples:
 

@@ -21,6 +21,8 @@ from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed, spl
 from cotswold.errors import SourceError
 
 _SAMPLE = 64
+_WORDS = {"images", "image", "pictures", "picture", "x", "data"}
+"""Words in the names of arrays of an .npz that say that pictures are in it."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,25 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             f"{path} holds no array of pictures (image, y, x[, channel]); it has {sorted(arrays)}"
         )
     parts = []
-    for name in sorted(pictures):
+    for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
         array = _checked(f"{path}:{name}", pictures[name])
         marks = _labels_for(name, len(array), arrays)
         parts.append(Part(name, len(array), _split_in(name), partial(_npz_pictures, path, name), marks))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
     return ArraySource(kept(parts, include, exclude, path), classes, labels, identity)
+
+
+def _meant(path: Path, names: list[str]) -> list[str]:
+    """The only array of pictures, or those whose names say that they are."""
+    meant = [name for name in names if _split_in(name) or _WORDS & {word.lower() for word in _words(name)}]
+    if len(names) > 1 and not meant:
+        raise SourceError(
+            f"{path} holds {len(names)} arrays that may be pictures ({', '.join(names)}); call those that "
+            "are images, pictures, data or x (with train, validation or test, as in train_images), or choose "
+            "by include"
+        )
+    return names if len(names) == 1 else meant
 
 
 def _ends_of(path: Path) -> Iterator[bytes]:

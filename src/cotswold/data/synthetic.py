@@ -54,6 +54,8 @@ _FACES, _HALF, _PATCH = 100, 50, 25
 _CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
 _SHORTEST, _LONGEST = 64, 400
 """Sides of the square crops, pixels of the photograph."""
+_PARTIAL = ".partial"
+"""Ending of a file that is being written."""
 _ENLARGED = 96
 """Side to which patches are enlarged."""
 
@@ -143,23 +145,31 @@ def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], 
 def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
     """Write the built-in sets as PNG files into folders of ``out``; how many pictures each has.
 
-    ``progress`` hears how many pictures of how many are written. Raises UserError where ``out`` is not empty.
+    What a killed call left in ``out`` is completed. ``progress`` hears how many pictures of how many are
+    written. Raises UserError where ``out`` is complete or holds anything else.
     """
     root = Path(out).expanduser()
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+    sources = {name.removeprefix("builtin:"): open_builtin(name, (), (), "none") for name in BUILTIN}
+    wanted = {
+        root / name / f"{source.name(index)}.png": (source, index)
+        for name, source in sources.items()
+        for index in range(len(source))
+    }
+    there = {path for path in (root, *root.rglob("*")) if path.exists() and not path.is_dir()}
+    begun = there & {path.with_name(path.name + _PARTIAL) for path in wanted}
+    if there and (there >= set(wanted) or not there - begun <= set(wanted)):
         raise UserError(f"{root} is there already; give a new or empty directory")
-    counts: dict[str, int] = {}
-    sources = {name: open_builtin(name, (), (), "none") for name in BUILTIN}
-    total = sum(map(len, sources.values()))
-    for name, source in sources.items():
-        for index in range(len(source)):
-            path = root / name.removeprefix("builtin:") / f"{source.name(index)}.png"
+    for done, (path, (source, index)) in enumerate(wanted.items(), 1):
+        if path not in there:
             path.parent.mkdir(parents=True, exist_ok=True)
-            source.read(index).save(path)
-            if progress is not None:
-                progress(sum(counts.values()) + index + 1, total)
-        counts[name.removeprefix("builtin:")] = len(source)
-    return counts
+            beside = path.with_name(path.name + _PARTIAL)
+            source.read(index).save(beside, "PNG")
+            beside.replace(path)
+        if progress is not None:
+            progress(done, len(wanted))
+    for path in begun:
+        path.unlink(missing_ok=True)
+    return {name: len(source) for name, source in sources.items()}
 
 
 def _demo() -> list[_Crop]:
