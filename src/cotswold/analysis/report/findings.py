@@ -180,9 +180,10 @@ def _portrait(portrait: Portrait) -> str:
         f"picture {portrait.correlation:.2f}"
     )
     if portrait.percentile is not None:
-        caption += f", above {portrait.percentile:.1f}\u202f% of {portrait.compared} neurons of the layer drawn at random"
+        share = percent(portrait.percentile / 100)
+        caption += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
     if portrait.percentile_random is not None:
-        caption += f" and {portrait.percentile_random:.1f}\u202f% of those with random filters"
+        caption += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
     caption += "."
     right = (
         f"<h4>Most exciting</h4>{_strip(portrait.most)}<h4>Least exciting</h4>{_strip(portrait.least)}"
