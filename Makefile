@@ -35,7 +35,7 @@ test: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

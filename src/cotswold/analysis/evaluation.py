@@ -31,8 +31,8 @@ class Portrait:
     """One of the most selective neurons: its optimal stimulus, and pictures that excite it most and least.
 
     ``correlation`` is that of the stimulus with the mean positive picture; ``percentile`` its place among the
-    stimuli of ``compared`` neurons of the layer drawn at random, ``percentile_random`` among those of the same
-    neurons with random filters, where they were made. ``image`` is a data URI.
+    stimuli of ``compared`` neurons of the layer drawn at random, ``percentile_random`` among those of
+    the same neurons with random filters, where they were made. ``image`` is a data URI.
     """
 
     layer: str
