@@ -24,8 +24,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 """Pictures, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
 (image,)."""
 
-_BUFFER_BYTES = 128 << 20
-_AHEAD = 4
+_BUFFER_BYTES = 16 << 20
+"""Small, so that the first batch of an epoch does not wait for a whole set to be read."""
+_AHEAD = 8
 """Batches that wait at most."""
 _POLL_SECONDS = 0.2
 
