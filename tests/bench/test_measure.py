@@ -26,7 +26,7 @@ def test_samples_are_the_seconds_of_one_call() -> None:
 
 def test_each_round_runs_everything_and_begins_with_another_action() -> None:
     clock = _Clock()
-    interleaved({name: lambda name=name: clock.act(name, 1.0) for name in "abc"}, 3, clock)  # type: ignore[misc]
+    interleaved({name: lambda name=name: clock.act(name, 1.0) for name in "abc"}, 3, clock)  # type: ignore[misc]  # lambda
     assert "".join(clock.calls[-9:]) == "abcbcacab"
 
 

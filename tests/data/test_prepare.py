@@ -403,13 +403,13 @@ def test_splits_share_no_picture_and_training_is_never_empty(
 
 def test_splits_by_folder_hold_validation_out_of_training_where_it_has_no_folder() -> None:
     named = Named(["train"] * 80 + ["test"] * 20)
-    parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))  # type: ignore[arg-type]
+    parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))  # type: ignore[arg-type]  # small
     assert {name: len(part) for name, part in parts.items()} == {"train": 60, "validation": 20, "test": 20}
     assert parts["test"].min() == 80
     with pytest.raises(SourceError, match="picture 1 lies in no folder"):
-        assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]
+        assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]  # small
     with pytest.raises(SourceError, match="no folder or file called train"):
-        assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]
+        assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]  # small
 
 
 def test_impossible_requests_are_refused() -> None:

@@ -235,7 +235,7 @@ def test_what_is_no_tensor_is_refused_by_its_type() -> None:
 
 
 def test_whole_numbers_of_numpy_are_taken_as_python_has_them() -> None:
-    layer = LocallyConnected2d(np.int64(3), np.int32(4), (np.int64(7), 6), np.uint8(3))  # type: ignore[arg-type]
+    layer = LocallyConnected2d(np.int64(3), np.int32(4), (np.int64(7), 6), np.uint8(3))  # type: ignore[arg-type]  # NumPy
     assert repr(layer) == repr(LocallyConnected2d(3, 4, (7, 6), 3))
     assert {type(size) for size in (layer.in_channels, *layer.input_size, *layer.kernel_size)} == {int}
 

@@ -69,7 +69,7 @@ def test_what_holds_no_floating_point_numbers_is_refused(layer: L2Pool2d | Local
 
 
 def test_a_window_may_be_a_whole_number_of_numpy() -> None:
-    assert repr(L2Pool2d(np.int64(5))) == repr(L2Pool2d(5))  # type: ignore[arg-type]
+    assert repr(L2Pool2d(np.int64(5))) == repr(L2Pool2d(5))  # type: ignore[arg-type]  # NumPy
 
 
 @pytest.mark.parametrize("arguments", [(0,), (True,), (2.5,), (3, 1), (3, "valid")])

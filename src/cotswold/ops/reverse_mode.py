@@ -28,7 +28,7 @@ def refuse_forward_mode(operation: str, *tensors: Tensor) -> None:
     if getattr(forward_ad, "_current_level", 0) < 0:  # outside of forward mode: the usual case, and cheap
         return
     # torch leaves unpack_dual untyped
-    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):  # type: ignore[no-untyped-call]
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):  # type: ignore[no-untyped-call]  # untyped
         raise _error(operation)
 
 
