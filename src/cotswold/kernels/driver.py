@@ -1,0 +1,207 @@
+"""The walk through the tasks of a plan: what one thread does.
+
+Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, what a table means.
+
+Threads take tasks from a common counter. For a task, entries go outermost in chunks, then tiles of lanes, then
+tiles of rows: the part of B that a tile of lanes needs stays in the first cache while A passes once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from llvmlite import ir
+
+from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
+from cotswold.kernels.transpose import write_transpose
+
+
+class Job(IntEnum):
+    """The fields of a job, 64-bit integers: pointers, pitches in numbers, counters."""
+
+    TASKS = 0
+    TASK_COUNT = 1
+    ENTRIES = 2
+    ROW_TILES = 3
+    LANE_TILES = 4
+    OFFSETS = 5
+    A = 6
+    B = 7
+    C = 8
+    A_PITCH = 9
+    B_PITCH = 10
+    NEXT = 11
+    CLAIM = 12
+    CHUNK = 13
+    SCRATCH = 14
+    SLOTS = 15
+    SLOT_SIZE = 16
+    SCRATCH_PITCH = 17
+    IMAGES = 18
+    SECOND_B = 19
+    FIELDS = 20
+
+
+class Task(IntEnum):
+    """The fields of a task."""
+
+    ENTRY = 0
+    ENTRIES = 1
+    A = 2
+    B = 3
+    C = 4
+    ROW_TILE = 5
+    ROW_TILES = 6
+    LANE_TILE = 7
+    LANE_TILES = 8
+    OFFSET = 9
+    KEEP = 10
+    LANES = 11
+    NEURON = 12
+    FIELDS = 13
+
+
+ROW_TILE_FIELDS = 3
+"""Integers of a tile of rows: its first row in the offsets, its height's number, where its A begins."""
+LANE_TILE_FIELDS = 3
+"""Integers of a tile of lanes: its first lane, its variant, the lanes in its last vector."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kernel does around its tiles.
+
+    ``rows_adjoin``: how A lies (see `tile.Form`). ``gather``: B is made first, by transposing what the task's
+    neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes to scratch
+    and is transposed to its map afterwards.
+    """
+
+    name: str
+    rows_adjoin: bool
+    gather: bool = False
+    scatter: bool = False
+
+
+PRODUCT = Kind("product", rows_adjoin=True)
+PRODUCT_FEW = Kind("product_few", rows_adjoin=True, scatter=True)
+ADJOINT = Kind("adjoint", rows_adjoin=False)
+OUTER = Kind("outer", rows_adjoin=False, gather=True)
+KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER)}
+
+
+def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
+    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
+    module.triple = triple
+    tiles = _write_tiles(module, kind, lanes, tile)
+    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
+    w = Writer(function, lanes)
+    (job,) = function.args
+    slot = w.b.atomic_rmw("add", w.slot(job, Job.SLOTS), integer(1), "monotonic")
+    scratch = w.at(w.pointer_field(job, Job.SCRATCH), w.b.mul(slot, w.field(job, Job.SLOT_SIZE)))
+    count, claim = w.field(job, Job.TASK_COUNT), w.field(job, Job.CLAIM)
+    again, done = function.append_basic_block("again"), function.append_basic_block("done")
+    taken = function.append_basic_block("taken")
+    w.b.branch(again)
+    w.b.position_at_end(again)
+    first = w.b.atomic_rmw("add", w.slot(job, Job.NEXT), claim, "monotonic")
+    w.b.cbranch(w.b.icmp_signed("<", first, count), taken, done)
+    w.b.position_at_end(taken)
+    here = w.least(claim, w.b.sub(count, first))
+    with loop(w, here) as turn:
+        number = w.b.add(first, turn.index)
+        task = w.slot(w.pointer_field(job, Job.TASKS), w.b.mul(number, integer(Task.FIELDS)))
+        _write_task(w, kind, tile, tiles, job, task, scratch)
+    w.b.branch(again)
+    w.b.position_at_end(done)
+    w.b.ret_void()
+    return module
+
+
+def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
+    """A table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
+    found = []
+    for rows in heights(tile):
+        for vectors in range(1, tile.vectors + 1):
+            name = f"tile_{rows}x{vectors}_masked"
+            found.append(write_tile(module, name, lanes, Tile(rows, vectors), Form(kind.rows_adjoin), True))
+        shape = Tile(rows, tile.vectors)
+        found.append(write_tile(module, f"tile_{shape}", lanes, shape, Form(kind.rows_adjoin), False))
+    table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(found)), "tiles")
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in found])
+    return table
+
+
+def _write_task(
+    w: Writer, kind: Kind, tile: Tile, tiles: ir.Value, job: ir.Value, task: ir.Value, scratch: ir.Value
+) -> None:
+    b, c = w.pointer_field(job, Job.B), w.pointer_field(job, Job.C)
+    b_pitch, pitch = w.field(job, Job.B_PITCH), w.field(job, Job.SCRATCH_PITCH)
+    b_first, c_first = w.at(b, w.field(task, Task.B)), w.at(c, w.field(task, Task.C))
+    offsets = w.pointer_field(job, Job.OFFSETS)
+    lanes, images = w.field(task, Task.LANES), w.field(job, Job.IMAGES)
+    neurons = w.slot(offsets, w.field(task, Task.NEURON))
+    transpose = write_transpose(w.function.module, w.lanes)
+    if kind.gather:
+        w.b.call(transpose, [b_first, neurons, lanes, images, scratch, pitch, integer(0)])
+        second = w.pointer_field(job, Job.SECOND_B)
+        there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, INT), integer(0))
+        with w.b.if_then(there):
+            from_second = w.at(second, w.field(task, Task.B))
+            below = w.at(scratch, w.b.mul(images, pitch))
+            w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
+        b_first, b_pitch = scratch, pitch
+    target = scratch if kind.scatter else c_first
+    _write_tiled(w, tile, tiles, job, task, b_first, b_pitch, target)
+    if kind.scatter:
+        w.b.call(transpose, [c_first, neurons, lanes, images, scratch, pitch, integer(1)])
+
+
+def _write_tiled(
+    w: Writer,
+    tile: Tile,
+    tiles: ir.Value,
+    job: ir.Value,
+    task: ir.Value,
+    b: ir.Value,
+    b_pitch: ir.Value,
+    c: ir.Value,
+) -> None:
+    """The loops over chunks of entries, tiles of lanes, tiles of rows."""
+    build = w.b
+    a = w.at(w.pointer_field(job, Job.A), w.field(task, Task.A))
+    a_pitch, chunk = w.field(job, Job.A_PITCH), w.field(job, Job.CHUNK)
+    offsets = w.slot(w.pointer_field(job, Job.OFFSETS), w.field(task, Task.OFFSET))
+    entry_size = integer(ENTRY_FIELDS)
+    entries = w.slot(w.pointer_field(job, Job.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size))
+    count, keep = w.field(task, Task.ENTRIES), w.field(task, Task.KEEP)
+    lane_tiles, row_tiles = (
+        w.slot(w.pointer_field(job, table), build.mul(w.field(task, field), integer(size)))
+        for table, field, size in (
+            (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+            (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+        )
+    )
+    chunks = build.sdiv(build.sub(build.add(count, chunk), integer(1)), chunk)
+    at_least_one = build.select(build.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+    with loop(w, at_least_one) as part:
+        first = build.mul(part.index, chunk)
+        here = w.least(chunk, build.sub(count, first))
+        now = w.slot(entries, build.mul(first, entry_size))
+        added = build.or_(keep, first)
+        with loop(w, w.field(task, Task.LANE_TILES)) as across:
+            record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
+            lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
+            b_here, c_here = w.at(b, lane), w.at(c, lane)
+            with loop(w, w.field(task, Task.ROW_TILES)) as down:
+                record = w.slot(row_tiles, build.mul(down.index, integer(ROW_TILE_FIELDS)))
+                row, height, a_offset = (w.field(record, i) for i in range(ROW_TILE_FIELDS))
+                number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
+                place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
+                arguments = [now, here, w.at(a, a_offset), a_pitch, b_here, b_pitch]
+                arguments += [c_here, w.slot(offsets, row), last, added]
+                kind = ir.FunctionType(NOTHING, [one.type for one in arguments])
+                build.call(build.load(place, typ=kind.as_pointer()), arguments)

@@ -1,0 +1,205 @@
+"""Words for writing LLVM code: vectors, masks, loops, addresses.
+
+Knows: llvmlite's builder. Does not know: what is computed.
+
+LLVM code is in single assignment: a value that changes from turn to turn of a loop is a *phi*, which takes one
+value when the loop is entered and another from the turn before. `Loop` hides that: values are *carried*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+INT = ir.IntType(64)
+SHORT = ir.IntType(32)
+BIT = ir.IntType(1)
+POINTER = ir.PointerType()
+NOTHING = ir.VoidType()
+SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+
+
+def integer(value: int) -> ir.Constant:
+    """A 64-bit constant."""
+    return ir.Constant(INT, value)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A vector type: ``count`` numbers of one scalar type."""
+
+    dtype: str
+    count: int
+
+    @property
+    def scalar(self) -> ir.Type:
+        """The type of one number."""
+        return SCALARS[self.dtype]
+
+    @property
+    def type(self) -> ir.VectorType:
+        """The type of the vector."""
+        return ir.VectorType(self.scalar, self.count)
+
+    @property
+    def zero(self) -> ir.Constant:
+        """A vector of zeros."""
+        return ir.Constant(self.type, [0.0] * self.count)
+
+    def constant(self, value: float) -> ir.Constant:
+        """A vector of one value."""
+        return ir.Constant(self.type, [value] * self.count)
+
+
+class Writer:
+    """Writes the instructions of one function, with this project's types."""
+
+    def __init__(self, function: ir.Function, lanes: Lanes) -> None:
+        self.function, self.lanes = function, lanes
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def at(self, pointer: ir.Value, elements: ir.Value | int) -> ir.Value:
+        """The address so many numbers further."""
+        index = integer(elements) if isinstance(elements, int) else elements
+        return self.b.gep(pointer, [index], source_etype=self.lanes.scalar)
+
+    def field(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
+        """A 64-bit integer of a table."""
+        return self.b.load(self.slot(table, index), typ=INT)
+
+    def slot(self, table: ir.Value, index: ir.Value | int) -> ir.Value:
+        """The address of a 64-bit integer of a table."""
+        chosen = integer(index) if isinstance(index, int) else index
+        return self.b.gep(table, [chosen], source_etype=INT)
+
+    def pointer_field(self, table: ir.Value, index: int) -> ir.Value:
+        """A pointer that a table holds."""
+        return self.b.load(self.slot(table, index), typ=POINTER)
+
+    def read(self, pointer: ir.Value) -> ir.Value:
+        """A whole vector; it may begin at any number."""
+        return self.b.load(pointer, typ=self.lanes.type, align=self._scalar_bytes)
+
+    def write(self, pointer: ir.Value, value: ir.Value) -> None:
+        """Store a whole vector."""
+        self.b.store(value, pointer, align=self._scalar_bytes)
+
+    def read_part(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
+        """A vector of which only the lanes in ``mask`` are touched; the others are 0."""
+        kind = self.lanes.type
+        return self._call("llvm.masked.load", kind, [pointer, mask, self.lanes.zero], f".{self._suffix}.p0")
+
+    def write_part(self, pointer: ir.Value, value: ir.Value, mask: ir.Value) -> None:
+        """Store only the lanes in ``mask``."""
+        self._call("llvm.masked.store", NOTHING, [value, pointer, mask], f".{self._suffix}.p0")
+
+    def spread(self, pointer: ir.Value) -> ir.Value:
+        """One number from memory in every lane."""
+        return self.spread_value(self.b.load(pointer, typ=self.lanes.scalar))
+
+    def spread_value(self, value: ir.Value) -> ir.Value:
+        """One number in every lane."""
+        kind = self.lanes.type if value.type == self.lanes.scalar else ir.VectorType(value.type, self.lanes.count)
+        one = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(SHORT, 0))
+        mask = ir.Constant(ir.VectorType(SHORT, self.lanes.count), [0] * self.lanes.count)
+        return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+
+    def first_lanes(self, count: ir.Value) -> ir.Value:
+        """The mask of the first ``count`` lanes."""
+        kind = ir.VectorType(INT, self.lanes.count)
+        numbers = ir.Constant(kind, list(range(self.lanes.count)))
+        return self.b.icmp_unsigned("<", numbers, self.spread_value(count))
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """``a b + c``, rounded once."""
+        return self._call("llvm.fma", self.lanes.type, [a, b, c], f".{self._suffix}")
+
+    def pick(self, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
+        """A vector of chosen lanes of two; those of the second are numbered on."""
+        mask = ir.Constant(ir.VectorType(SHORT, len(lanes)), list(lanes))
+        return self.b.shuffle_vector(first, second, mask)
+
+    def least(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The lesser of two integers."""
+        return self.b.select(self.b.icmp_signed("<", a, b), a, b)
+
+    def _call(self, name: str, kind: ir.Type, arguments: list[ir.Value], suffix: str) -> ir.Value:
+        declared = declare(self.function.module, name + suffix, kind, [a.type for a in arguments])
+        return self.b.call(declared, arguments)
+
+    @property
+    def _scalar_bytes(self) -> int:
+        return {"float32": 4, "float64": 8}[self.lanes.dtype]
+
+    @property
+    def _suffix(self) -> str:
+        return f"v{self.lanes.count}f{8 * self._scalar_bytes}"
+
+
+def declare(module: ir.Module, name: str, kind: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+    """A function of this module, declared where it is not yet."""
+    found = module.globals.get(name)
+    return found if found is not None else ir.Function(module, ir.FunctionType(kind, arguments), name)
+
+
+class Loop:
+    """A loop that is being written: its counter, its carried values, and their next ones."""
+
+    def __init__(self, index: ir.Value, values: list[ir.Value]) -> None:
+        self.index, self.values = index, values
+        self.next: list[ir.Value] = list(values)
+
+
+@contextmanager
+def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: int = 1) -> Iterator[Loop]:
+    """``for index in range(start, stop, step)``; in the body, set ``next``; afterwards read ``values``."""
+    b = w.b
+    before = b.block
+    head, body, after = (w.function.append_basic_block(name) for name in ("head", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(INT)
+    index.add_incoming(integer(start), before)
+    values = []
+    for value in carried:
+        phi = b.phi(value.type)
+        phi.add_incoming(value, before)
+        values.append(phi)
+    b.cbranch(b.icmp_signed("<", index, stop), body, after)
+    b.position_at_end(body)
+    turn = Loop(index, values)
+    yield turn
+    index.add_incoming(b.add(index, integer(step)), b.block)
+    for phi, value in zip(values, turn.next, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+
+
+@contextmanager
+def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
+    """``count`` turns, one at least: one jump a turn instead of two. ``values`` are the next ones after it."""
+    b = w.b
+    before = b.block
+    body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")
+    b.branch(body)
+    b.position_at_end(body)
+    left = b.phi(INT)
+    left.add_incoming(count, before)
+    values = []
+    for value in carried:
+        phi = b.phi(value.type)
+        phi.add_incoming(value, before)
+        values.append(phi)
+    turn = Loop(left, values)
+    yield turn
+    fewer = b.sub(left, integer(1))
+    left.add_incoming(fewer, b.block)
+    for phi, value in zip(values, turn.next, strict=True):
+        phi.add_incoming(value, b.block)
+    b.cbranch(b.icmp_signed("!=", fewer, integer(0)), body, after)
+    b.position_at_end(after)
+    turn.values = list(turn.next)

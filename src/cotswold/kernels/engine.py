@@ -1,0 +1,51 @@
+"""From LLVM code to machine code in this process, and back from the user's cache.
+
+Knows: LLVM's compiler, object files, where they are kept. Does not know: what the code does.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from llvmlite import binding as llvm
+from llvmlite import ir
+
+from cotswold.kernels.machine import Machine
+
+_LOCK = threading.Lock()
+_LOADED: list[llvm.ExecutionEngine] = []
+
+
+def target_machine(machine: Machine) -> llvm.TargetMachine:
+    """LLVM's compiler for a processor."""
+    return llvm.Target.from_triple(machine.triple).create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def compiled(module: ir.Module, machine: Machine) -> bytes:
+    """An object file."""
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    found: bytes = target_machine(machine).emit_object(parsed)
+    return found
+
+
+def assembly(module: ir.Module, machine: Machine) -> str:
+    """The same as text, to look at."""
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    found: str = target_machine(machine).emit_assembly(parsed)
+    return found
+
+
+def loaded(code: bytes, machine: Machine, name: str) -> int:
+    """The address of a function of an object file, which stays loaded as long as the process."""
+    with _LOCK:
+        empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')
+        engine = llvm.create_mcjit_compiler(empty, target_machine(machine))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        _LOADED.append(engine)
+        address: int = engine.get_function_address(name)
+        return address

@@ -1,0 +1,73 @@
+"""Threads: the pool of torch's own OpenMP, so that no second one competes with it.
+
+Knows: how many threads torch would take, how its pool is entered. Does not know: what they do.
+
+A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where the
+OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run while in a kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import torch
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+    _own_pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+@lru_cache(maxsize=1)
+def _openmp() -> Callable[[int, int, int, int], None] | None:
+    """`GOMP_parallel` of the OpenMP library that torch has loaded."""
+    import torch
+
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    names = [os.path.join(folder, one) for one in sorted(os.listdir(folder)) if "gomp" in one or "iomp" in one or "libomp" in one]
+    for name in [None, *names]:
+        try:
+            parallel = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        parallel.restype = None
+        return parallel
+    return None
+
+
+@lru_cache(maxsize=1)
+def _own_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="cotswold")
+
+
+@lru_cache(maxsize=4096)
+def _function(address: int) -> Callable[[int], None]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+def run(address: int, job: int, threads: int) -> None:
+    """Call ``work(job)`` on so many threads at once; returns when all have."""
+    if threads <= 1:
+        _function(address)(job)
+        return
+    parallel = None if _forked else _openmp()
+    if parallel is not None:
+        parallel(address, job, threads, 0)
+        return
+    work = _function(address)
+    others = [_own_pool().submit(work, job) for _ in range(threads - 1)]
+    work(job)
+    for other in others:
+        other.result()

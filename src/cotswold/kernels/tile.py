@@ -1,0 +1,118 @@
+"""The micro-kernel: one register tile of a batch-reduce matrix product.
+
+Knows: how many rows and vectors a tile has, how its operands are addressed. Does not know: layers, threads.
+
+A tile is ``rows x vectors`` accumulators. For every entry of a list and every k of the entry it reads
+``vectors`` vectors of B and one number of A a row, and adds their products:
+
+    C[row, lane] += sum over entries, then over k, of A[row, k] B[k, lane]
+
+Lanes are always independent outputs, so an output is one chain of fused multiply-adds in the order of the
+list, whatever the tile, and whether the chain passes through memory between two calls or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop, loop_at_least_once
+
+ENTRY_FIELDS = 3
+"""Integers of an entry: where it begins in A, where in B, and its k."""
+GROUP = 4
+"""Rows that are addressed from one pointer: at 0, 1, 2 and 3 pitches of A."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The largest tile of a kernel: rows and vectors, and the turns of k that are written out."""
+
+    rows: int
+    vectors: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.vectors}"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How A lies: ``rows_adjoin`` if its rows are neighbours in memory (and k is a pitch apart), else its k."""
+
+    rows_adjoin: bool
+
+
+def heights(tile: Tile) -> tuple[int, ...]:
+    """Heights that a kernel has, so that any number of rows is a few tiles: its own, then smaller ones."""
+    return tuple(sorted({tile.rows, *(h for h in (8, 6, 4, 3, 2, 1) if h < tile.rows)}, reverse=True))
+
+
+def write_tile(module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Form, masked: bool) -> ir.Function:
+    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
+
+    Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes in
+    the last vector, and whether C is added to (not 0) or overwritten (0).
+    """
+    kind = ir.FunctionType(NOTHING, [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, INT, INT])
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    entries, count, a, a_pitch, b, b_pitch, c, offsets, last, keep = function.args
+    w = Writer(function, lanes)
+    mask = w.first_lanes(last) if masked else None
+    places = [
+        [w.at(w.at(c, w.field(offsets, row)), v * lanes.count) for v in range(shape.vectors)]
+        for row in range(shape.rows)
+    ]
+
+    def load(pointer: ir.Value, vector: int) -> ir.Value:
+        return w.read_part(pointer, mask) if mask and vector == shape.vectors - 1 else w.read(pointer)
+
+    flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
+    adding = w.b.icmp_signed("!=", keep, integer(0))
+    start, fetched = w.b.block, None
+    with w.b.if_then(adding):
+        old = [load(places[row][v], v) for row, v in flat]
+        fetched = w.b.block
+    sums = []
+    for value in old:
+        phi = w.b.phi(lanes.type)
+        phi.add_incoming(lanes.zero, start)
+        phi.add_incoming(value, fetched)
+        sums.append(phi)
+
+    thrice = w.b.mul(a_pitch, integer(3))
+    steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
+    four = w.b.shl(a_pitch, integer(2))
+    with loop(w, count, *sums) as entry:
+        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
+        first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
+        groups = [first_a]
+        if not form.rows_adjoin:
+            for _ in range(GROUP, shape.rows, GROUP):
+                groups.append(w.at(groups[-1], four))
+        with loop_at_least_once(w, w.field(record, 2), first_b, *groups, *entry.values) as turn:
+            here, *rest = turn.values
+            pointers, sums = rest[: len(groups)], rest[len(groups) :]
+            vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
+            for row in range(shape.rows):
+                place = (
+                    w.at(pointers[0], row)
+                    if form.rows_adjoin
+                    else w.at(pointers[row // GROUP], steps[row % GROUP])
+                )
+                factor = w.spread(place)
+                for v in range(shape.vectors):
+                    i = row * shape.vectors + v
+                    sums[i] = w.multiply_add(factor, vectors[v], sums[i])
+            onward = a_pitch if form.rows_adjoin else 1
+            turn.next = [w.at(here, b_pitch), *(w.at(p, onward) for p in pointers), *sums]
+        entry.next = turn.values[1 + len(groups) :]
+    for (row, v), value in zip(flat, entry.values, strict=True):
+        if mask and v == shape.vectors - 1:
+            w.write_part(places[row][v], value, mask)
+        else:
+            w.write(places[row][v], value)
+    w.b.ret_void()
+    return function
