@@ -1,0 +1,149 @@
+"""How a program is compiled, tuned and started.
+
+Knows: Triton, its interpreter and its tuner; types and precision. Does not know: layers, what is computed.
+
+With ``TRITON_INTERPRET=1`` in the environment before Triton is first imported, programs run on the CPU,
+slowly, in small tiles: that is how they are tested where there is no device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError, MissingExtraError
+from cotswold.kernels.cuda.tiles import Tile, fitting
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+"""What the programs take; bfloat16 is summed in float32."""
+INTERPRETED = {"NEURONS": 16, "IMAGES": 16, "PLACES": 16, "DEPTH": 16}
+"""The tile in Triton's interpreter."""
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter was asked for; read once by Triton, when it is first imported."""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
+
+
+def available() -> bool:
+    """Whether the kernels can run: Triton is installed, and there is a CUDA device or the interpreter."""
+    return find_spec("triton") is not None and (interpreting() or torch.cuda.is_available())
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of ``programs``: its tiles, what they are chosen by, and the extent that each side covers."""
+
+    name: str
+    tiles: tuple[Tile, ...]
+    key: tuple[str, ...]
+
+    def start(
+        self,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[int],
+        extents: Mapping[str, int],
+        others: int,
+        fixed: Mapping[str, Any],
+    ) -> None:
+        """Runs one program for each tile of ``extents`` (sides by name), ``others`` times (blocks, cells).
+
+        ``fixed`` are constants of compilation, the whole tile among them where there is none to choose from.
+        Raises MissingExtraError without Triton.
+        """
+        kernel = _kernel(self)
+
+        def grid(meta: Mapping[str, Any]) -> tuple[int]:
+            return (others * prod(-(-extent // meta[side]) for side, extent in extents.items()),)
+
+        place = torch.cuda.device(tensors[0].device) if tensors[0].is_cuda else nullcontext()
+        with place:
+            kernel[grid](*tensors, *numbers, **fixed, **self._sides(fixed), enable_fp_fusion=True)
+
+    def _sides(self, fixed: Mapping[str, Any]) -> dict[str, int]:
+        """The tile where the tuner chooses none."""
+        if not interpreting() or not self.tiles:
+            return {}
+        return {side: INTERPRETED[side] for side in self.tiles[0].sides if side not in fixed}
+
+
+def check_types(tensors: Sequence[Tensor]) -> None:
+    """Raises GeometryError for operands of differing or unsupported types, or out of a program's reach."""
+    first = tensors[0]
+    if first.dtype not in DTYPES:
+        raise GeometryError(
+            f"kernels for CUDA take float32, float64 or bfloat16, not {first.dtype}; convert first"
+        )
+    for other in tensors[1:]:
+        if (other.dtype, other.device) != (first.dtype, first.device):
+            raise GeometryError(
+                f"operands of one product differ: {first.dtype} on {first.device}, "
+                f"{other.dtype} on {other.device}; convert one of them"
+            )
+    if not first.is_cuda and not interpreting():
+        raise GeometryError(
+            f"kernels for CUDA cannot reach a tensor on {first.device}; move it to a CUDA device"
+        )
+
+
+def arithmetic(dtype: torch.dtype) -> dict[str, Any]:
+    """Constants of compilation: the type of sums, that of factors, the precision of float32 products.
+
+    TensorFloat-32 is used only where ``torch.backends.cuda.matmul.allow_tf32`` says so.
+    """
+    tl = _triton().language
+    wide = tl.float64 if dtype == torch.float64 else tl.float32
+    # Triton's interpreter multiplies the bit patterns of bfloat16 as integers
+    narrow = tl.bfloat16 if dtype == torch.bfloat16 and not interpreting() else wide
+    coarse = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return {"SUM": wide, "FACTOR": narrow, "PRECISION": "tf32" if coarse else "ieee"}
+
+
+@cache
+def _triton() -> Any:
+    try:
+        import triton
+    except ImportError as error:
+        raise MissingExtraError(
+            "kernels for CUDA need Triton, which is not installed; pip install 'cotswold[cuda]'"
+        ) from error
+    return triton
+
+
+@cache
+def _kernel(program: Program) -> Any:
+    """The program, compiled when first started; tuned once for each ``key`` and type, but not interpreted."""
+    triton = _triton()
+    from cotswold.kernels.cuda import programs
+
+    kernel = triton.jit(getattr(programs, program.name))
+    if interpreting() or not program.tiles:
+        return kernel
+    configurations = {
+        tile: triton.Config(dict(tile.sides), num_warps=tile.warps, num_stages=tile.stages)
+        for tile in program.tiles
+    }
+
+    def smaller(_: object, named: Mapping[str, Any], **fixed: Any) -> list[Any]:
+        extents = {
+            "NEURONS": named["rows"] * named["columns"] * named["depth"],
+            "IMAGES": fixed["image_class"],
+            "PLACES": named["field_y"] * named["field_x"] * named["channels"],
+        }
+        sides = {side: extents[side] for side in program.tiles[0].sides if side in extents}
+        return [configurations[tile] for tile in fitting(program.tiles, sides)]
+
+    return triton.autotune(
+        configs=list(configurations.values()),
+        key=list(program.key),
+        prune_configs_by={"early_config_prune": smaller},
+    )(kernel)

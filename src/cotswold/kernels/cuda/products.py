@@ -1,0 +1,96 @@
+"""The three heavy products of a block-local layer on CUDA: what is handed to which program.
+
+Knows: layers, operands, which extents a tile divides. Does not know: gradients, how programs are compiled.
+
+Maps are logical ``(image, channel, y, x)`` tensors with the images last in memory, of any pitch (a slice of
+a batch is read and written in place); filters are ``(block_y, block_x, field_y, field_x * channel,
+neuron)``, contiguous. All are float32, float64 or bfloat16 (summed in float32) on one device. Every element
+of ``out`` is written, by one program, so that the same call gives the same bits. All raise GeometryError
+for operands that do not fit, and MissingExtraError without Triton.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal
+from cotswold.kernels.cuda.launch import Program, arithmetic, check_types
+from cotswold.kernels.cuda.operands import check_filters, reach_of
+from cotswold.kernels.cuda.tiles import ADJOINT, OUTER, PRODUCT, best_cell, image_class
+
+_LAYER = ("channels", "field_y", "field_x", "rows", "columns", "depth", "image_class", "PRECISION")
+_PRODUCT = Program("product", PRODUCT, _LAYER)
+_ADJOINT = Program("adjoint", ADJOINT, (*_LAYER, "step_y", "step_x", "PLACES"))
+_OUTER = Program("outer", OUTER, _LAYER)
+
+
+def _numbers(layer: BlockLocal, images: int) -> tuple[int, ...]:
+    """What every program asks of a layer, in the order of its arguments."""
+    shape, y, x = layer.input, layer.y, layer.x
+    field = (y.size, x.size, y.step, x.step, y.low, x.low)
+    return (images, shape.channels, shape.height, shape.width, *field, layer.rows, layer.columns, layer.depth)
+
+
+def _same_batch(one: Tensor, other: Tensor) -> int:
+    if one.shape[0] != other.shape[0]:
+        raise GeometryError(
+            f"maps of one product hold {one.shape[0]} and {other.shape[0]} images; slice one of them"
+        )
+    return one.shape[0]
+
+
+def product(x: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
+    """``out = Wx`` (Coates et al. 2013, section 4.1): maps of ``layer.input`` to maps of ``layer.output``."""
+    check_types((x, filters, out))
+    check_filters(filters, layer)
+    x_reach, out_reach = reach_of(x, layer.input, "the input"), reach_of(out, layer.output, "the output")
+    images = _same_batch(x, out)
+    if images == 0:
+        return
+    pitches = (x_reach.channel, x_reach.row, out_reach.channel, out_reach.row)
+    _PRODUCT.start(
+        (x, filters, out),
+        (*_numbers(layer, images), layer.grid[1], *pitches),
+        {"NEURONS": layer.neurons, "IMAGES": images},
+        layer.grid[0] * layer.grid[1],
+        {"image_class": image_class(images), **arithmetic(x.dtype)},
+    )
+
+
+def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
+    """``out = W'y``: maps of ``layer.output`` back to maps of ``layer.input``, overlapping fields summed.
+
+    Places of the map that no field meets are 0.
+    """
+    check_types((y, filters, out))
+    check_filters(filters, layer)
+    y_reach, out_reach = reach_of(y, layer.output, "the input"), reach_of(out, layer.input, "the output")
+    images = _same_batch(y, out)
+    if images == 0:
+        return
+    cell = best_cell(layer)
+    pitches = (y_reach.channel, y_reach.row, out_reach.channel, out_reach.row)
+    _ADJOINT.start(
+        (y, filters, out),
+        (*_numbers(layer, images), *layer.grid, *pitches, cell.rows, cell.wide),
+        {"IMAGES": images},
+        cell.count(layer),
+        {"image_class": image_class(images), "PLACES": cell.places, **arithmetic(y.dtype)},
+    )
+
+
+def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor) -> None:
+    """``out = δx'`` summed over images, shaped as the filters; 0 for weights that meet padding only."""
+    check_types((delta, x, out))
+    check_filters(out, layer)
+    delta_reach, x_reach = reach_of(delta, layer.output, "delta"), reach_of(x, layer.input, "the input")
+    images = _same_batch(delta, x)
+    pitches = (delta_reach.channel, delta_reach.row, x_reach.channel, x_reach.row)
+    _OUTER.start(
+        (delta, x, out),
+        (*_numbers(layer, images), layer.grid[1], *pitches),
+        {"PLACES": layer.fan_in, "NEURONS": layer.neurons},
+        layer.grid[0] * layer.grid[1],
+        {"image_class": image_class(images), **arithmetic(x.dtype)},
+    )

@@ -1,0 +1,307 @@
+"""The programs themselves, in Triton's language: what one group of threads does for one tile of the result.
+
+Knows: the layouts of maps and filters, padding, where a block's neurons lie. Does not know: torch, which tile
+is best, how a program is compiled and started. Imported only when a kernel is used, for it needs Triton.
+
+Names: a *tile* is the part of the result that one program holds in registers; ``NEURONS``, ``IMAGES`` and
+``PLACES`` (of a field, or of the map) are its sides and ``DEPTH`` is how much of the sum is taken at once,
+all powers of two. ``wide`` counts the inputs of one field row (columns times channels): they lie one
+channel's pitch apart, for a column's pitch is that of all its channels. Offsets are 64-bit, for maps and
+filters may have more than 2^31 elements. Each element of a result is written by one program, in a fixed
+order of terms; what a mask leaves out is never added, so that an infinity reaches only the results that it
+belongs to.
+
+Arguments are tensors, of one element or addresses, but for ``tl.constexpr``: Triton reads the annotations,
+and one of ``int`` would mean 32 bits.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+
+def product(
+    x: tl.tensor,
+    filters: tl.tensor,
+    out: tl.tensor,
+    images: tl.tensor,
+    channels: tl.tensor,
+    height: tl.tensor,
+    width: tl.tensor,
+    field_y: tl.tensor,
+    field_x: tl.tensor,
+    step_y: tl.tensor,
+    step_x: tl.tensor,
+    low_y: tl.tensor,
+    low_x: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    depth: tl.tensor,
+    grid_x: tl.tensor,
+    x_channel: tl.tensor,
+    x_row: tl.tensor,
+    out_channel: tl.tensor,
+    out_row: tl.tensor,
+    image_class: tl.constexpr,
+    SUM: tl.constexpr,
+    FACTOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    NEURONS: tl.constexpr,
+    IMAGES: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """``Wx``: neurons x images of one block, summed over the part of its field that lies in the map."""
+    neurons = rows * columns * depth
+    wide = field_x * channels
+    neuron_tiles = tl.cdiv(neurons, NEURONS)
+    image_tiles = tl.cdiv(images, IMAGES)
+    tile = tl.program_id(0)
+    neuron = tile % neuron_tiles * NEURONS + tl.arange(0, NEURONS)
+    image = tile // neuron_tiles % image_tiles * IMAGES + tl.arange(0, IMAGES)
+    block = tile // (neuron_tiles * image_tiles)
+    block_y = block // grid_x
+    block_x = block % grid_x
+
+    first_y = block_y * step_y - low_y
+    first_x = block_x * step_x - low_x
+    top = tl.maximum(-first_y, 0)
+    bottom = tl.minimum(height - first_y, field_y)
+    left = tl.maximum(-first_x, 0) * channels
+    right = tl.minimum(width - first_x, field_x) * channels
+    inside = right - left
+    terms = (bottom - top) * inside
+    weights = filters + block.to(tl.int64) * field_y * wide * neurons
+
+    total = tl.zeros((NEURONS, IMAGES), dtype=SUM)
+    for start in range(0, terms, DEPTH):
+        term = start + tl.arange(0, DEPTH)
+        real = (term < terms)[:, None]
+        row = top + term // inside
+        column = left + term % inside
+        weight_at = (row.to(tl.int64) * wide + column) * neurons
+        weight = tl.load(
+            weights + weight_at[:, None] + neuron[None, :], mask=real & (neuron < neurons)[None, :], other=0.0
+        )
+        value_at = (first_y + row).to(tl.int64) * x_row + (first_x * channels + column).to(
+            tl.int64
+        ) * x_channel
+        value = tl.load(
+            x + value_at[:, None] + image[None, :], mask=real & (image < images)[None, :], other=0.0
+        )
+        total = tl.dot(
+            tl.trans(weight.to(FACTOR)), value.to(FACTOR), total, input_precision=PRECISION, out_dtype=SUM
+        )
+
+    across = columns * depth
+    out_y = block_y * rows + neuron // across
+    out_x = block_x * across + neuron % across
+    place = out_y.to(tl.int64) * out_row + out_x.to(tl.int64) * out_channel
+    tl.store(
+        out + place[:, None] + image[None, :],
+        total.to(out.dtype.element_ty),
+        mask=(neuron < neurons)[:, None] & (image < images)[None, :],
+    )
+
+
+def adjoint(
+    y: tl.tensor,
+    filters: tl.tensor,
+    out: tl.tensor,
+    images: tl.tensor,
+    channels: tl.tensor,
+    height: tl.tensor,
+    width: tl.tensor,
+    field_y: tl.tensor,
+    field_x: tl.tensor,
+    step_y: tl.tensor,
+    step_x: tl.tensor,
+    low_y: tl.tensor,
+    low_x: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    depth: tl.tensor,
+    grid_y: tl.tensor,
+    grid_x: tl.tensor,
+    y_channel: tl.tensor,
+    y_row: tl.tensor,
+    out_channel: tl.tensor,
+    out_row: tl.tensor,
+    cell_rows: tl.tensor,
+    cell_wide: tl.tensor,
+    image_class: tl.constexpr,
+    SUM: tl.constexpr,
+    FACTOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PLACES: tl.constexpr,
+    IMAGES: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """``W'y``: places x images of one cell of the map, gathered from every block whose field meets the cell.
+
+    A cell is ``cell_rows`` rows of ``cell_wide`` columns-and-channels, counted from the corner of the
+    padding, so that cells of one step are covered by the same blocks throughout.
+    """
+    neurons = rows * columns * depth
+    wide = field_x * channels
+    across = columns * depth
+    low_wide = low_x * channels
+    image_tiles = tl.cdiv(images, IMAGES)
+    skipped_y = low_y // cell_rows
+    skipped_x = low_wide // cell_wide
+    cells_x = tl.cdiv((width + low_x) * channels, cell_wide) - skipped_x
+    tile = tl.program_id(0)
+    image = tile % image_tiles * IMAGES + tl.arange(0, IMAGES)
+    cell = tile // image_tiles
+    cell_top = (skipped_y + cell // cells_x) * cell_rows
+    cell_left = (skipped_x + cell % cells_x) * cell_wide
+
+    place = tl.arange(0, PLACES)
+    place_y = cell_top + place // cell_wide
+    place_x = cell_left + place % cell_wide
+    in_y = (place < cell_rows * cell_wide) & (place_y >= low_y) & (place_y < height + low_y)
+    in_map = in_y & (place_x >= low_wide) & (place_x < (width + low_x) * channels)
+
+    # the blocks that meet the cell, from the first and the last row and column of it that lie in the map
+    least_y = tl.maximum(cell_top, low_y)
+    most_y = tl.minimum(cell_top + cell_rows, height + low_y) - 1
+    least_x = tl.maximum(cell_left, low_wide) // channels
+    most_x = (tl.minimum(cell_left + cell_wide, (width + low_x) * channels) - 1) // channels
+    first_y = tl.maximum(least_y - field_y + step_y, 0) // step_y
+    first_x = tl.maximum(least_x - field_x + step_x, 0) // step_x
+    blocks_y = tl.maximum(tl.minimum(most_y // step_y, grid_y - 1) - first_y + 1, 0)
+    blocks_x = tl.maximum(tl.minimum(most_x // step_x, grid_x - 1) - first_x + 1, 0)
+
+    # one loop over blocks and their neurons, not three, so that loads overlap with products throughout
+    parts = tl.cdiv(neurons, DEPTH)
+    total = tl.zeros((PLACES, IMAGES), dtype=SUM)
+    for turn in range(blocks_y * blocks_x * parts):
+        neuron = turn % parts * DEPTH + tl.arange(0, DEPTH)
+        block = turn // parts
+        block_y = first_y + block // blocks_x
+        block_x = first_x + block % blocks_x
+        row = place_y - block_y * step_y
+        column = place_x - block_x * step_x * channels
+        meets = in_map & (row >= 0) & (row < field_y) & (column >= 0) & (column < wide)
+        weight_at = (((block_y.to(tl.int64) * grid_x + block_x) * field_y + row) * wide + column) * neurons
+        weight = tl.load(
+            filters + weight_at[:, None] + neuron[None, :],
+            mask=meets[:, None] & (neuron < neurons)[None, :],
+            other=0.0,
+        )
+        y_y = block_y * rows + neuron // across
+        y_x = block_x * across + neuron % across
+        value_at = y_y.to(tl.int64) * y_row + y_x.to(tl.int64) * y_channel
+        value = tl.load(
+            y + value_at[:, None] + image[None, :],
+            mask=(neuron < neurons)[:, None] & (image < images)[None, :],
+            other=0.0,
+        )
+        more = tl.dot(weight.to(FACTOR), value.to(FACTOR), total, input_precision=PRECISION, out_dtype=SUM)
+        total = tl.where(meets[:, None], more, total)
+
+    out_at = (place_y - low_y).to(tl.int64) * out_row + (place_x - low_wide).to(tl.int64) * out_channel
+    tl.store(
+        out + out_at[:, None] + image[None, :],
+        total.to(out.dtype.element_ty),
+        mask=in_map[:, None] & (image < images)[None, :],
+    )
+
+
+def outer(
+    delta: tl.tensor,
+    x: tl.tensor,
+    out: tl.tensor,
+    images: tl.tensor,
+    channels: tl.tensor,
+    height: tl.tensor,
+    width: tl.tensor,
+    field_y: tl.tensor,
+    field_x: tl.tensor,
+    step_y: tl.tensor,
+    step_x: tl.tensor,
+    low_y: tl.tensor,
+    low_x: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    depth: tl.tensor,
+    grid_x: tl.tensor,
+    delta_channel: tl.tensor,
+    delta_row: tl.tensor,
+    x_channel: tl.tensor,
+    x_row: tl.tensor,
+    image_class: tl.constexpr,
+    SUM: tl.constexpr,
+    FACTOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    PLACES: tl.constexpr,
+    NEURONS: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """``δx'``: field places x neurons of one block, summed over images; 0 for places in the padding."""
+    neurons = rows * columns * depth
+    wide = field_x * channels
+    across = columns * depth
+    neuron_tiles = tl.cdiv(neurons, NEURONS)
+    place_tiles = tl.cdiv(field_y * wide, PLACES)
+    tile = tl.program_id(0)
+    neuron = tile % neuron_tiles * NEURONS + tl.arange(0, NEURONS)
+    place = tile // neuron_tiles % place_tiles * PLACES + tl.arange(0, PLACES)
+    block = tile // (neuron_tiles * place_tiles)
+    block_y = block // grid_x
+    block_x = block % grid_x
+
+    row = block_y * step_y - low_y + place // wide
+    column = (block_x * step_x - low_x) * channels + place % wide
+    real = (
+        (place < field_y * wide) & (row >= 0) & (row < height) & (column >= 0) & (column < width * channels)
+    )
+    value_at = row.to(tl.int64) * x_row + column.to(tl.int64) * x_channel
+    delta_y = block_y * rows + neuron // across
+    delta_x = block_x * across + neuron % across
+    delta_at = delta_y.to(tl.int64) * delta_row + delta_x.to(tl.int64) * delta_channel
+
+    total = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    for start in range(0, images, DEPTH):
+        image = start + tl.arange(0, DEPTH)
+        inside = (image < images)[None, :]
+        value = tl.load(x + value_at[:, None] + image[None, :], mask=real[:, None] & inside, other=0.0)
+        slope = tl.load(
+            delta + delta_at[:, None] + image[None, :], mask=(neuron < neurons)[:, None] & inside, other=0.0
+        )
+        total = tl.dot(
+            value.to(FACTOR), tl.trans(slope.to(FACTOR)), total, input_precision=PRECISION, out_dtype=SUM
+        )
+
+    total = tl.where(real[:, None], total, 0.0)
+    out_at = (block.to(tl.int64) * field_y * wide + place) * neurons
+    tl.store(
+        out + out_at[:, None] + neuron[None, :],
+        total.to(out.dtype.element_ty),
+        mask=(place < field_y * wide)[:, None] & (neuron < neurons)[None, :],
+    )
+
+
+def norms(
+    filters: tl.tensor,
+    out: tl.tensor,
+    fan_in: tl.tensor,
+    neurons: tl.tensor,
+    SUM: tl.constexpr,
+    NEURONS: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> None:
+    """The Euclidean norms of some filters of one block; partial sums of ``DEPTH`` rows, then a tree."""
+    neuron_tiles = tl.cdiv(neurons, NEURONS)
+    tile = tl.program_id(0)
+    neuron = tile % neuron_tiles * NEURONS + tl.arange(0, NEURONS)
+    block = (tile // neuron_tiles).to(tl.int64)
+    squares = tl.zeros((DEPTH, NEURONS), dtype=SUM)
+    for start in range(0, fan_in, DEPTH):
+        place = start + tl.arange(0, DEPTH)
+        weight = tl.load(
+            filters + ((block * fan_in + place) * neurons)[:, None] + neuron[None, :],
+            mask=(place < fan_in)[:, None] & (neuron < neurons)[None, :],
+            other=0.0,
+        ).to(SUM)
+        squares += weight * weight
+    tl.store(out + block * neurons + neuron, tl.sqrt(tl.sum(squares, 0)), mask=neuron < neurons)

@@ -1,0 +1,127 @@
+"""Which tiles a program may work in.
+
+Knows: sizes of tiles, what fits a layer, classes of batches. Does not know: Triton, tensors, values.
+The tiles below are taken from the arithmetic of registers and shared memory; none has been timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+
+from cotswold.geometry import BlockLocal, Window
+
+LEAST_SIDE = 16
+"""The least side of a tile: the least that every tensor core takes."""
+MOST_PLACES = 128
+"""The most places of the map in one cell of the adjoint."""
+MOST_IMAGES = 512
+"""Batches from here on are one class."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The sides of a tile by name, the warps that share it, and the loads in flight."""
+
+    sides: Mapping[str, int] = field(hash=False)
+    warps: int
+    stages: int
+
+
+PRODUCT = (
+    Tile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 16}, 8, 3),
+    Tile({"NEURONS": 128, "IMAGES": 64, "DEPTH": 32}, 8, 3),
+    Tile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 3),
+    Tile({"NEURONS": 64, "IMAGES": 64, "DEPTH": 16}, 4, 3),
+    Tile({"NEURONS": 64, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+    Tile({"NEURONS": 32, "IMAGES": 128, "DEPTH": 32}, 4, 3),
+    Tile({"NEURONS": 32, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+    Tile({"NEURONS": 16, "IMAGES": 64, "DEPTH": 32}, 2, 4),
+    Tile({"NEURONS": 16, "IMAGES": 16, "DEPTH": 32}, 1, 4),
+)
+ADJOINT = (
+    Tile({"IMAGES": 128, "DEPTH": 16}, 8, 3),
+    Tile({"IMAGES": 64, "DEPTH": 16}, 4, 3),
+    Tile({"IMAGES": 64, "DEPTH": 32}, 4, 3),
+    Tile({"IMAGES": 32, "DEPTH": 32}, 4, 3),
+    Tile({"IMAGES": 16, "DEPTH": 16}, 2, 4),
+)
+OUTER = (
+    Tile({"PLACES": 128, "NEURONS": 128, "DEPTH": 16}, 8, 3),
+    Tile({"PLACES": 64, "NEURONS": 128, "DEPTH": 32}, 8, 3),
+    Tile({"PLACES": 64, "NEURONS": 64, "DEPTH": 16}, 4, 3),
+    Tile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),
+    Tile({"PLACES": 128, "NEURONS": 16, "DEPTH": 32}, 4, 3),
+    Tile({"PLACES": 32, "NEURONS": 32, "DEPTH": 32}, 2, 4),
+    Tile({"PLACES": 16, "NEURONS": 16, "DEPTH": 16}, 1, 4),
+)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is no less than ``count``."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def image_class(images: int) -> int:
+    """The class of a batch, for which one tile is chosen: 2^k or 3 * 2^k images, at most 512."""
+    least = max(power_of_two(min(images, MOST_IMAGES)), LEAST_SIDE)
+    return least * 3 // 4 if 0 < images <= least * 3 // 4 and least > LEAST_SIDE else least
+
+
+def fitting(tiles: Iterable[Tile], extents: Mapping[str, int]) -> tuple[Tile, ...]:
+    """The tiles of which no side is longer than a power of two holds of its extent; the smallest at least."""
+    most = {name: max(power_of_two(extent), LEAST_SIDE) for name, extent in extents.items()}
+    tiles = tuple(tiles)
+    chosen = tuple(tile for tile in tiles if all(tile.sides[name] <= most[name] for name in most))
+    return chosen or tiles[-1:]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The part of a map that one program of the adjoint writes: rows, and columns times channels."""
+
+    rows: int
+    wide: int
+
+    @property
+    def places(self) -> int:
+        """Places of the tile that holds the cell, a power of two."""
+        return max(power_of_two(self.rows * self.wide), LEAST_SIDE)
+
+    def count(self, layer: BlockLocal) -> int:
+        """How many cells cover the map; they are counted from the corner of the padding."""
+        low_wide = layer.x.low * layer.input.channels
+        right = (layer.input.width + layer.x.low) * layer.input.channels
+        down = -(-(layer.input.height + layer.y.low) // self.rows) - layer.y.low // self.rows
+        return down * (-(-right // self.wide) - low_wide // self.wide)
+
+
+def _met(window: Window, outputs: int, extent: float) -> float:
+    """The part of ``extent`` neighbouring places that a window of those which meet one of them covers."""
+    overlap = -(-window.size // window.step)
+    meeting = min(outputs, overlap + -(-int(extent) // window.step) - 1)
+    return min(1.0, min(outputs, window.size / window.step) / max(meeting, 1))
+
+
+@lru_cache(maxsize=256)
+def best_cell(layer: BlockLocal) -> Cell:
+    """The cell that wastes least: few blocks that meet only a part of it, few places of the tile left over.
+
+    Cells of one step by one step are met by whole blocks; larger ones read each neuron for more places.
+    """
+    channels, step = layer.input.channels, layer.x.step * layer.input.channels
+    down = [rows for rows in range(1, layer.y.step + 1) if layer.y.step % rows == 0]
+    down += [layer.y.step * steps for steps in (2, 4, 8)]
+    across = [step * steps for steps in range(1, MOST_PLACES // step + 1)]
+    across += [side for side in (16, 32, 64, 128) if side < step]
+
+    def worth(cell: Cell) -> float:
+        filled = cell.rows * cell.wide / cell.places
+        covered = _met(layer.y, layer.grid[0], cell.rows)
+        covered *= _met(layer.x, layer.grid[1], max(cell.wide / channels, 1))
+        return filled * covered * cell.places / (cell.places + 2 * LEAST_SIDE)
+
+    cells = [Cell(rows, wide) for rows, wide in product(down, across) if rows * wide <= MOST_PLACES]
+    return max(cells or [Cell(1, LEAST_SIDE)], key=worth)
