@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops import products, reference
+from cotswold.ops import batched, reference
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
 """So narrow that field rows are merged."""
@@ -44,11 +44,11 @@ def test_merging_field_rows_changes_nothing(layer: BlockLocal, wide_enough: int,
     x, y = random_map(layer.input, 2), random_map(layer.output, 2, seed=2)
     filters = random_weights(layer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "WIDE_ENOUGH", wide_enough)
-        patch.setattr(products, "SCRATCH_ELEMENTS", scratch)
-        close(ops.local_product(x, filters, layer), reference.local_product(x, filters, layer))
-        close(ops.local_adjoint(y, filters, layer), reference.local_adjoint(y, filters, layer))
-        close(ops.local_outer(y, x, layer), reference.local_outer(y, x, layer))
+        patch.setattr(batched, "WIDE_ENOUGH", wide_enough)
+        patch.setattr(batched, "SCRATCH_ELEMENTS", scratch)
+        close(batched.product(x, filters, layer), reference.local_product(x, filters, layer))
+        close(batched.adjoint(y, filters, layer), reference.local_adjoint(y, filters, layer))
+        close(batched.outer(y, x, layer), reference.local_outer(y, x, layer))
 
 
 @given(layers())

@@ -40,6 +40,11 @@ class Lanes:
         return SCALARS[self.dtype]
 
     @property
+    def scalar_bytes(self) -> int:
+        """Bytes of one number."""
+        return {"float32": 4, "float64": 8}[self.dtype]
+
+    @property
     def type(self) -> ir.VectorType:
         """The type of the vector."""
         return ir.VectorType(self.scalar, self.count)
@@ -102,7 +107,11 @@ class Writer:
 
     def spread_value(self, value: ir.Value) -> ir.Value:
         """One number in every lane."""
-        kind = self.lanes.type if value.type == self.lanes.scalar else ir.VectorType(value.type, self.lanes.count)
+        kind = (
+            self.lanes.type
+            if value.type == self.lanes.scalar
+            else ir.VectorType(value.type, self.lanes.count)
+        )
         one = self.b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(SHORT, 0))
         mask = ir.Constant(ir.VectorType(SHORT, self.lanes.count), [0] * self.lanes.count)
         return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
@@ -112,6 +121,18 @@ class Writer:
         kind = ir.VectorType(INT, self.lanes.count)
         numbers = ir.Constant(kind, list(range(self.lanes.count)))
         return self.b.icmp_unsigned("<", numbers, self.spread_value(count))
+
+    def fetch(self, pointer: ir.Value) -> None:
+        """Ask for the line of an address, which is read later; any address will do."""
+        self._prefetch(pointer, 0, 3)
+
+    def fetch_to_write(self, pointer: ir.Value) -> None:
+        """Ask for the line of an address, which is written later."""
+        self._prefetch(pointer, 1, 3)
+
+    def _prefetch(self, pointer: ir.Value, write: int, near: int) -> None:
+        words = [ir.Constant(SHORT, one) for one in (write, near, 1)]
+        self._call("llvm.prefetch", NOTHING, [pointer, *words], ".p0")
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """``a b + c``, rounded once."""
@@ -132,7 +153,7 @@ class Writer:
 
     @property
     def _scalar_bytes(self) -> int:
-        return {"float32": 4, "float64": 8}[self.lanes.dtype]
+        return self.lanes.scalar_bytes
 
     @property
     def _suffix(self) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Window
-from cotswold.kernels.driver import Task
-from cotswold.kernels.tile import Tile, heights
+from cotswold.kernels.driver import Job, Task
+from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
 
 Table = NDArray[np.int64]
 K_MOST = 256
@@ -42,7 +42,7 @@ class Grain:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The tables of `driver`, the longest k of a task, and what of B a task's scratch holds."""
+    """The tables of `driver`, the scratch that a thread needs, and a job that points at all of them."""
 
     tasks: Table
     entries: Table
@@ -52,12 +52,27 @@ class Plan:
     scratch_pitch: int = 0
     scratch_size: int = 0
 
+    @cached_property
+    def job(self) -> Table:
+        """A job without operands."""
+        found = np.zeros(Job.FIELDS, np.int64)
+        for name, table in (
+            (Job.TASKS, self.tasks),
+            (Job.ENTRIES, self.entries),
+            (Job.ROW_TILES, self.row_tiles),
+            (Job.LANE_TILES, self.lane_tiles),
+            (Job.OFFSETS, self.offsets),
+        ):
+            found[name] = table.ctypes.data
+        found[Job.SLOT_SIZE], found[Job.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
+        return found
+
 
 @dataclass
 class _Tables:
     """Tables while they are made; equal stretches are kept once."""
 
-    entries: list[tuple[int, int, int]] = field(default_factory=list)
+    entries: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     row_tiles: list[tuple[int, int, int]] = field(default_factory=list)
     lane_tiles: list[tuple[int, int, int]] = field(default_factory=list)
     offsets: list[Table] = field(default_factory=list)
@@ -69,12 +84,12 @@ class _Tables:
         return first
 
     def finished(self, tasks: Table, scratch_pitch: int = 0, scratch_size: int = 0) -> Plan:
-        def table(rows: Sequence[tuple[int, int, int]]) -> Table:
-            return np.array(rows, np.int64).reshape(-1, 3)
+        def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
+            return np.array(rows, np.int64).reshape(-1, fields)
 
         return Plan(
             np.ascontiguousarray(tasks, np.int64),
-            table(self.entries),
+            table(self.entries, ENTRY_FIELDS),
             table(self.row_tiles),
             table(self.lane_tiles),
             np.concatenate(self.offsets).astype(np.int64),
@@ -115,6 +130,18 @@ def _stretches(total: int, most: int = K_MOST) -> Iterator[tuple[int, int]]:
         first += length
 
 
+def _ahead(
+    entries: Sequence[tuple[int, int, int]], a_next: int, b_next: int
+) -> list[tuple[int, int, int, int, int]]:
+    """Entries, each with the way to the next one; after the last comes the first of the next task."""
+    if not entries:
+        return []
+    following = [*entries[1:], (entries[0][0] + a_next, entries[0][1] + b_next, 0)]
+    return [
+        (a, b, k, after[0] - a, after[1] - b) for (a, b, k), after in zip(entries, following, strict=True)
+    ]
+
+
 def _axis(window: Window, extent: int) -> tuple[Table, Table, Table]:
     """For each block along an axis: where its field would begin, and the part of the field inside the map."""
     outputs = np.arange(window.outputs(extent), dtype=np.int64)
@@ -122,7 +149,9 @@ def _axis(window: Window, extent: int) -> tuple[Table, Table, Table]:
     return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
 
 
-def _cut(tables: list[tuple[int, int, int]], made: Sequence[tuple[int, int, int]], parts: int) -> list[tuple[int, int]]:
+def _cut(
+    tables: list[tuple[int, int, int]], made: Sequence[tuple[int, int, int]], parts: int
+) -> list[tuple[int, int]]:
     """Append tiles, and cut their range into at most ``parts`` ranges ``(first, count)``."""
     first = len(tables)
     tables.extend(made)
@@ -226,7 +255,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
         part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
-        tables.entries.extend(entries)
+        tables.entries.extend(_ahead(entries, layer.fan_in * layer.neurons, layer.x.step * x.column))
         tasks.append(_spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
     return tables.finished(np.concatenate(tasks))
 
@@ -249,7 +278,7 @@ def few_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grai
             part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
             part[:, Task.NEURON] = neurons
             tasks.append(_spread_tasks(part, rows, [(first, count, lane, width)]))
-        tables.entries.extend(entries)
+        tables.entries.extend(_ahead(entries, layer.x.step * x.column, layer.fan_in * layer.neurons))
     return tables.finished(np.concatenate(tasks), pitch, _whole(images, grain.lanes) * pitch)
 
 
@@ -257,7 +286,9 @@ def _whole(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
-def _lane_ranges(tables: _Tables, count: int, grain: Grain, parts: int, most: int = 0) -> list[tuple[int, int, int, int]]:
+def _lane_ranges(
+    tables: _Tables, count: int, grain: Grain, parts: int, most: int = 0
+) -> list[tuple[int, int, int, int]]:
     """Lanes cut into ``(first tile, tiles, first lane, lanes)``; tiles count from the first lane of a part."""
     vectors = -(-count // grain.lanes)
     widest = -(-vectors // parts) if parts > 1 else vectors
@@ -290,8 +321,10 @@ def outer_plan(
     pitch = _whole(max(width for *_, width in lanes), grain.lanes)
     entries = [(first, first * pitch, length) for first, length in _stretches(images)]
     if second:
-        entries += [(second + first, (images + first) * pitch, length) for first, length in _stretches(images)]
-    tables.entries.extend(entries)
+        entries += [
+            (second + first, (images + first) * pitch, length) for first, length in _stretches(images)
+        ]
+    tables.entries.extend(_ahead(entries, grain.tile.rows * x.channel, 0))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []
@@ -332,29 +365,34 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     channels, neurons = layer.input.channels, layer.neurons
     wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
     across_all = _covered(layer.x, layer.input.width)
-    down_all = [
-        (row, first, count)
-        for start, length, first, count in _covered(layer.y, layer.input.height)
-        for row in range(start, start + length)
-    ]
-    offset = tables.add_offsets(np.arange(max(n for _, n, _, _ in across_all) * channels, dtype=np.int64) * x.channel)
+    down_all = _covered(layer.y, layer.input.height)
+    tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
+    steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
+    offset = tables.add_offsets(steps.ravel())
     ((lane_first, lane_count),) = _cut(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
     parts = _parts(len(across_all) * len(down_all), grain)
-    row_tiles: dict[int, list[tuple[int, int]]] = {}
+    row_tiles: dict[tuple[int, int], list[tuple[int, int]]] = {}
     known: dict[tuple[int, ...], tuple[int, int]] = {}
-    for row, y_first, y_count in down_all:
+    for row, rows, y_first, y_count in down_all:
         in_field_y = row + layer.y.low - y_first * layer.y.step
         for column, columns, x_first, x_count in across_all:
             in_field_x = column + layer.x.low - x_first * layer.x.step
-            if columns not in row_tiles:
-                cuts = [(r, h, r * neurons) for r, h in row_cuts(columns * channels, grain.tile)]
-                row_tiles[columns] = _cut(tables.row_tiles, cuts, parts)
+            if (rows, columns) not in row_tiles:
+                cuts = [
+                    (one * widest * channels + r, h, (one * wide + r) * neurons)
+                    for one in range(rows)
+                    for r, h in row_cuts(columns * channels, grain.tile)
+                ]
+                row_tiles[rows, columns] = _cut(tables.row_tiles, cuts, parts)
             key = (y_count, in_field_y, x_count, in_field_x)
             if key not in known:
                 made = [
                     (
                         (j * layer.grid[1] + i) * block
-                        + ((in_field_y - j * layer.y.step) * wide + (in_field_x - i * layer.x.step) * channels)
+                        + (
+                            (in_field_y - j * layer.y.step) * wide
+                            + (in_field_x - i * layer.x.step) * channels
+                        )
                         * neurons
                         + r * layer.columns * layer.depth
                         + first,
@@ -367,7 +405,7 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
                     for first, length in _stretches(layer.columns * layer.depth)
                 ]
                 known[key] = len(tables.entries), len(made)
-                tables.entries.extend(made)
+                tables.entries.extend(_ahead(made, block, layer.columns * y.column))
             part = [0] * Task.FIELDS
             part[Task.ENTRY], part[Task.ENTRIES] = known[key]
             part[Task.A] = (y_first * layer.grid[1] + x_first) * block
@@ -375,6 +413,6 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
             part[Task.C] = row * x.row + column * x.column
             part[Task.OFFSET] = offset
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
-            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[columns]:
+            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns]:
                 tasks.append(tuple(part))
     return tables.finished(np.array(tasks, np.int64))

@@ -1,100 +1,197 @@
 """The three heavy products of a block-local layer, on the kernels of this processor.
 
-Knows: which plan and kernel an operation takes, how a job is handed to threads. Does not know: autograd.
+Knows: which plan and kernel a product takes, how a job is handed to threads. Does not know: autograd.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels import engine, machine, plan, threads
-from cotswold.kernels.driver import ADJOINT, KINDS, OUTER, PRODUCT, PRODUCT_FEW, Job, Kind, write_kernel
-from cotswold.kernels.emit import Lanes
+from cotswold.kernels import choice, library, machine, plan, threads
+from cotswold.kernels.choice import Choice, Setting, ShapeClass
+from cotswold.kernels.driver import ADJOINT, OUTER, PRODUCT, PRODUCT_FEW, Job, Kind
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.plan import Grain, Pitches, Plan
-from cotswold.kernels.tile import Tile
+
+TASKS_A_THREAD = 8
+"""Into how many tasks work is cut at least for each thread, so that none waits long for another."""
+CLAIMS_A_THREAD = 32
+FLOPS_A_THREAD = 2e6
+"""Work below which another thread does not pay."""
+MEASURED_FLOPS = 2e9
+"""The most work of one measurement."""
+FEW_GAIN = 1.15
+"""By how much neurons in the lanes must save work, for their results are transposed afterwards."""
 
 
-@lru_cache(maxsize=256)
-def kernel(kind: str, dtype: str, tile: Tile, processor: Machine) -> int:
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    module = write_kernel(KINDS[kind], lanes, tile, processor.triple)
-    return engine.loaded(engine.compiled(module, processor), processor, "work")
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map in memory, images last, and its pitches."""
+
+    values: Tensor
+    pitches: Pitches
 
 
-TILE = {"product": Tile(8, 3), "product_few": Tile(8, 3), "adjoint": Tile(8, 3), "outer": Tile(8, 3)}
-CHUNK = {"product": 1, "product_few": 1 << 30, "adjoint": 1 << 30, "outer": 1 << 30}
+@dataclass(frozen=True)
+class Forced:
+    """What is otherwise chosen, for tests and measurements: processor, setting, threads."""
+
+    processor: Machine | None = None
+    setting: Setting | None = None
+    threads: int | None = None
+    few: bool | None = None
 
 
-def pitches(x: Tensor, channels: int) -> Pitches:
-    from cotswold.ops.layout import pitch_of
-    p = pitch_of(x)
-    return Pitches(p.channel, p.channel * channels, p.row)
+FREE = Forced()
 
 
-def execute(kind, plan_: Plan, a, b, c, a_pitch, b_pitch, images, n, tile, processor, dtype, second=0):
-    job = np.zeros(Job.FIELDS, np.int64)
-    size = plan_.scratch_size
-    scratch = torch.empty(size * n + 64, dtype=dtype) if size else None
-    job[Job.TASKS] = plan_.tasks.ctypes.data
-    job[Job.TASK_COUNT] = len(plan_.tasks)
-    job[Job.ENTRIES] = plan_.entries.ctypes.data
-    job[Job.ROW_TILES] = plan_.row_tiles.ctypes.data
-    job[Job.LANE_TILES] = plan_.lane_tiles.ctypes.data
-    job[Job.OFFSETS] = plan_.offsets.ctypes.data
-    job[Job.A], job[Job.B], job[Job.C] = a.data_ptr(), b.data_ptr(), c.data_ptr()
-    job[Job.A_PITCH], job[Job.B_PITCH] = a_pitch, b_pitch
-    job[Job.CLAIM] = max(1, len(plan_.tasks) // (n * 16))
-    job[Job.CHUNK] = CHUNK[kind.name]
-    job[Job.SCRATCH] = scratch.data_ptr() if scratch is not None else 0
-    job[Job.SLOT_SIZE] = size
-    job[Job.SCRATCH_PITCH] = plan_.scratch_pitch
-    job[Job.IMAGES] = images
-    job[Job.SECOND_B] = second
-    name = str(dtype).removeprefix("torch.")
-    threads.run(kernel(kind.name, name, tile, processor), job.ctypes.data, n)
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A kind of kernel with its operands and how its plan is made."""
+
+    kind: Kind
+    layer: BlockLocal
+    images: int
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    a_pitch: int
+    b_pitch: int
+    rows: int
+    entry: int
+    narrow: bool
+    planned: Callable[[Grain], Plan]
+
+    @property
+    def flops(self) -> float:
+        """Two for each multiplication and addition."""
+        return float(self.layer.product_flops * self.images)
+
+    @property
+    def dtype(self) -> str:
+        """As kernels call it."""
+        return _dtype(self.c)
 
 
-def product(x, filters, layer, out, kind=PRODUCT, tile=None, processor=None, n=None):
-    processor = processor or machine.host()
-    n = n or torch.get_num_threads()
-    tile = tile or TILE[kind.name]
-    name = str(x.dtype).removeprefix("torch.")
-    grain = Grain(tile, processor.lanes(name), 4 * n if n > 1 else 1)
-    px, py = pitches(x, layer.input.channels), pitches(out, layer.depth)
-    if kind is PRODUCT:
-        p = plan.product_plan(layer, x.shape[0], px, py, grain)
-        execute(kind, p, filters, x, out, layer.neurons, px.channel, x.shape[0], n, tile, processor, x.dtype)
-    else:
-        p = plan.few_plan(layer, x.shape[0], px, py, grain)
-        execute(kind, p, x, filters, out, px.channel, layer.neurons, x.shape[0], n, tile, processor, x.dtype)
-    return out
+@lru_cache(maxsize=16)
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
-def adjoint(y, filters, layer, out, tile=None, processor=None, n=None):
-    processor = processor or machine.host()
-    n = n or torch.get_num_threads()
-    tile = tile or TILE["adjoint"]
-    name = str(y.dtype).removeprefix("torch.")
-    grain = Grain(tile, processor.lanes(name), 4 * n if n > 1 else 1)
-    px, py = pitches(out, layer.input.channels), pitches(y, layer.depth)
-    p = plan.adjoint_plan(layer, y.shape[0], px, py, grain)
-    execute(ADJOINT, p, filters, y, out, layer.neurons, py.channel, y.shape[0], n, tile, processor, y.dtype)
-    return out
+def _dtype(x: Tensor) -> str:
+    return _named(x.dtype)
 
 
-def outer(delta, x, layer, out, tile=None, processor=None, n=None):
-    processor = processor or machine.host()
-    n = n or torch.get_num_threads()
-    tile = tile or TILE["outer"]
-    name = str(x.dtype).removeprefix("torch.")
-    grain = Grain(tile, processor.lanes(name), 4 * n if n > 1 else 1)
-    px, py = pitches(x, layer.input.channels), pitches(delta, layer.depth)
-    p = plan.outer_plan(layer, x.shape[0], px, py, grain)
-    execute(OUTER, p, x, delta, out, px.channel, py.channel, x.shape[0], n, tile, processor, x.dtype)
-    return out
+def product(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> None:
+    """``Wx`` into ``out``; every number of it is written."""
+    run(product_call(x, filters, layer, out, forced), forced)
+
+
+def product_call(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
+    """``Wx`` as a call: images in the lanes, or neurons where images would leave most of them empty."""
+    images, neurons = x.values.shape[0], layer.neurons
+    lanes = _processor(forced).lanes(_dtype(x.values))
+    of_images, of_neurons = neurons * -(-images // lanes), images * -(-neurons // lanes)
+    few = forced.few if forced.few is not None else of_neurons * FEW_GAIN < of_images
+    entry = layer.x.size * layer.input.channels
+    if few:
+        operands = x.values, filters, out.values, x.pitches.channel, neurons
+        made = plan.few_plan
+        return Call(
+            PRODUCT_FEW, layer, images, *operands, min(images, 16), entry, neurons <= lanes,
+            lambda grain: made(layer, images, x.pitches, out.pitches, grain),
+        )  # fmt: skip
+    operands = filters, x.values, out.values, neurons, x.pitches.channel
+    return Call(
+        PRODUCT, layer, images, *operands, neurons, entry, images <= lanes,
+        lambda grain: plan.product_plan(layer, images, x.pitches, out.pitches, grain),
+    )  # fmt: skip
+
+
+def adjoint(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> None:
+    """``W'y`` into ``out``, overlapping fields summed; every number of it is written."""
+    run(adjoint_call(y, filters, layer, out, forced), forced)
+
+
+def adjoint_call(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
+    """``W'y`` as a call."""
+    images, entry = y.values.shape[0], layer.columns * layer.depth
+    operands = filters, y.values, out.values, layer.neurons, y.pitches.channel
+    rows = min(layer.x.step, layer.x.size) * layer.input.channels
+    narrow = images <= _processor(forced).lanes(_dtype(y.values))
+    return Call(
+        ADJOINT, layer, images, *operands, rows, entry, narrow,
+        lambda grain: plan.adjoint_plan(layer, images, out.pitches, y.pitches, grain),
+    )  # fmt: skip
+
+
+def outer(delta: Map, x: Map, layer: BlockLocal, out: Tensor, forced: Forced = FREE) -> None:
+    """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are."""
+    run(outer_call(delta, x, layer, out, forced), forced)
+
+
+def outer_call(delta: Map, x: Map, layer: BlockLocal, out: Tensor, forced: Forced = FREE) -> Call:
+    """``δx'`` as a call."""
+    images = x.values.shape[0]
+    operands = x.values, delta.values, out, x.pitches.channel, delta.pitches.channel
+    rows = layer.x.size * layer.input.channels
+    narrow = layer.neurons <= _processor(forced).lanes(_dtype(out))
+    return Call(
+        OUTER, layer, images, *operands, rows, images, narrow,
+        lambda grain: plan.outer_plan(layer, images, x.pitches, delta.pitches, grain),
+    )  # fmt: skip
+
+
+def _processor(forced: Forced) -> Machine:
+    found = forced.processor or machine.host()
+    assert found is not None, "asked for kernels on a processor that has none; see `available`"
+    return found
+
+
+def run(call: Call, forced: Forced = FREE) -> None:
+    """Run a call in the best setting known, measuring first where none is."""
+    if call.c.numel() == 0:
+        return
+    processor, count = _processor(forced), forced.threads or torch.get_num_threads()
+    count = max(1, min(count, int(call.flops / FLOPS_A_THREAD)))
+    setting = forced.setting or choose(call, processor, count).setting
+    execute(call, setting, processor, count)
+
+
+def choose(call: Call, processor: Machine, count: int) -> Choice:
+    """The choice for a call; measuring computes its result, or a part of it."""
+    depth = call.layer.fan_in if call.kind is not OUTER else call.images
+    shape = ShapeClass.of(call.kind.name, call.dtype, call.rows, depth, call.entry, call.narrow)
+    part = min(1.0, MEASURED_FLOPS / max(call.flops, 1.0))
+
+    def measured(setting: Setting) -> float:
+        begun = time.perf_counter()
+        execute(call, setting, processor, count, part)
+        return time.perf_counter() - begun
+
+    return choice.choose(shape, processor, call.flops, measured)
+
+
+def execute(call: Call, setting: Setting, processor: Machine, count: int, part: float = 1.0) -> None:
+    """Run a call, or the first part of its tasks, on so many threads."""
+    work = library.kernel(call.kind.name, call.dtype, setting.tile, processor)
+    grain = Grain(setting.tile, processor.lanes(call.dtype), TASKS_A_THREAD * count if count > 1 else 1)
+    tables = call.planned(grain)
+    job = tables.job.copy()
+    tasks = max(1, int(len(tables.tasks) * part))
+    job[Job.TASK_COUNT] = tasks
+    job[Job.CLAIM] = max(1, tasks // (count * CLAIMS_A_THREAD))
+    job[Job.CHUNK] = max(1, setting.chunk // call.entry)
+    job[Job.A], job[Job.B], job[Job.C] = call.a.data_ptr(), call.b.data_ptr(), call.c.data_ptr()
+    job[Job.A_PITCH], job[Job.B_PITCH] = call.a_pitch, call.b_pitch
+    job[Job.IMAGES] = call.images
+    scratch = call.c.new_empty(tables.scratch_size * count) if tables.scratch_size else None
+    job[Job.SCRATCH] = 0 if scratch is None else scratch.data_ptr()
+    threads.run(work, job.ctypes.data, count)

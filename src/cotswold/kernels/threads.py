@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -32,11 +33,7 @@ if hasattr(os, "register_at_fork"):
 @lru_cache(maxsize=1)
 def _openmp() -> Callable[[int, int, int, int], None] | None:
     """`GOMP_parallel` of the OpenMP library that torch has loaded."""
-    import torch
-
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    names = [os.path.join(folder, one) for one in sorted(os.listdir(folder)) if "gomp" in one or "iomp" in one or "libomp" in one]
-    for name in [None, *names]:
+    for name in _openmp_libraries():
         try:
             parallel = ctypes.CDLL(name).GOMP_parallel
         except (OSError, AttributeError):
@@ -45,6 +42,18 @@ def _openmp() -> Callable[[int, int, int, int], None] | None:
         parallel.restype = None
         return parallel
     return None
+
+
+def _openmp_libraries() -> Iterator[str]:
+    """The OpenMP library that torch brings, then those that the process has loaded."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("lib*omp*")):
+        yield str(path)
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        loaded = {
+            line.split()[-1] for line in maps.read_text().splitlines() if "omp" in line and ".so" in line
+        }
+        yield from sorted(loaded)
 
 
 @lru_cache(maxsize=1)

@@ -19,8 +19,10 @@ from llvmlite import ir
 
 from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop, loop_at_least_once
 
-ENTRY_FIELDS = 3
-"""Integers of an entry: where it begins in A, where in B, and its k."""
+ENTRY_FIELDS = 5
+"""Integers of an entry: where it begins in A, where in B, its k, and how far ahead A and B are needed next."""
+LINE_BYTES = 64
+"""What a processor fetches at once."""
 GROUP = 4
 """Rows that are addressed from one pointer: at 0, 1, 2 and 3 pitches of A."""
 
@@ -45,10 +47,12 @@ class Form:
 
 def heights(tile: Tile) -> tuple[int, ...]:
     """Heights that a kernel has, so that any number of rows is a few tiles: its own, then smaller ones."""
-    return tuple(sorted({tile.rows, *(h for h in (8, 6, 4, 3, 2, 1) if h < tile.rows)}, reverse=True))
+    return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
 
 
-def write_tile(module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Form, masked: bool) -> ir.Function:
+def write_tile(
+    module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Form, masked: bool
+) -> ir.Function:
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
     Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes in
@@ -71,6 +75,8 @@ def write_tile(module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Fo
 
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
     adding = w.b.icmp_signed("!=", keep, integer(0))
+    for row, v in flat:
+        w.fetch_to_write(places[row][v])
     start, fetched = w.b.block, None
     with w.b.if_then(adding):
         old = [load(places[row][v], v) for row, v in flat]
@@ -89,12 +95,20 @@ def write_tile(module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Fo
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
         groups = [first_a]
+        ahead = w.field(record, 3)
         if not form.rows_adjoin:
             for _ in range(GROUP, shape.rows, GROUP):
                 groups.append(w.at(groups[-1], four))
+        if not form.rows_adjoin:
+            with loop(w, w.field(record, 2), step=LINE_BYTES // lanes.scalar_bytes) as line:
+                for row in range(shape.rows):
+                    place = w.at(groups[row // GROUP], steps[row % GROUP])
+                    w.fetch(w.at(w.at(place, ahead), line.index))
         with loop_at_least_once(w, w.field(record, 2), first_b, *groups, *entry.values) as turn:
             here, *rest = turn.values
             pointers, sums = rest[: len(groups)], rest[len(groups) :]
+            if form.rows_adjoin:
+                w.fetch(w.at(pointers[0], ahead))
             vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
             for row in range(shape.rows):
                 place = (

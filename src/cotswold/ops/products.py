@@ -1,160 +1,74 @@
-"""The three heavy products of a block-local layer, as batched dense products on strided views.
+"""The three heavy products of a block-local layer, on whatever computes them fastest here.
 
-Knows: the layouts of maps and filters, runs of blocks, what to merge for speed. Does not know: gradients.
-For each run and each field row the window of the map is read in place; padding is skipped, never multiplied.
-bfloat16 is stored; sums over field rows and over overlapping blocks are kept in float32.
+Knows: which of the ways there are: kernels of our own on CPUs, Triton's on CUDA, torch.bmm elsewhere. Does not
+know: gradients, how any of them works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
+from cotswold.kernels.available import usable
+from cotswold.ops import batched
 from cotswold.ops.layout import empty_map, images_last, pitch_of
-from cotswold.ops.runs import Run, all_runs
 
-WIDE_ENOUGH = 32
-"""Inputs of a field row (columns times channels) from which on its product alone pays."""
-SCRATCH_ELEMENTS = 1 << 20
-"""Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
+if TYPE_CHECKING:
+    from cotswold.kernels import products as kernels
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """The type in which products of this type are summed."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-
-
-class Windows:
-    """The fields of a layer as strided views of its input map (images last)."""
-
-    def __init__(self, values: Tensor, layer: BlockLocal) -> None:
-        pitch = pitch_of(values)
-        assert pitch is not None, "the images of a map must be last"
-        self._values, self._layer, self._pitch = values, layer, pitch
-        self._column = pitch.channel * layer.input.channels
-
-    def view(self, run: Run, field_row: int, rows: int = 1, first: int = 0, every: int = 1) -> Tensor:
-        """``(block, field row, field column * channel, image)`` for blocks ``first, first + every, ...``."""
-        layer, pitch = self._layer, self._pitch
-        step = run.dy * layer.y.step * pitch.row + run.dx * layer.x.step * self._column
-        top = run.y * layer.y.step - layer.y.low + field_row
-        left = run.x * layer.x.step - layer.x.low + run.left
-        offset = self._values.storage_offset() + top * pitch.row + left * self._column + first * step
-        blocks = len(range(first, run.blocks, every))
-        size = (blocks, rows, (run.right - run.left) * layer.input.channels, self._values.shape[0])
-        return self._values.as_strided(size, (every * step, pitch.row, pitch.channel, 1), offset)
-
-
-def block_outputs(values: Tensor, run: Run, layer: BlockLocal) -> Tensor:
-    """Outputs of a run, a view ``(block, row in block, column in block * depth, image)`` of an output map."""
-    pitch = pitch_of(values)
-    assert pitch is not None, "the images of a map must be last"
-    column = pitch.channel * layer.depth
-    step = run.dy * layer.rows * pitch.row + run.dx * layer.columns * column
-    offset = values.storage_offset() + run.y * layer.rows * pitch.row + run.x * layer.columns * column
-    size = (run.blocks, layer.rows, layer.columns * layer.depth, values.shape[0])
-    return values.as_strided(size, (step, pitch.row, pitch.channel, 1), offset)
-
-
-def block_filters(filters: Tensor, run: Run, layer: BlockLocal) -> Tensor:
-    """Filters of a run that meet the map, a view ``(block, field row, field column * channel, neuron)``."""
-    channels = layer.input.channels
-    last_y, last_x = run.y + (run.blocks - 1) * run.dy + 1, run.x + (run.blocks - 1) * run.dx + 1
-    blocks = filters[run.y : last_y, run.x : last_x].flatten(0, 1)
-    return blocks[:, run.top : run.bottom, run.left * channels : run.right * channels]
-
-
-def _rows_in_scratch(elements: int) -> int:
-    """Field rows to merge, of which each needs so many elements of scratch."""
-    return max(1, SCRATCH_ELEMENTS // max(elements, 1))
-
-
-def _groups(rows: int, size: int) -> Iterable[tuple[int, int]]:
-    """``(first row, rows)`` of groups of at most ``size`` rows."""
-    return ((first, min(size, rows - first)) for first in range(0, rows, size))
+    return batched.accumulator(dtype)
 
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
+    if not usable(x):
+        return batched.product(x, filters, layer)
+    from cotswold.kernels import products as kernels
+
     x, filters = images_last(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
-    if out.numel() == 0:
-        return out
-    windows, images, neurons = Windows(x, layer), x.shape[0], layer.neurons
-    for run in all_runs(layer):
-        weights = block_filters(filters, run, layer)
-        blocks, rows, wide, _ = weights.shape
-        # bfloat16 keeps its float32 sum only inside one product, so that all rows go into one
-        size = rows if accumulator(x.dtype) != x.dtype else max(1, WIDE_ENOUGH // wide)
-        places = block_outputs(out, run, layer)
-        in_place = layer.rows == 1
-        total = places[:, 0] if in_place else x.new_empty(blocks, neurons, images)
-        for first, rows_now in _groups(rows, size):
-            matrix = weights[:, first : first + rows_now].reshape(blocks, -1, neurons).transpose(1, 2)
-            view = windows.view(run, run.top + first, rows_now).reshape(blocks, -1, images)
-            total.baddbmm_(matrix, view, beta=0 if first == 0 else 1)
-        if not in_place:
-            places.copy_(total.view(places.shape))
+    kernels.product(as_map(x), filters, layer, as_map(out))
     return out
 
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
+    if not usable(y):
+        return batched.adjoint(y, filters, layer)
+    from cotswold.kernels import products as kernels
+
     y, filters = images_last(y), filters.contiguous()
-    sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
-    if sums.numel() == 0:
-        return sums.to(y.dtype)
-    windows, images = Windows(sums, layer), y.shape[0]
-    for run in all_runs(layer):
-        weights = block_filters(filters, run, layer)
-        delta = block_outputs(y, run, layer).reshape(run.blocks, layer.neurons, images)
-        blocks, rows, wide, neurons = weights.shape
-        merge = sums.dtype != y.dtype or wide < WIDE_ENOUGH
-        for first, rows_now in _groups(rows, _rows_in_scratch(blocks * wide * images) if merge else 1):
-            # blocks of one colour do not overlap
-            extent, step = (run.right - run.left, layer.x.step) if run.dx else (rows_now, layer.y.step)
-            colours = min(-(-extent // step), blocks)
-            matrix = weights[:, first : first + rows_now].reshape(blocks, -1, neurons)
-            back = torch.bmm(matrix, delta).view(blocks, rows_now, wide, images) if merge else None
-            for colour in range(colours):
-                target = windows.view(run, run.top + first, rows_now, colour, colours)
-                if back is None:
-                    target[:, 0].baddbmm_(matrix[colour::colours], delta[colour::colours])
-                else:
-                    target.add_(back[colour::colours])
-    return sums.to(y.dtype)
-
-
-def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: Run, layer: BlockLocal, beta: int) -> None:
-    """``target = beta target + δx'`` for one run; ``target`` is a view as ``block_filters`` gives it."""
-    windows, images = Windows(x, layer), x.shape[0]
-    columns = block_outputs(delta, run, layer).reshape(run.blocks, layer.neurons, images).transpose(1, 2)
-    blocks, rows, wide, neurons = target.shape
-    whole = wide == target.stride(1) // max(target.stride(2), 1)
-    size = _rows_in_scratch(blocks * wide * images) if whole else 1
-    for first, rows_now in _groups(rows, size):
-        view = windows.view(run, run.top + first, rows_now).reshape(blocks, -1, images)
-        matrix = target[:, first : first + rows_now].view(blocks, -1, neurons)
-        if target.dtype == x.dtype:
-            matrix.baddbmm_(view, columns, beta=beta)
-        elif beta == 0:
-            matrix.copy_(torch.bmm(view, columns))
-        else:
-            matrix.add_(torch.bmm(view, columns))
+    out = empty_map(y, y.shape[0], layer.input)
+    kernels.adjoint(as_map(y), filters, layer, as_map(out))
+    return out
 
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
+    if not usable(x):
+        return batched.outer(delta, x, layer)
+    from cotswold.kernels import products as kernels
+
     delta, x = images_last(delta), images_last(x)
     padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
-    if padded or x.shape[0] == 0:
-        gradient = x.new_zeros(layer.filters_shape)
-    else:
-        gradient = x.new_empty(layer.filters_shape)
+    new = x.new_zeros if padded or x.shape[0] == 0 else x.new_empty
+    gradient = new(layer.filters_shape)
     if x.shape[0] > 0:
-        for run in all_runs(layer):
-            outer_run(block_filters(gradient, run, layer), delta, x, run, layer, beta=0)
+        kernels.outer(as_map(delta), as_map(x), layer, gradient)
     return gradient
+
+
+def as_map(x: Tensor) -> kernels.Map:
+    """A map, images last, as kernels take it."""
+    from cotswold.kernels.plan import Pitches
+    from cotswold.kernels.products import Map
+
+    pitch = pitch_of(x)
+    assert pitch is not None, "the images of a map must be last"
+    return Map(x, Pitches(pitch.channel, pitch.channel * x.shape[1], pitch.row))

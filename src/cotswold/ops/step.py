@@ -16,12 +16,13 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.ops import rule as rules
+from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import images_last
 from cotswold.ops.local import check_filters, check_map
 from cotswold.ops.pooling import box_spread, l2_pool
-from cotswold.ops.products import accumulator, adjoint, block_filters, outer_run, product
+from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import Run, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 

@@ -1,0 +1,64 @@
+"""Whether kernels of our own can be used here.
+
+Knows: the environment variable, what llvmlite and the processor can do. Does not know: any kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+
+VARIABLE = "COTSWOLD_KERNELS"
+DTYPES = (torch.float32, torch.float64)
+
+
+def usable(x: Tensor) -> bool:
+    """Whether a tensor's operations go to the kernels of this package: on a CPU, of a known type."""
+    return x.device.type == "cpu" and x.dtype in DTYPES and chosen() == "llvm"
+
+
+def chosen() -> str:
+    """``llvm`` or ``torch``; says once why not the first. Raises UserError for another word in the variable."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted not in ("", "llvm", "torch"):
+        raise UserError(f"{VARIABLE} is {wanted!r}; it can be llvm or torch, or not set")
+    return "torch" if wanted == "torch" or obstacle() else "llvm"
+
+
+@lru_cache(maxsize=1)
+def obstacle() -> str | None:
+    """Why kernels cannot be compiled here, said once as a warning; None where they can."""
+    found = _found()
+    if found is not None:
+        warnings.warn(
+            f"{found}; products run through torch.bmm, several times slower", RuntimeWarning, stacklevel=2
+        )
+    return found
+
+
+def _found() -> str | None:
+    try:
+        from llvmlite import ir
+
+        from cotswold.kernels import engine, machine
+    except (ImportError, OSError) as error:
+        return f"llvmlite cannot be loaded ({error})"
+    try:
+        here = machine.host()
+        if here is None:
+            return "this processor has no fused multiply-add that Cotswold knows"
+        module = ir.Module("trial")
+        module.triple = here.triple
+        kind = ir.FunctionType(ir.IntType(64), [])
+        builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
+        builder.ret(ir.Constant(ir.IntType(64), 42))
+        answer = engine.answer(engine.loaded(engine.compiled(module, here), here, "trial"))
+    except Exception as error:  # whatever a broken or foreign LLVM raises: torch still works
+        return f"llvmlite cannot compile here ({error})"
+    return None if answer == 42 else "llvmlite compiles wrongly here"
