@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kernels.cuda_layers import (
+    ENVIRONMENT,
+    NO_DEVICE,
+    NO_TRITON,
+    ROOT,
+    Device,
+    Interpreter,
+    Runner,
+    Sides,
+)
+from tests.ops.layers import DEEP, ODD, PLAIN, SPARSE, layers, random_map, random_weights
+from torch import Tensor
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels import cuda
+from cotswold.kernels.cuda import launch, tiles
+from cotswold.kernels.cuda.launch import interpreting
+from cotswold.ops import reference
+from cotswold.ops.layout import empty_map, images_last
+
+FULL = BlockLocal(MapShape(2, 5, 4), Window(5), Window(4), rows=1, columns=1, depth=11)
+"""A fully connected layer."""
+SMALL: Sides = {"NEURONS": 4, "IMAGES": 4, "PLACES": 8, "DEPTH": 8}
+DTYPES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2**-7}
+SIDES = st.fixed_dictionaries(
+    {side: st.sampled_from([4, 8, 32]) for side in ("NEURONS", "IMAGES", "PLACES", "DEPTH")}
+)
+PLACES = [
+    pytest.param("interpreter", marks=NO_TRITON),
+    pytest.param("device", marks=[pytest.mark.cuda, NO_TRITON, NO_DEVICE]),
+]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    if request.param == "device":
+        yield Device()
+        return
+    interpreter = Interpreter()
+    yield interpreter
+    interpreter.close()
+
+
+def close(a: Tensor, b: Tensor, rtol: float = 1e-12) -> None:
+    torch.testing.assert_close(a.to(torch.float64), b, rtol=rtol, atol=rtol * max(1.0, float(b.abs().max())))
+
+
+def unwritten(like: Tensor, layer: BlockLocal, operation: str, images: int) -> Tensor:
+    """What an operation is to fill: NaN everywhere."""
+    if operation == "outer":
+        return torch.full(layer.filters_shape, float("nan"), dtype=like.dtype)
+    shape = layer.output if operation == "product" else layer.input
+    return empty_map(like, images, shape).fill_(float("nan"))
+
+
+def operands(
+    layer: BlockLocal, operation: str, images: int, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    """Random operands of an operation, and an unwritten result."""
+    x = images_last(random_map(layer.input, images, dtype=dtype))
+    y = images_last(random_map(layer.output, images, seed=2, dtype=dtype))
+    filters = random_weights(layer, dtype=dtype)
+    first = {"product": [x, filters], "adjoint": [y, filters], "outer": [y, x]}[operation]
+    return [*first, unwritten(x, layer, operation, images)]
+
+
+def result(
+    run: Runner, operation: str, layer: BlockLocal, handed: list[Tensor], sides: Sides = SMALL
+) -> Tensor:
+    return run(operation, layer, handed, sides)[-1]
+
+
+def expected(operation: str, layer: BlockLocal, handed: list[Tensor]) -> Tensor:
+    values: Tensor = getattr(reference, f"local_{operation}")(*handed[:-1], layer)
+    return values
+
+
+OPERATIONS = ["product", "adjoint", "outer"]
+
+
+@given(layer=layers(), images=st.integers(1, 9), sides=SIDES)
+@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_random_layer_in_a_random_tile_equals_the_reference(
+    run: Runner, operation: str, layer: BlockLocal, images: int, sides: Sides
+) -> None:
+    handed = operands(layer, operation, images)
+    close(result(run, operation, layer, handed, sides), expected(operation, layer, handed))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", [ODD, PLAIN, FULL])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_type_equals_the_reference(
+    run: Runner, operation: str, layer: BlockLocal, dtype: torch.dtype
+) -> None:
+    handed = operands(layer, operation, 5, dtype)
+    sides: Sides = {"NEURONS": 16, "IMAGES": 8, "PLACES": 32, "DEPTH": 16}
+    close(result(run, operation, layer, handed, sides), expected(operation, layer, handed), DTYPES[dtype])
+
+
+@pytest.mark.cuda
+@NO_TRITON
+@NO_DEVICE
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_tuned_tile_equals_the_reference(operation: str) -> None:
+    handed = operands(PLAIN, operation, 37, torch.float32)
+    close(result(Device(), operation, PLAIN, handed, {}), expected(operation, PLAIN, handed), 1e-5)
+
+
+@given(layer=layers())
+@settings(max_examples=6, deadline=None)
+def test_the_products_are_each_others_adjoints(run: Runner, layer: BlockLocal) -> None:
+    x, filters, onto = operands(layer, "product", 3)
+    y, _, back = operands(layer, "adjoint", 3)
+    gradient = unwritten(x, layer, "outer", 3)
+    through_output = (y * result(run, "product", layer, [x, filters, onto])).sum()
+    close(through_output, (x * result(run, "adjoint", layer, [y, filters, back])).sum(), 1e-10)
+    close(through_output, (filters * result(run, "outer", layer, [y, x, gradient])).sum(), 1e-10)
+
+
+def amid(values: Tensor, around: float) -> Tensor:
+    """The same map as a slice of a larger batch in a larger picture, which holds ``around`` elsewhere."""
+    images, channels, height, width = values.shape
+    large = torch.full((height + 2, width + 3, channels, images + 5), around, dtype=values.dtype)
+    view = large.permute(3, 2, 0, 1)[2:-3, :, 1:-1, 1:-2]
+    view.copy_(values)
+    return view
+
+
+@pytest.mark.parametrize("layer", [ODD, SPARSE, DEEP])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_slices_of_batches_and_pictures_are_read_and_written_in_place(
+    run: Runner, operation: str, layer: BlockLocal
+) -> None:
+    handed = operands(layer, operation, 3)
+    maps = [amid(tensor, float("nan")) if tensor.dim() == 4 else tensor for tensor in handed]
+    written = result(run, operation, layer, maps)
+    close(written, expected(operation, layer, handed))
+    if operation != "outer":
+        assert written.stride() == maps[-1].stride()
+        memory = torch.empty(0, dtype=written.dtype)
+        memory.set_(written.untyped_storage())
+        assert int((~memory.isnan()).sum()) == written.numel()
+
+
+def test_weights_that_meet_only_padding_are_zero_whatever_delta_is(run: Runner) -> None:
+    delta, x, out = operands(DEEP, "outer", 3)
+    meets = expected("outer", DEEP, [torch.ones_like(delta), torch.ones_like(x), out]) != 0
+    gradient = result(run, "outer", DEEP, [torch.full_like(delta, float("inf")), x, out])
+    assert not meets.all()
+    assert bool((gradient[~meets] == 0).all())
+    assert not bool(gradient[meets].isfinite().any())
+
+
+@pytest.mark.parametrize("operation", ["product", "adjoint"])
+@pytest.mark.parametrize("layer", [ODD, PLAIN])
+def test_an_infinity_reaches_only_the_results_that_it_belongs_to(
+    run: Runner, operation: str, layer: BlockLocal
+) -> None:
+    values, filters, out = operands(layer, operation, 3)
+    filters = filters.abs() + 1
+    mark = torch.zeros_like(values)
+    mark[1, 0, 2, 2] = 1
+    reached = expected(operation, layer, [mark, filters, out]) != 0
+    spoilt = result(run, operation, layer, [torch.where(mark == 1, float("inf"), values), filters, out])
+    assert torch.equal(spoilt.isinf(), reached)
+    assert not bool(spoilt.isnan().any())
+
+
+def test_a_batch_without_images_has_a_gradient_of_zero(run: Runner) -> None:
+    delta, x, out = operands(ODD, "outer", 0)
+    assert bool((result(run, "outer", ODD, [delta, x, out]) == 0).all())
+    assert result(run, "product", ODD, operands(ODD, "product", 0)).shape[0] == 0
+
+
+def beyond(run: Runner, operation: str) -> None:
+    """Two rows of a map so far apart that 32 bits cannot count the elements between, never touched."""
+    layer = BlockLocal(MapShape(1, 2, 2), Window(2), Window(1), rows=1, columns=1, depth=2)
+    pitch = 2**31 + 8
+    handed = operands(layer, operation, 3, torch.bfloat16)
+    right = expected(operation, layer, handed)
+    place = {"product": 0, "adjoint": 2, "outer": 1}[operation]
+    far = torch.empty(pitch + 16, dtype=torch.bfloat16).as_strided((3, 1, 2, 2), (1, 4, pitch, 4))
+    handed[place] = far.copy_(handed[place])
+    close(result(run, operation, layer, handed), right, 2**-7)
+
+
+@pytest.mark.cuda
+@NO_TRITON
+@NO_DEVICE
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_device_reaches_beyond_two_to_the_31_elements(operation: str) -> None:
+    beyond(Device(), operation)
+
+
+@NO_TRITON
+def test_the_interpreter_reaches_beyond_two_to_the_31_elements() -> None:
+    """In a process of its own: memory that is not touched cannot travel."""
+    code = (
+        "from tests.kernels.cuda_layers import here\nfrom tests.kernels.test_cuda import OPERATIONS, beyond\n"
+        "for operation in OPERATIONS:\n    beyond(here, operation)"
+    )
+    environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT, timeout=120)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", [ODD, FULL])
+def test_norms_are_those_of_the_filters(run: Runner, layer: BlockLocal, dtype: torch.dtype) -> None:
+    filters = random_weights(layer, dtype=dtype)
+    norms = run("filter_norms", None, [filters], SMALL)[0]
+    assert norms.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
+    right = filters.to(torch.float64).square().sum((2, 3)).sqrt()
+    close(norms, right, 1e-6 if dtype != torch.float64 else 1e-12)
+
+
+def test_operands_that_do_not_fit_are_refused_by_name(run: Runner) -> None:
+    x, filters, out = operands(ODD, "product", 3)
+    for handed, words in (
+        ([x.contiguous(), filters, out], "images last"),
+        ([x[:, :, 1:], filters, out], "not a batch of maps of 2 x 7 x 6"),
+        ([x, filters[1:], out], "not contiguous"),
+        ([x, filters.transpose(3, 4).contiguous().transpose(3, 4), out], "not contiguous"),
+        ([x.to(torch.float32), filters, out], "differ"),
+        ([x.half(), filters.half(), out.half()], "float16"),
+        ([x[:2], filters, out], "2 and 3 images"),
+    ):
+        with pytest.raises(GeometryError, match=words):
+            run("product", ODD, handed, SMALL)
+
+
+def test_naming_a_kernel_does_not_import_triton() -> None:
+    code = (
+        "import sys\nfrom cotswold.kernels import cuda\n"
+        "cuda.available(), cuda.product, cuda.adjoint, cuda.outer, cuda.filter_norms\n"
+        "assert 'triton' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, cwd=ROOT, timeout=120)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or interpreting(), reason="there is something to run them on")
+def test_without_device_and_interpreter_kernels_are_not_available_and_say_so() -> None:
+    assert not cuda.available()
+    x, filters, out = operands(ODD, "product", 3)
+    with pytest.raises(GeometryError, match="cannot reach a tensor on cpu"):
+        cuda.product(x, filters, ODD, out)
+
+
+def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages: int, ones: bool) -> str:
+    """The assembly of a program for compute capability 8.0. ``ones``: every size is 1 and known."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from cotswold.kernels.cuda import programs
+
+    kernel = triton.jit(getattr(programs, name))
+    dtype = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}[element]
+    fixed = {"image_class": 16, **launch.arithmetic(dtype), **sides}
+    fixed = {argument: fixed[argument] for argument in kernel.arg_names if argument in fixed}
+    pointers = [
+        argument for argument in kernel.arg_names if argument in ("x", "y", "delta", "filters", "out")
+    ]
+    numbers = [argument for argument in kernel.arg_names if argument not in {*fixed, *pointers}]
+    signature = dict.fromkeys(pointers, f"*{element}") | dict.fromkeys(fixed, "constexpr")
+    signature |= dict.fromkeys(numbers, "constexpr" if ones else "i32")
+    values = fixed | (dict.fromkeys(numbers, 1) if ones else {})
+    ordered = {argument: signature[argument] for argument in kernel.arg_names}
+    code = triton.compile(
+        ASTSource(fn=kernel, signature=ordered, constexprs=values),
+        target=GPUTarget("cuda", 80, 32),
+        options={"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True},
+    )
+    assembly: str = code.asm["ptx"]
+    assert len(code.asm["cubin"]) > 0
+    return assembly
+
+
+@NO_TRITON
+@pytest.mark.skipif(interpreting(), reason="the interpreter compiles nothing")
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("name", ["product", "adjoint", "outer", "norms"])
+def test_programs_compile_for_a_device_that_is_not_there(name: str, ones: bool) -> None:
+    choices = {"product": tiles.PRODUCT, "adjoint": tiles.ADJOINT, "outer": tiles.OUTER}
+    tile = choices.get(name, (tiles.Tile({"NEURONS": 64, "DEPTH": 64}, 4, 3),))[-1]
+    sides = {"PLACES": 64, **tile.sides} if name == "adjoint" else dict(tile.sides)
+    for element, instruction in (("fp32", "fma.rn.f32"), ("fp64", "f64"), ("bf16", "mma.sync")):
+        assembly = compiled(name, element, sides, tile.warps, tile.stages, ones)
+        assert instruction in assembly or name == "norms" or ones
+        assert "tf32" not in assembly
+
+
+@given(st.integers(1, 4000))
+def test_batches_fall_into_few_classes_that_hold_them(images: int) -> None:
+    held = tiles.image_class(images)
+    assert held >= min(images, 512)
+    assert held <= max(16, 1.5 * images)
+    assert held in {16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
+
+
+@given(layers())
+def test_cells_of_a_map_lie_edge_to_edge_from_the_corner_of_the_padding(layer: BlockLocal) -> None:
+    cell = tiles.best_cell(layer)
+    assert cell.rows * cell.wide <= cell.places <= tiles.MOST_PLACES
+    channels = layer.input.channels
+    down = {(y + layer.y.low) // cell.rows for y in range(layer.input.height)}
+    across = {(x + layer.x.low * channels) // cell.wide for x in range(layer.input.width * channels)}
+    assert cell.count(layer) == len(down) * len(across)
+
+
+def test_the_adjoint_of_the_papers_stack_takes_cells_of_one_step() -> None:
+    """Coates et al. 2013: fields of 20, a step of 4; 5 x 5 whole fields meet a cell of one step by one."""
+    stack = BlockLocal(MapShape(3, 200, 200), Window(20, 4), Window(20, 4), rows=4, columns=4, depth=8)
+    cell = tiles.best_cell(stack)
+    assert cell.rows == 4 and cell.wide % 12 == 0
+
+
+def test_tiles_much_larger_than_a_layer_are_not_tried() -> None:
+    chosen = tiles.fitting(tiles.PRODUCT, {"NEURONS": 20, "IMAGES": 500})
+    assert {tile.sides["NEURONS"] for tile in chosen} == {16, 32}
+    assert tiles.fitting(tiles.PRODUCT, {"NEURONS": 1, "IMAGES": 1}) == tiles.PRODUCT[-1:]
+    assert all(a.sides["NEURONS"] >= b.sides["NEURONS"] for a, b in pairwise(tiles.PRODUCT))
