@@ -31,7 +31,8 @@ from cotswold.kernels.cuda.tiles import LEAST_SIDE, Tile
 
 Sides = Mapping[str, int]
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+"""A child imports what this process imports: of a copy of the project, the copy."""
 NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (extra cuda)")
 NO_DEVICE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -187,15 +187,15 @@ def test_a_batch_without_images_has_a_gradient_of_zero(run: Runner) -> None:
 
 
 def beyond(run: Runner, operation: str) -> None:
-    """Two rows of a map so far apart that 32 bits cannot count the elements between, never touched."""
-    layer = BlockLocal(MapShape(1, 2, 2), Window(2), Window(1), rows=1, columns=1, depth=2)
-    pitch = 2**31 + 8
-    handed = operands(layer, operation, 3, torch.bfloat16)
-    right = expected(operation, layer, handed)
-    place = {"product": 0, "adjoint": 2, "outer": 1}[operation]
-    far = torch.empty(pitch + 16, dtype=torch.bfloat16).as_strided((3, 1, 2, 2), (1, 4, pitch, 4))
-    handed[place] = far.copy_(handed[place])
-    close(result(run, operation, layer, handed), right, 2**-7)
+    """Maps of three rows so far apart that 32 bits count the elements to the second, not to the third."""
+    layer = BlockLocal(MapShape(2, 3, 2), Window(3), Window(1), rows=3, columns=1, depth=2)
+    pitch = 2**30 + 8
+    for place in {"product": (0, 2), "adjoint": (0, 2), "outer": (0, 1)}[operation]:
+        handed = operands(layer, operation, 3, torch.bfloat16)
+        right = expected(operation, layer, handed)
+        far = torch.empty(2 * pitch + 16, dtype=torch.bfloat16).as_strided((3, 2, 3, 2), (1, 4, pitch, 8))
+        handed[place] = far.copy_(handed[place])
+        close(result(run, operation, layer, handed), right, 2**-7)
 
 
 @pytest.mark.cuda
