@@ -24,7 +24,7 @@ def usable(x: Tensor) -> bool:
 
 
 def chosen() -> str:
-    """``llvm`` or ``torch``; says once why not the first. Raises UserError for another word in the variable."""
+    """``llvm`` or ``torch``; raises UserError where the variable is another word."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "llvm", "torch"):
         raise UserError(f"{VARIABLE} is {wanted!r}; it can be llvm or torch, or not set")

@@ -2,8 +2,8 @@
 
 Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, what a table means.
 
-Threads take tasks from a common counter. For a task, entries go outermost in chunks, then tiles of lanes, then
-tiles of rows: the part of B that a tile of lanes needs stays in the first cache while A passes once.
+Threads take tasks from a common counter. For a task, entries go outermost in chunks, then tiles of lanes,
+then tiles of rows: the part of B that a tile of lanes needs stays in the first cache while A passes once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from enum import IntEnum
 
 from llvmlite import ir
 
+from cotswold.kernels.activation import ACTIVATIONS
 from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 from cotswold.kernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
 from cotswold.kernels.transpose import write_transpose
+from cotswold.kernels.update import WIDEST, write_update
 
 
 class Job(IntEnum):
@@ -41,7 +43,15 @@ class Job(IntEnum):
     SCRATCH_PITCH = 17
     IMAGES = 18
     SECOND_B = 19
-    FIELDS = 20
+    FILTERS = 20
+    MOMENTUM = 21
+    NORMS = 22
+    CONSTANTS = 23
+    FILTER_PITCH = 24
+    FILTER_ROWS = 25
+    GRADIENT = 26
+    BIASES = 27
+    FIELDS = 28
 
 
 class Task(IntEnum):
@@ -60,7 +70,9 @@ class Task(IntEnum):
     KEEP = 10
     LANES = 11
     NEURON = 12
-    FIELDS = 13
+    NORM = 13
+    PADDED = 14
+    FIELDS = 15
 
 
 ROW_TILE_FIELDS = 3
@@ -73,22 +85,32 @@ LANE_TILE_FIELDS = 3
 class Kind:
     """What a kernel does around its tiles.
 
-    ``rows_adjoin``: how A lies (see `tile.Form`). ``gather``: B is made first, by transposing what the task's
-    neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes to scratch
-    and is transposed to its map afterwards.
+    ``rows_adjoin``, ``finish``: see `tile.Form`. ``gather``: B is made first, by transposing what the task's
+    neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes to
+    scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which filters
+    move.
     """
 
     name: str
     rows_adjoin: bool
     gather: bool = False
     scatter: bool = False
+    update: bool = False
+    finish: str = ""
+
+    @property
+    def form(self) -> Form:
+        """That of its tiles."""
+        return Form(self.rows_adjoin, self.finish)
 
 
 PRODUCT = Kind("product", rows_adjoin=True)
 PRODUCT_FEW = Kind("product_few", rows_adjoin=True, scatter=True)
 ADJOINT = Kind("adjoint", rows_adjoin=False)
 OUTER = Kind("outer", rows_adjoin=False, gather=True)
-KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER)}
+STEP = Kind("step", rows_adjoin=False, gather=True, update=True)
+FINISHED = {name: Kind(f"product_{name}", rows_adjoin=True, finish=name) for name in ACTIVATIONS}
+KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP, *FINISHED.values())}
 
 
 def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
@@ -126,9 +148,9 @@ def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.
     for rows in heights(tile):
         for vectors in range(1, tile.vectors + 1):
             name = f"tile_{rows}x{vectors}_masked"
-            found.append(write_tile(module, name, lanes, Tile(rows, vectors), Form(kind.rows_adjoin), True))
+            found.append(write_tile(module, name, lanes, Tile(rows, vectors), kind.form, True))
         shape = Tile(rows, tile.vectors)
-        found.append(write_tile(module, f"tile_{shape}", lanes, shape, Form(kind.rows_adjoin), False))
+        found.append(write_tile(module, f"tile_{shape}", lanes, shape, kind.form, False))
     table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(found)), "tiles")
     table.linkage, table.global_constant = "internal", True
     table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in found])
@@ -155,13 +177,55 @@ def _write_task(
             w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
         b_first, b_pitch = scratch, pitch
     target = scratch if kind.scatter else c_first
-    _write_tiled(w, tile, tiles, job, task, b_first, b_pitch, target)
+    if kind.update:
+        target = w.at(scratch, w.field(job, Job.GRADIENT))
+        _write_zeros(w, job, task, target)
+    _write_tiled(w, kind, tile, tiles, job, task, b_first, b_pitch, target)
+    if kind.update:
+        _write_updates(w, job, task, target)
     if kind.scatter:
         w.b.call(transpose, [c_first, neurons, lanes, images, scratch, pitch, integer(1)])
 
 
+def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+    """Where a field reaches into the padding, no tile writes the gradient of what lies there."""
+    with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
+        size = w.b.mul(w.field(job, Job.FILTER_ROWS), w.field(job, Job.SCRATCH_PITCH))
+        with loop(w, size, step=w.lanes.count) as turn:
+            w.write(w.at(gradient, turn.index), w.lanes.zero)
+
+
+def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+    """Move the filters of the task's neurons, some vectors at a time."""
+    functions = write_update(w.function.module, w.lanes)
+    build, widest = w.b, WIDEST * w.lanes.count
+    place = w.field(task, Task.C)
+    filters, momentum = (w.at(w.pointer_field(job, one), place) for one in (Job.FILTERS, Job.MOMENTUM))
+    norms = w.at(w.pointer_field(job, Job.NORMS), w.field(task, Task.NORM))
+    count = w.field(task, Task.LANES)
+    with loop(w, count, step=widest) as turn:
+        here = w.least(build.sub(count, turn.index), integer(widest))
+        vectors = build.sdiv(build.add(here, integer(w.lanes.count - 1)), integer(w.lanes.count))
+        last = build.sub(here, build.mul(build.sub(vectors, integer(1)), integer(w.lanes.count)))
+        arguments = [
+            w.at(filters, turn.index),
+            w.at(momentum, turn.index),
+            w.field(job, Job.FILTER_PITCH),
+            w.at(gradient, turn.index),
+            w.field(job, Job.SCRATCH_PITCH),
+            w.at(norms, turn.index),
+            w.field(job, Job.FILTER_ROWS),
+            last,
+            w.pointer_field(job, Job.CONSTANTS),
+        ]
+        for number, function in enumerate(functions, 1):
+            with build.if_then(build.icmp_signed("==", vectors, integer(number))):
+                build.call(function, arguments)
+
+
 def _write_tiled(
     w: Writer,
+    kind: Kind,
     tile: Tile,
     tiles: ir.Value,
     job: ir.Value,
@@ -185,6 +249,7 @@ def _write_tiled(
             (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
         )
     )
+    biases = w.at(w.pointer_field(job, Job.BIASES), w.field(task, Task.NORM)) if kind.finish else None
     chunks = build.sdiv(build.sub(build.add(count, chunk), integer(1)), chunk)
     at_least_one = build.select(build.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
     with loop(w, at_least_one) as part:
@@ -192,6 +257,7 @@ def _write_tiled(
         here = w.least(chunk, build.sub(count, first))
         now = w.slot(entries, build.mul(first, entry_size))
         added = build.or_(keep, first)
+        final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
         with loop(w, w.field(task, Task.LANE_TILES)) as across:
             record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
             lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
@@ -199,9 +265,27 @@ def _write_tiled(
             with loop(w, w.field(task, Task.ROW_TILES)) as down:
                 record = w.slot(row_tiles, build.mul(down.index, integer(ROW_TILE_FIELDS)))
                 row, height, a_offset = (w.field(record, i) for i in range(ROW_TILE_FIELDS))
+                if kind.update:
+                    _write_fetches(w, tile, job, task, row, lane)
                 number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
                 place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
                 arguments = [now, here, w.at(a, a_offset), a_pitch, b_here, b_pitch]
                 arguments += [c_here, w.slot(offsets, row), last, added]
-                kind = ir.FunctionType(NOTHING, [one.type for one in arguments])
-                build.call(build.load(place, typ=kind.as_pointer()), arguments)
+                none = ir.Constant(POINTER, None)
+                arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
+                signature = ir.FunctionType(NOTHING, [one.type for one in arguments])
+                build.call(build.load(place, typ=signature.as_pointer()), arguments)
+
+
+def _write_fetches(
+    w: Writer, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
+) -> None:
+    """Ask for the filters and the momentum that will move by what the next tile computes."""
+    pitch = w.field(job, Job.FILTER_PITCH)
+    start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
+    for table in (Job.FILTERS, Job.MOMENTUM):
+        base = w.at(w.pointer_field(job, table), start)
+        for i in range(tile.rows):
+            line = w.at(base, w.b.mul(pitch, integer(i)))
+            for v in range(tile.vectors):
+                w.fetch_far(w.at(line, v * w.lanes.count))

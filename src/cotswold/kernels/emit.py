@@ -2,8 +2,8 @@
 
 Knows: llvmlite's builder. Does not know: what is computed.
 
-LLVM code is in single assignment: a value that changes from turn to turn of a loop is a *phi*, which takes one
-value when the loop is entered and another from the turn before. `Loop` hides that: values are *carried*.
+LLVM code is in single assignment: a value that changes from turn to turn of a loop is a *phi*, which takes
+one value when the loop is entered and another from the turn before. `Loop` hides that: values are *carried*.
 """
 
 from __future__ import annotations
@@ -126,6 +126,10 @@ class Writer:
         """Ask for the line of an address, which is read later; any address will do."""
         self._prefetch(pointer, 0, 3)
 
+    def fetch_far(self, pointer: ir.Value) -> None:
+        """The same, into the second cache."""
+        self._prefetch(pointer, 0, 2)
+
     def fetch_to_write(self, pointer: ir.Value) -> None:
         """Ask for the line of an address, which is written later."""
         self._prefetch(pointer, 1, 3)
@@ -137,6 +141,30 @@ class Writer:
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """``a b + c``, rounded once."""
         return self._call("llvm.fma", self.lanes.type, [a, b, c], f".{self._suffix}")
+
+    def root(self, value: ir.Value) -> ir.Value:
+        """The square root."""
+        return self._call("llvm.sqrt", self.lanes.type, [value], f".{self._suffix}")
+
+    def rounded(self, value: ir.Value) -> ir.Value:
+        """The nearest whole number, the even one of two."""
+        return self._call("llvm.rint", self.lanes.type, [value], f".{self._suffix}")
+
+    def magnitude(self, value: ir.Value) -> ir.Value:
+        """Without its sign."""
+        return self._call("llvm.fabs", self.lanes.type, [value], f".{self._suffix}")
+
+    def signed_as(self, value: ir.Value, other: ir.Value) -> ir.Value:
+        """With the sign of another."""
+        return self._call("llvm.copysign", self.lanes.type, [value, other], f".{self._suffix}")
+
+    def greater(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The greater of two vectors, lane by lane; NaN where ``a`` is."""
+        return self.b.select(self.b.fcmp_ordered("<", a, b), b, a)
+
+    def lesser(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The lesser of two vectors, lane by lane; NaN where ``a`` is."""
+        return self.b.select(self.b.fcmp_ordered(">", a, b), b, a)
 
     def pick(self, first: ir.Value, second: ir.Value, lanes: Sequence[int]) -> ir.Value:
         """A vector of chosen lanes of two; those of the second are numbered on."""
@@ -202,7 +230,7 @@ def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: in
 
 @contextmanager
 def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
-    """``count`` turns, one at least: one jump a turn instead of two. ``values`` are the next ones after it."""
+    """``count`` turns, one at least: one jump a turn, not two. After it ``values`` are the next ones."""
     b = w.b
     before = b.block
     body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")

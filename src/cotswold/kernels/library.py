@@ -19,7 +19,7 @@ from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.tile import Tile
 
-_SOURCES = ("emit", "tile", "driver", "transpose", "engine")
+_SOURCES = ("activation", "driver", "emit", "engine", "tile", "transpose", "update")
 _LOCK = threading.Lock()
 _ADDRESSES: dict[tuple[str, str, Tile, Machine], int] = {}
 

@@ -21,6 +21,9 @@ Table = NDArray[np.int64]
 K_MOST = 256
 """The longest stretch of k in one entry: longer ones are cut, so that chunks can fit a cache."""
 
+STEP_NUMBERS = 1 << 16
+"""Numbers of a gradient that a step keeps in scratch, if one tile of lanes is not more."""
+
 
 @dataclass(frozen=True)
 class Pitches:
@@ -51,6 +54,7 @@ class Plan:
     offsets: Table
     scratch_pitch: int = 0
     scratch_size: int = 0
+    gradient: int = 0
 
     @cached_property
     def job(self) -> Table:
@@ -65,6 +69,7 @@ class Plan:
         ):
             found[name] = table.ctypes.data
         found[Job.SLOT_SIZE], found[Job.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
+        found[Job.GRADIENT] = self.gradient
         return found
 
 
@@ -83,7 +88,9 @@ class _Tables:
         first, self.length = self.length, self.length + len(values)
         return first
 
-    def finished(self, tasks: Table, scratch_pitch: int = 0, scratch_size: int = 0) -> Plan:
+    def finished(
+        self, tasks: Table, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
+    ) -> Plan:
         def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
             return np.array(rows, np.int64).reshape(-1, fields)
 
@@ -95,6 +102,7 @@ class _Tables:
             np.concatenate(self.offsets).astype(np.int64),
             scratch_pitch,
             scratch_size,
+            gradient,
         )
 
 
@@ -255,6 +263,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
         part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
+        part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
         tables.entries.extend(_ahead(entries, layer.fan_in * layer.neurons, layer.x.step * x.column))
         tasks.append(_spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
     return tables.finished(np.concatenate(tasks))
@@ -286,14 +295,10 @@ def _whole(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
-def _lane_ranges(
-    tables: _Tables, count: int, grain: Grain, parts: int, most: int = 0
-) -> list[tuple[int, int, int, int]]:
-    """Lanes cut into ``(first tile, tiles, first lane, lanes)``; tiles count from the first lane of a part."""
+def _lane_ranges(tables: _Tables, count: int, grain: Grain, parts: int) -> list[tuple[int, int, int, int]]:
+    """Lanes cut into ``(first tile, tiles, first lane, lanes)``; tiles count from a part's first lane."""
     vectors = -(-count // grain.lanes)
     widest = -(-vectors // parts) if parts > 1 else vectors
-    if most:
-        widest = min(widest, max(1, most // grain.lanes))
     if widest < vectors:  # whole tiles, where there are several
         widest = max(1, widest // grain.tile.vectors) * grain.tile.vectors
     found = []
@@ -306,24 +311,44 @@ def _lane_ranges(
 
 
 @lru_cache(maxsize=256)
-def outer_plan(
-    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, second: int = 0, most: int = 0
-) -> Plan:
-    """``δx'``: rows are field positions, lanes a block's neurons; A is the input, B δ transposed, C filters.
+def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
+    """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
+    parts = _parts(layer.grid[0] * layer.grid[1], grain)
+    entries = list(_stretches(images))
+    return _outer(layer, x, y, grain, parts, [entries], layer.neurons, images, gradient=False)
 
-    ``second``, if not 0, is the distance from the first input to another, whose product is added. ``most``
-    bounds the neurons of a task, if not 0.
-    """
+
+@lru_cache(maxsize=256)
+def step_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
+    """The sum of two ``δx'``, into scratch: of two δ, and of two inputs, the second half of the entries."""
+    vectors = max(STEP_NUMBERS // layer.fan_in // grain.lanes, grain.tile.vectors)
+    parts = -(-layer.neurons // (vectors * grain.lanes))
+    entries = list(_stretches(images))
+    return _outer(layer, x, y, grain, parts, [entries, entries], 0, images, gradient=True)
+
+
+def _outer(
+    layer: BlockLocal,
+    x: Pitches,
+    y: Pitches,
+    grain: Grain,
+    parts: int,
+    stretches: list[list[tuple[int, int]]],
+    pitch: int,
+    images: int,
+    gradient: bool,
+) -> Plan:
+    """Plans of ``δx'``; ``pitch`` is that of C, or 0 where C is in scratch."""
     tables, blocks, tasks = _Tables(), _Blocks(layer), []
     neurons = tables.add_offsets(_neurons(layer, y))
-    positions = tables.add_offsets(np.arange(layer.fan_in, dtype=np.int64) * layer.neurons)
-    lanes = _lane_ranges(tables, layer.neurons, grain, _parts(layer.grid[0] * layer.grid[1], grain), most)
-    pitch = _whole(max(width for *_, width in lanes), grain.lanes)
-    entries = [(first, first * pitch, length) for first, length in _stretches(images)]
-    if second:
-        entries += [
-            (second + first, (images + first) * pitch, length) for first, length in _stretches(images)
-        ]
+    lanes = _lane_ranges(tables, layer.neurons, grain, parts)
+    scratch_pitch = _whole(max(width for *_, width in lanes), grain.lanes)
+    positions = tables.add_offsets(np.arange(layer.fan_in, dtype=np.int64) * (pitch or scratch_pitch))
+    entries, before = [], 0
+    for one in stretches:
+        for first, length in one:
+            entries.append((first, before * scratch_pitch, length))
+            before += length
     tables.entries.extend(_ahead(entries, grain.tile.rows * x.channel, 0))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
@@ -333,19 +358,30 @@ def outer_plan(
                 place = left * channels + start
                 cuts.append((row * wide + place, height, row * x.row + place * x.channel))
         rows = _cut(tables.row_tiles, cuts, 1)
+        whole = (top, bottom, left, right) == (0, layer.y.size, 0, layer.x.size)
         for first, count, lane, width in lanes:
             part = _task_rows(len(by))
             part[:, Task.ENTRIES] = len(entries)
             part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.outputs(by, bx, y)
             part[:, Task.C], part[:, Task.OFFSET] = blocks.filters(by, bx) + lane, positions
             part[:, Task.NEURON] = neurons
+            part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
+            part[:, Task.PADDED] = not whole
             tasks.append(_spread_tasks(part, rows, [(first, count, lane, width)]))
-    size = (_whole(images, grain.lanes) + (images if second else 0)) * pitch
-    return tables.finished(np.concatenate(tasks), pitch, size)
+    # the last square of the transposition may reach beyond the last image
+    deltas = (len(stretches) - 1) * images * scratch_pitch + _whole(images, grain.lanes) * scratch_pitch
+    size = deltas + (layer.fan_in * scratch_pitch if gradient else 0)
+    return tables.finished(_blockwise(tasks), scratch_pitch, size, deltas)
+
+
+def _blockwise(tasks: list[Table]) -> Table:
+    """Tasks in the order of their filters: the parts of a block together, block after block."""
+    found = np.concatenate(tasks)
+    return found[np.argsort(found[:, Task.C], kind="stable")]
 
 
 def _covered(window: Window, extent: int) -> list[tuple[int, int, int, int]]:
-    """``(first position, positions, first window, windows)``: stretches of an axis that the same windows see."""
+    """``(first position, positions, first window, windows)``: stretches that the same windows see."""
     starts, low, high = _axis(window, extent)
     edges = np.unique(np.concatenate([[0, extent], starts + low, starts + high]))
     found = []

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, Window
 from cotswold.kernels import choice, library, machine, plan, threads
 from cotswold.kernels.choice import Choice, Setting, ShapeClass
-from cotswold.kernels.driver import ADJOINT, OUTER, PRODUCT, PRODUCT_FEW, Job, Kind
+from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.plan import Grain, Pitches, Plan
+from cotswold.kernels.plan import Grain, Pitches, Plan, Table
 
 TASKS_A_THREAD = 8
 """Into how many tasks work is cut at least for each thread, so that none waits long for another."""
@@ -53,6 +53,22 @@ FREE = Forced()
 
 
 @dataclass(frozen=True, eq=False)
+class Update:
+    """The second pair of a step's products, and what moves by their sum: filters, momentum, norms.
+
+    ``constants`` are float64: the part of the last step that is kept, the rate over α times the fan-in, the
+    longest step.
+    """
+
+    delta: Tensor
+    x: Tensor
+    filters: Tensor
+    momentum: Tensor
+    norms: Tensor
+    constants: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Call:
     """A kind of kernel with its operands and how its plan is made."""
 
@@ -68,11 +84,13 @@ class Call:
     entry: int
     narrow: bool
     planned: Callable[[Grain], Plan]
+    update: Update | None = None
+    biases: Tensor | None = None
 
     @property
     def flops(self) -> float:
         """Two for each multiplication and addition."""
-        return float(self.layer.product_flops * self.images)
+        return float(self.layer.product_flops * self.images * (1 if self.update is None else 2))
 
     @property
     def dtype(self) -> str:
@@ -94,19 +112,45 @@ def product(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced
     run(product_call(x, filters, layer, out, forced), forced)
 
 
+def activated(
+    x: Map,
+    filters: Tensor,
+    biases: Tensor,
+    layer: BlockLocal,
+    out: Map,
+    activation: str,
+    forced: Forced = FREE,
+) -> None:
+    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when."""
+    call = product_call(x, filters, layer, out, Forced(forced.processor, few=False))
+    processor, count = _processor(forced), _thread_count(call, forced)
+    setting = forced.setting or choose(call, processor, count).setting
+    execute(replace(call, kind=FINISHED[activation], biases=biases), setting, processor, count)
+
+
+def finishes(images: int, dtype: torch.dtype, layer: BlockLocal) -> bool:
+    """Whether biases and activations can be part of the product: float32, images in the lanes."""
+    return dtype == torch.float32 and images > 0 and not _few(images, layer, _named(dtype), FREE)
+
+
+def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
+    """Whether images would leave so many lanes empty that neurons fill them better."""
+    if forced.few is not None:
+        return forced.few
+    lanes = _processor(forced).lanes(dtype)
+    of_images, of_neurons = layer.neurons * -(-images // lanes), images * -(-layer.neurons // lanes)
+    return of_neurons * FEW_GAIN < of_images
+
+
 def product_call(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
     """``Wx`` as a call: images in the lanes, or neurons where images would leave most of them empty."""
-    images, neurons = x.values.shape[0], layer.neurons
-    lanes = _processor(forced).lanes(_dtype(x.values))
-    of_images, of_neurons = neurons * -(-images // lanes), images * -(-neurons // lanes)
-    few = forced.few if forced.few is not None else of_neurons * FEW_GAIN < of_images
-    entry = layer.x.size * layer.input.channels
-    if few:
+    images, neurons, dtype = x.values.shape[0], layer.neurons, _dtype(x.values)
+    lanes, entry = _processor(forced).lanes(dtype), layer.x.size * layer.input.channels
+    if _few(images, layer, dtype, forced):
         operands = x.values, filters, out.values, x.pitches.channel, neurons
-        made = plan.few_plan
         return Call(
             PRODUCT_FEW, layer, images, *operands, min(images, 16), entry, neurons <= lanes,
-            lambda grain: made(layer, images, x.pitches, out.pitches, grain),
+            lambda grain: plan.few_plan(layer, images, x.pitches, out.pitches, grain),
         )  # fmt: skip
     operands = filters, x.values, out.values, neurons, x.pitches.channel
     return Call(
@@ -149,6 +193,47 @@ def outer_call(delta: Map, x: Map, layer: BlockLocal, out: Tensor, forced: Force
     )  # fmt: skip
 
 
+def step(
+    decoding: tuple[Map, Map],
+    encoding: tuple[Map, Map],
+    layer: BlockLocal,
+    moved: tuple[Tensor, Tensor, Tensor],
+    constants: Tensor,
+    forced: Forced = FREE,
+) -> None:
+    """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
+
+    ``decoding`` and ``encoding`` are each a δ and an input; those of both have the same pitches. ``constants``
+    are those of `Update`. The rule is that of `ops.rule.move`.
+    """
+    (delta, x), (second_delta, second_x) = decoding, encoding
+    assert delta.pitches == second_delta.pitches and x.pitches == second_x.pitches, "pitches must be alike"
+    filters, momentum, norms = moved
+    images = x.values.shape[0]
+    update = Update(second_delta.values, second_x.values, filters, momentum, norms, constants)
+    call = Call(
+        STEP, layer, images, x.values, delta.values, filters, x.pitches.channel, delta.pitches.channel,
+        layer.x.size * layer.input.channels, images, False,
+        lambda grain: plan.step_plan(layer, images, x.pitches, delta.pitches, grain), update,
+    )  # fmt: skip
+    processor, count = _processor(forced), _thread_count(call, forced)
+    setting = forced.setting or _setting_of_outer(delta, x, layer, processor, count)
+    execute(call, setting, processor, count)
+
+
+def _setting_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Setting:
+    """The setting of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
+    height = min(layer.y.size - layer.y.low, layer.input.height)
+    window = Window(layer.y.size, layer.y.step, layer.y.low, layer.y.size - layer.y.low - height)
+    row = replace(layer, input=replace(layer.input, height=height), y=window)
+    gradient = x.values.new_empty(row.filters_shape)
+    return choose(outer_call(delta, x, row, gradient, FREE), processor, count).setting
+
+
+def _thread_count(call: Call, forced: Forced) -> int:
+    return max(1, min(forced.threads or torch.get_num_threads(), int(call.flops / FLOPS_A_THREAD)))
+
+
 def _processor(forced: Forced) -> Machine:
     found = forced.processor or machine.host()
     assert found is not None, "asked for kernels on a processor that has none; see `available`"
@@ -159,8 +244,7 @@ def run(call: Call, forced: Forced = FREE) -> None:
     """Run a call in the best setting known, measuring first where none is."""
     if call.c.numel() == 0:
         return
-    processor, count = _processor(forced), forced.threads or torch.get_num_threads()
-    count = max(1, min(count, int(call.flops / FLOPS_A_THREAD)))
+    processor, count = _processor(forced), _thread_count(call, forced)
     setting = forced.setting or choose(call, processor, count).setting
     execute(call, setting, processor, count)
 
@@ -192,6 +276,22 @@ def execute(call: Call, setting: Setting, processor: Machine, count: int, part: 
     job[Job.A], job[Job.B], job[Job.C] = call.a.data_ptr(), call.b.data_ptr(), call.c.data_ptr()
     job[Job.A_PITCH], job[Job.B_PITCH] = call.a_pitch, call.b_pitch
     job[Job.IMAGES] = call.images
+    job[Job.BIASES] = 0 if call.biases is None else call.biases.data_ptr()
+    entries = None if call.update is None else _join(job, call, call.update, tables)
     scratch = call.c.new_empty(tables.scratch_size * count) if tables.scratch_size else None
     job[Job.SCRATCH] = 0 if scratch is None else scratch.data_ptr()
     threads.run(work, job.ctypes.data, count)
+    del entries  # the kernel has read them until here
+
+
+def _join(job: Table, call: Call, update: Update, tables: Plan) -> Table:
+    """Put a step's other operands into its job; returns entries of which half lead to the second input."""
+    entries = tables.entries.copy()
+    distance = update.x.data_ptr() - call.a.data_ptr()
+    entries[len(entries) // 2 :, 0] += distance // update.x.element_size()
+    job[Job.ENTRIES] = entries.ctypes.data
+    job[Job.SECOND_B], job[Job.FILTERS] = update.delta.data_ptr(), update.filters.data_ptr()
+    job[Job.MOMENTUM], job[Job.NORMS] = update.momentum.data_ptr(), update.norms.data_ptr()
+    job[Job.CONSTANTS] = update.constants.data_ptr()
+    job[Job.FILTER_PITCH], job[Job.FILTER_ROWS] = call.layer.neurons, call.layer.fan_in
+    return entries

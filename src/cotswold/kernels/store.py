@@ -2,9 +2,9 @@
 
 Knows: files, checksums. Does not know: what is in them.
 
-A file is written beside and renamed, so that any number of processes may write it at once; one that is damaged
-is as if it were not there. The directory may be deleted at any time. One that another user could write to is not
-read, for code comes from it.
+A file is written beside and renamed, so that any number of processes may write it at once; one that is
+damaged is as if it were not there. The directory may be deleted at any time. One that another user could write
+to is not read, for code comes from it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Knows: how many threads torch would take, how its pool is entered. Does not know: what they do.
 
-A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where the
-OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run while in a kernel.
+A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where
+the OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run in a kernel.
 """
 
 from __future__ import annotations

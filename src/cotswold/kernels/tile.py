@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from cotswold.kernels.activation import write_activation
 from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop, loop_at_least_once
 
 ENTRY_FIELDS = 5
-"""Integers of an entry: where it begins in A, where in B, its k, and how far ahead A and B are needed next."""
+"""Integers of an entry: where it begins in A, where in B, its k, and how far on A and B are needed next."""
 LINE_BYTES = 64
 """What a processor fetches at once."""
 GROUP = 4
@@ -40,9 +41,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Form:
-    """How A lies: ``rows_adjoin`` if its rows are neighbours in memory (and k is a pitch apart), else its k."""
+    """How A lies, and what follows the products.
+
+    ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours. ``finish``:
+    the activation of the finished sums, to which a number a row is added before; none where it is empty.
+    """
 
     rows_adjoin: bool
+    finish: str = ""
 
 
 def heights(tile: Tile) -> tuple[int, ...]:
@@ -55,14 +61,17 @@ def write_tile(
 ) -> ir.Function:
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
-    Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes in
-    the last vector, and whether C is added to (not 0) or overwritten (0).
+    Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes
+    in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a finish,
+    where the rows' biases are, or 0 where sums are not finished yet.
     """
-    kind = ir.FunctionType(NOTHING, [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, INT, INT])
+    kind = ir.FunctionType(
+        NOTHING, [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
+    )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    entries, count, a, a_pitch, b, b_pitch, c, offsets, last, keep = function.args
+    entries, count, a, a_pitch, b, b_pitch, c, offsets, last, keep, biases = function.args
     w = Writer(function, lanes)
     mask = w.first_lanes(last) if masked else None
     places = [
@@ -123,10 +132,32 @@ def write_tile(
             onward = a_pitch if form.rows_adjoin else 1
             turn.next = [w.at(here, b_pitch), *(w.at(p, onward) for p in pointers), *sums]
         entry.next = turn.values[1 + len(groups) :]
-    for (row, v), value in zip(flat, entry.values, strict=True):
+    sums = _finished(w, form, biases, flat, entry.values) if form.finish else entry.values
+    for (row, v), value in zip(flat, sums, strict=True):
         if mask and v == shape.vectors - 1:
             w.write_part(places[row][v], value, mask)
         else:
             w.write(places[row][v], value)
     w.b.ret_void()
     return function
+
+
+def _finished(
+    w: Writer, form: Form, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
+) -> list[ir.Value]:
+    """The activations of the sums with their biases, where there are biases."""
+    before = w.b.block
+    with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, INT), integer(0))):
+        rows = {row: w.spread(w.at(biases, row)) for row, _ in flat}
+        done = [
+            write_activation(form.finish, w, w.b.fadd(value, rows[row]))
+            for (row, _), value in zip(flat, sums, strict=True)
+        ]
+        after = w.b.block
+    found = []
+    for value, finished in zip(sums, done, strict=True):
+        phi = w.b.phi(w.lanes.type)
+        phi.add_incoming(value, before)
+        phi.add_incoming(finished, after)
+        found.append(phi)
+    return found

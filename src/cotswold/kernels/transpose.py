@@ -13,8 +13,8 @@ from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer,
 def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
     """``transpose(map, neurons' offsets, neurons, images, scratch, pitch, back)``, written once a module.
 
-    With ``back`` 0 the map's numbers go to ``scratch[image * pitch + neuron]``, which must have room for whole
-    tiles; otherwise they come from there.
+    With ``back`` 0 the map's numbers go to ``scratch[image * pitch + neuron]``, which must have room for
+    whole tiles; otherwise they come from there.
     """
     found = module.globals.get("transpose")
     if found is not None:

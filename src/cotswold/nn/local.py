@@ -21,7 +21,6 @@ from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx, whole
-from cotswold.nn.neurons import lay_out
 
 Extent = int | Sequence[int]
 Padding = Extent | Literal["same", "valid"]
@@ -149,10 +148,12 @@ class _LocallyConnected(nn.Module):
             maps = ops.images_last(maps)
         responses = []
         for index, plane in enumerate(self._planes):
-            y = ops.local_product(self._read(maps, plane), self._filters(weight, index, plane), plane.layer)
+            read, filters = self._read(maps, plane), self._filters(weight, index, plane)
             if bias:
-                y = y + lay_out(bias[0] if self.axes < 3 else bias[0][index], plane.layer)
-            responses.append(y)
+                own = bias[0].reshape(-1, *plane.layer.norms_shape)[index]
+                responses.append(ops.local_layer(read, filters, own, plane.layer))
+            else:
+                responses.append(ops.local_product(read, filters, plane.layer))
         y = torch.stack(responses, 1) if len(responses) > 1 else responses[0].unsqueeze(1)
         images, depth, _, *area = y.shape
         y = y.reshape(images, depth, self._volume(self.block)[0], self.out_channels, *area)

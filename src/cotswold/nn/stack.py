@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cotswold import ops
 from cotswold.geometry import StackGeometry
 from cotswold.nn.entry import autocast, batched, check_dtype, check_shape, refuse_onnx
-from cotswold.nn.neurons import lay_out
+from cotswold.ops.layout import lay_out
 
 
 class SparseAutoencoderStack(nn.Module):

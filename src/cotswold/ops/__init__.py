@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.ops.activated import fully_connected as fully_connected
+    from cotswold.ops.activated import local_layer as local_layer
     from cotswold.ops.contrast import contrast_norm as contrast_norm
     from cotswold.ops.filters import filter_norms as filter_norms
     from cotswold.ops.filters import random_filters as random_filters
@@ -28,10 +30,12 @@ _HOME = {
     "StepRule": "state",
     "calibrate": "step",
     "contrast_norm": "contrast",
+    "fully_connected": "activated",
     "filter_norms": "filters",
     "images_last": "layout",
     "l2_pool": "pooling",
     "local_adjoint": "local",
+    "local_layer": "activated",
     "local_outer": "local",
     "local_product": "local",
     "random_filters": "filters",

@@ -1,7 +1,8 @@
 """The layout of maps: images last.
 
 Knows: how a logical ``(image, channel, y, x)`` tensor lies in memory as ``[y][x][channel][image]``, with a
-pitch between channels and between rows. Does not know: what is computed from a map.
+pitch between channels and between rows. Knows the order of neurons in a block. Does
+not know: what is computed from a map.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import MapShape
+from cotswold.geometry import BlockLocal, MapShape
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | N
     """An uninitialised map ``(image, channel, y, x)``, images last, on the device of ``like``."""
     physical = like.new_empty((shape.height, shape.width, shape.channels, images), dtype=dtype)
     return physical.permute(3, 2, 0, 1)
+
+
+def lay_out(values: Tensor, layer: BlockLocal) -> Tensor:
+    """One value a neuron ``(block_y, block_x, neuron)`` as a map ``(depth, y, x)``: blocks lie side by side."""
+    down, across = layer.grid
+    spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).permute(4, 0, 2, 1, 3)
+    return spread.reshape(layer.depth, down * layer.rows, across * layer.columns)
 
 
 def images_last(x: Tensor) -> Tensor:

@@ -34,41 +34,42 @@ def encode(layer: BlockLocal) -> Code:
 
 
 @lru_cache(maxsize=1024)
-def _decode(code: Code) -> BlockLocal:
+def decode(code: Code) -> BlockLocal:
+    """The layer of its integers."""
     return BlockLocal(MapShape(*code[:3]), Window(*code[3:7]), Window(*code[7:11]), *code[11:])
 
 
 @torch.library.custom_op("cotswold::local_product", mutates_args=())
 def _product_op(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_product", x, filters)
-    return products.product(x, filters, _decode(tuple(code)))
+    return products.product(x, filters, decode(tuple(code)))
 
 
 @_product_op.register_fake
 def _(x: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
-    return empty_map(x, x.shape[0], _decode(tuple(code)).output)
+    return empty_map(x, x.shape[0], decode(tuple(code)).output)
 
 
 @torch.library.custom_op("cotswold::local_adjoint", mutates_args=())
 def _adjoint_op(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_adjoint", y, filters)
-    return products.adjoint(y, filters, _decode(tuple(code)))
+    return products.adjoint(y, filters, decode(tuple(code)))
 
 
 @_adjoint_op.register_fake
 def _(y: Tensor, filters: Tensor, code: Sequence[int]) -> Tensor:
-    return empty_map(y, y.shape[0], _decode(tuple(code)).input)
+    return empty_map(y, y.shape[0], decode(tuple(code)).input)
 
 
 @torch.library.custom_op("cotswold::local_outer", mutates_args=())
 def _outer_op(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     refuse_forward_mode("local_outer", delta, x)
-    return products.outer(delta, x, _decode(tuple(code)))
+    return products.outer(delta, x, decode(tuple(code)))
 
 
 @_outer_op.register_fake
 def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
-    return x.new_empty(_decode(tuple(code)).filters_shape)
+    return x.new_empty(decode(tuple(code)).filters_shape)
 
 
 def _one_by_one(
@@ -119,8 +120,8 @@ class _Product(torch.autograd.Function):
         x, filters = ctx.saved_tensors
         to_x, to_filters, _ = ctx.needs_input_grad
         return (
-            apply("local_adjoint", _Adjoint, grad, filters, ctx.code) if to_x else None,
-            apply("local_outer", _Outer, grad, x, ctx.code) if to_filters else None,
+            adjoint_of(grad, filters, ctx.code) if to_x else None,
+            outer_of(grad, x, ctx.code) if to_filters else None,
             None,
         )
 
@@ -150,7 +151,7 @@ class _Adjoint(torch.autograd.Function):
         to_y, to_filters, _ = ctx.needs_input_grad
         return (
             apply("local_product", _Product, grad, filters, ctx.code) if to_y else None,
-            apply("local_outer", _Outer, y, grad, ctx.code) if to_filters else None,
+            outer_of(y, grad, ctx.code) if to_filters else None,
             None,
         )
 
@@ -180,7 +181,7 @@ class _Outer(torch.autograd.Function):
         to_delta, to_x, _ = ctx.needs_input_grad
         return (
             apply("local_product", _Product, x, grad, ctx.code) if to_delta else None,
-            apply("local_adjoint", _Adjoint, delta, grad, ctx.code) if to_x else None,
+            adjoint_of(delta, grad, ctx.code) if to_x else None,
             None,
         )
 
@@ -208,12 +209,23 @@ def check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
         )
 
 
-def _check_alike(name: str, first: Tensor, second: Tensor) -> None:
+def check_alike(name: str, first: Tensor, second: Tensor) -> None:
+    """Raise UserError unless both operands have one dtype and device."""
     if first.dtype != second.dtype or first.device != second.device:
         raise UserError(
             f"{name} needs both operands of one dtype on one device, not {first.dtype} on {first.device} "
             f"and {second.dtype} on {second.device}; convert one with .to()"
         )
+
+
+def adjoint_of(y: Tensor, filters: Tensor, code: Code) -> Tensor:
+    """``local_adjoint`` of operands that are known to fit."""
+    return apply("local_adjoint", _Adjoint, y, filters, code)
+
+
+def outer_of(delta: Tensor, x: Tensor, code: Code) -> Tensor:
+    """``local_outer`` of operands that are known to fit."""
+    return apply("local_outer", _Outer, delta, x, code)
 
 
 def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
@@ -225,7 +237,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_product", x, layer.input)
     check_filters("local_product", filters, layer)
-    _check_alike("local_product", x, filters)
+    check_alike("local_product", x, filters)
     return apply("local_product", _Product, x, filters, encode(layer))
 
 
@@ -236,7 +248,7 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_adjoint", y, layer.output)
     check_filters("local_adjoint", filters, layer)
-    _check_alike("local_adjoint", y, filters)
+    check_alike("local_adjoint", y, filters)
     return apply("local_adjoint", _Adjoint, y, filters, encode(layer))
 
 
@@ -248,7 +260,7 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_outer", delta, layer.output)
     check_map("local_outer", x, layer.input)
-    _check_alike("local_outer", delta, x)
+    check_alike("local_outer", delta, x)
     if delta.shape[0] != x.shape[0]:
         raise GeometryError(
             f"local_outer needs as many images in delta as in x, not {delta.shape[0]} and {x.shape[0]}"

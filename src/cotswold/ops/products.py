@@ -1,7 +1,7 @@
 """The three heavy products of a block-local layer, on whatever computes them fastest here.
 
-Knows: which of the ways there are: kernels of our own on CPUs, Triton's on CUDA, torch.bmm elsewhere. Does not
-know: gradients, how any of them works.
+Knows: which of the ways there are: kernels of our own on CPUs, Triton's on CUDA, torch.bmm elsewhere. Does
+not know: gradients, how any of them works.
 """
 
 from __future__ import annotations

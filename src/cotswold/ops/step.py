@@ -15,14 +15,15 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, StackGeometry
+from cotswold.kernels.available import usable
 from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import images_last
+from cotswold.ops.layout import images_last, lay_out, pitch_of
 from cotswold.ops.local import check_filters, check_map
 from cotswold.ops.pooling import box_spread, l2_pool
-from cotswold.ops.products import adjoint, product
+from cotswold.ops.products import adjoint, as_map, product
 from cotswold.ops.runs import Run, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 
@@ -33,13 +34,6 @@ GRADIENT_ELEMENTS = 1 << 19
 def identity(x: Tensor) -> Tensor:
     """What a seam does in one process."""
     return x
-
-
-def _neuron_map(values: Tensor, layer: BlockLocal) -> Tensor:
-    """One value a neuron ``(block_y, block_x, neuron)`` as a map of one image ``(1, depth, y, x)``."""
-    by, bx = layer.grid
-    grid = values.view(by, bx, layer.rows, layer.columns, layer.depth).transpose(1, 2)
-    return grid.reshape(1, layer.output.height, layer.output.width, layer.depth).permute(0, 3, 1, 2)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -62,14 +56,14 @@ def _total(a: Tensor) -> Tensor:
 
 def _responses(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
     """``αWx``, where x is the batch times its gain."""
-    unit = _neuron_map(rules.reciprocal(state.norms), layer)
+    unit = lay_out(rules.reciprocal(state.norms), layer)
     scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
     return product(batch, state.filters, layer).mul_(scale)
 
 
 def _decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
     """``W'z``."""
-    unit = _neuron_map(rules.reciprocal(state.norms), layer).to(z.dtype)
+    unit = lay_out(rules.reciprocal(state.norms), layer).to(z.dtype)
     return adjoint(z * unit, state.filters, layer)
 
 
@@ -127,7 +121,7 @@ def stack_step(
     batch, layer = _checked(state, batch, geometry), geometry.filters
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha.clone(), state.gain
-    unit = _neuron_map(rules.reciprocal(state.norms), layer).to(dtype)
+    unit = lay_out(rules.reciprocal(state.norms), layer).to(dtype)
 
     z = _responses(state, batch, layer)
     decoded = sum_maps(_decode(z, state, layer))
@@ -173,7 +167,42 @@ def _move_filters(
     alpha: Tensor,
     rule: StepRule,
 ) -> None:
-    """Gradient and step of a few blocks at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
+    if usable(state.filters) and _same_layout(state):
+        from cotswold.kernels import products as kernels
+
+        (z, residual), (to_z, batch) = decoding, encoding
+        if pitch_of(batch) != pitch_of(residual):
+            batch, whole = torch.empty_strided(batch.shape, residual.stride(), dtype=batch.dtype), batch
+            batch.copy_(whole)
+        rate = rule.rate / (float(alpha) * layer.fan_in)
+        constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64)
+        kernels.step(
+            (as_map(z), as_map(residual)),
+            (as_map(to_z), as_map(batch)),
+            layer,
+            (state.filters, state.momentum, state.norms),
+            constants,
+        )
+    else:
+        _move_plainly(state, layer, decoding, encoding, alpha, rule)
+
+
+def _same_layout(state: StackState) -> bool:
+    """Whether filters and momentum lie as kernels want them, all of one type."""
+    tensors = (state.filters, state.momentum, state.norms)
+    return all(one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors)
+
+
+def _move_plainly(
+    state: StackState,
+    layer: BlockLocal,
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    alpha: Tensor,
+    rule: StepRule,
+) -> None:
+    """The same through torch, some blocks at a time."""
     wide = accumulator(state.filters.dtype)
     for y in range(layer.grid[0]):
         for run in _chunks(layer, y):

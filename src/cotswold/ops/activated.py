@@ -1,0 +1,163 @@
+"""A layer's products with biases and an activation, in one pass where kernels can.
+
+Knows: activations whose slope follows from their result. Does not know: how products are computed, modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.available import usable
+from cotswold.ops import products
+from cotswold.ops.layout import empty_map, images_last, lay_out
+from cotswold.ops.local import (
+    Code,
+    adjoint_of,
+    check_alike,
+    check_filters,
+    check_map,
+    decode,
+    encode,
+    local_product,
+    outer_of,
+)
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+Activation = Literal["identity", "tanh", "sigmoid", "relu"]
+"""What follows the sums; ``identity`` is nothing."""
+_APPLIED: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda y: y,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+}
+_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "identity": lambda grad, y: grad,
+    "tanh": torch.ops.aten.tanh_backward,
+    "sigmoid": torch.ops.aten.sigmoid_backward,
+    "relu": lambda grad, y: torch.ops.aten.threshold_backward(grad, y, 0),
+}
+
+
+def _bias_gradient(delta: Tensor, layer: BlockLocal) -> Tensor:
+    """The adjoint of ``lay_out`` over images."""
+    down, across = layer.grid
+    apart = delta.sum(0).reshape(layer.depth, down, layer.rows, across, layer.columns)
+    return apart.permute(1, 3, 2, 4, 0).reshape(down, across, layer.neurons)
+
+
+def _plain(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
+    layer = decode(code)
+    return _APPLIED[activation](local_product(x, filters, layer) + lay_out(biases, layer))
+
+
+@torch.library.custom_op("cotswold::local_activated", mutates_args=())
+def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
+    refuse_forward_mode("local_layer", x, filters, biases)
+    layer = decode(tuple(code))
+    if usable(x):
+        from cotswold.kernels import products as kernels
+
+        if kernels.finishes(x.shape[0], x.dtype, layer):
+            x, filters, biases = images_last(x), filters.contiguous(), biases.contiguous()
+            out = empty_map(x, x.shape[0], layer.output)
+            own, into = products.as_map(x), products.as_map(out)
+            kernels.activated(own, filters, biases, layer, into, activation)
+            return out
+    y = products.product(x, filters, layer).add_(lay_out(biases, layer))
+    return _APPLIED[activation](y)
+
+
+@_activated_op.register_fake
+def _(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
+    return empty_map(x, x.shape[0], decode(tuple(code)).output)
+
+
+class _Activated(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
+        out: Tensor = _activated_op(x, filters, biases, code, activation)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Code, str], output: Tensor) -> None:
+        x, filters, _, ctx.code, ctx.activation = inputs
+        ctx.save_for_backward(x, filters, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, filters, y = ctx.saved_tensors
+        to_x, to_filters, to_biases, *_ = ctx.needs_input_grad
+        delta = _SLOPES[ctx.activation](grad, y)
+        return (
+            adjoint_of(delta, filters, ctx.code) if to_x else None,
+            outer_of(delta, x, ctx.code) if to_filters else None,
+            _bias_gradient(delta, decode(ctx.code)) if to_biases else None,
+            None,
+            None,
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        x: Tensor,
+        filters: Tensor,
+        biases: Tensor,
+        code: Code,
+        activation: str,
+    ) -> tuple[Tensor, int]:
+        def one(x: Tensor, filters: Tensor, biases: Tensor) -> Tensor:
+            return _plain(x, filters, biases, code, activation)
+
+        return torch.func.vmap(one, in_dims[:3])(x, filters, biases), 0
+
+
+def local_layer(
+    x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: Activation = "identity"
+) -> Tensor:
+    """``activation(Wx + biases)``: a whole layer, ``(image, depth, y, x)``, images last in memory.
+
+    ``x`` is ``(image, channel, y, x)``, ``filters`` are ``(block_y, block_x, field_y, field_x * channel,
+    neuron)``, ``biases`` ``(block_y, block_x, neuron)``. Differentiable any number of times in reverse.
+    Errors as for ``local_product``; UserError for another activation.
+    """
+    if activation not in _APPLIED:
+        raise UserError(f"local_layer knows the activations {', '.join(_APPLIED)}, not {activation!r}")
+    check_map("local_layer", x, layer.input)
+    check_filters("local_layer", filters, layer)
+    if tuple(biases.shape) != layer.norms_shape:
+        raise GeometryError(
+            f"local_layer needs biases of the shape {layer.norms_shape}, not {tuple(biases.shape)}"
+        )
+    check_alike("local_layer", x, filters)
+    check_alike("local_layer", x, biases)
+    return apply("local_layer", _Activated, x, filters, biases, encode(layer), activation)
+
+
+def fully_connected(
+    x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity"
+) -> Tensor:
+    """``activation(x W + biases)`` of ``x`` ``(image, in)``, ``weights`` ``(in, out)``, ``biases`` ``(out)``.
+
+    The same kernels as a local layer, whose one field is the whole input. Images are last in the memory of
+    the result ``(image, out)``, so that layers follow each other without a transposition. Errors as for
+    ``local_layer``.
+    """
+    if x.dim() != 2 or weights.dim() != 2 or x.shape[1] != weights.shape[0] or 0 in weights.shape:
+        raise GeometryError(
+            "fully_connected needs inputs (image, in) and weights (in, out), "
+            f"not {tuple(x.shape)} and {tuple(weights.shape)}"
+        )
+    inputs, outputs = weights.shape
+    layer = BlockLocal(MapShape(inputs, 1, 1), Window(1), Window(1), 1, 1, outputs)
+    y = local_layer(
+        x[:, :, None, None], weights[None, None, None], biases.reshape(1, 1, -1), layer, activation
+    )
+    return y[:, :, 0, 0]
