@@ -203,7 +203,7 @@ def step(
 ) -> None:
     """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
 
-    ``decoding`` and ``encoding`` are each a δ and an input; those of both have the same pitches. ``constants``
+    ``decoding`` and ``encoding`` are each a δ and an input, of the same pitches in both. ``constants``
     are those of `Update`. The rule is that of `ops.rule.move`.
     """
     (delta, x), (second_delta, second_x) = decoding, encoding

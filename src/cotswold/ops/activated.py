@@ -45,11 +45,12 @@ _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _bias_gradient(delta: Tensor, layer: BlockLocal) -> Tensor:
-    """The adjoint of ``lay_out`` over images."""
-    down, across = layer.grid
-    apart = delta.sum(0).reshape(layer.depth, down, layer.rows, across, layer.columns)
-    return apart.permute(1, 3, 2, 4, 0).reshape(down, across, layer.neurons)
+def _bias_gradient(delta: Tensor, code: Code) -> Tensor:
+    """The adjoint of laying biases out, summed over images; from integers alone, which compilers can trace."""
+    *_, rows, columns, depth = code
+    down, across = delta.shape[2] // rows, delta.shape[3] // columns
+    apart = delta.sum(0).reshape(depth, down, rows, across, columns)
+    return apart.permute(1, 3, 2, 4, 0).reshape(down, across, rows * columns * depth)
 
 
 def _plain(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
@@ -98,7 +99,7 @@ class _Activated(torch.autograd.Function):
         return (
             adjoint_of(delta, filters, ctx.code) if to_x else None,
             outer_of(delta, x, ctx.code) if to_filters else None,
-            _bias_gradient(delta, decode(ctx.code)) if to_biases else None,
+            _bias_gradient(delta, ctx.code) if to_biases else None,
             None,
             None,
         )
