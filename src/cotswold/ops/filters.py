@@ -5,18 +5,78 @@ Knows: the layout ``(block_y, block_x, field_y, field_x * channel, neuron)``. Do
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
+from cotswold.kernels.available import usable
 from cotswold.ops.products import accumulator
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+
+def _plain_norms(filters: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
+    return norms
+
+
+@torch.library.custom_op("cotswold::filter_norms", mutates_args=())
+def _norms_op(filters: Tensor) -> Tensor:
+    refuse_forward_mode("filter_norms", filters)
+    if not usable(filters):
+        return _plain_norms(filters)
+    from cotswold.kernels import machine
+    from cotswold.kernels.norms import Blocks, norms
+
+    here = machine.host()
+    assert here is not None, "kernels are usable only where the processor is known"
+    filters = filters.contiguous()
+    rows, columns, high, wide, neurons = filters.shape
+    out = filters.new_empty((rows, columns, neurons))
+    blocks = Blocks(rows * columns, high * wide, neurons, str(filters.dtype).removeprefix("torch."))
+    norms(filters.data_ptr(), out.data_ptr(), blocks, here, torch.get_num_threads())
+    return out
+
+
+@_norms_op.register_fake
+def _(filters: Tensor) -> Tensor:
+    shape = (filters.shape[0], filters.shape[1], filters.shape[4])
+    return filters.new_empty(shape, dtype=accumulator(filters.dtype))
+
+
+class _Norms(torch.autograd.Function):
+    @staticmethod
+    def forward(filters: Tensor) -> Tensor:
+        out: Tensor = _norms_op(filters)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        filters, norms = ctx.saved_tensors
+        scale = torch.where(norms == 0, 0, grad / norms)
+        back: Tensor = filters * scale[:, :, None, None, :].to(filters.dtype)
+        return back
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], filters: Tensor) -> tuple[Tensor, int]:
+        filters = filters.movedim(in_dims[0], 0)
+        out = apply("filter_norms", _Norms, filters.flatten(0, 1))
+        return out.reshape(*filters.shape[:2], *out.shape[1:]), 0
 
 
 def filter_norms(filters: Tensor) -> Tensor:
-    """The Euclidean norm of every filter, ``(block_y, block_x, neuron)``; float32 for bfloat16 filters."""
-    norms: Tensor = torch.linalg.vector_norm(filters, dim=(2, 3), dtype=accumulator(filters.dtype))
-    return norms
+    """The Euclidean norm of every filter, ``(block_y, block_x, neuron)``; float32 for bfloat16 filters.
+
+    Differentiable any number of times in reverse; at a norm of 0 the gradient is 0. Raises
+    ForwardModeError in forward mode.
+    """
+    return apply("filter_norms", _Norms, filters)
 
 
 def random_filters(

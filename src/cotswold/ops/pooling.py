@@ -5,7 +5,7 @@ Knows: sums over square windows and their adjoint. Does not know: modules, layer
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,12 @@ from torch.nn.functional import avg_pool2d, pad
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.ops.layout import empty_map, images_last
-from cotswold.ops.reverse_mode import apply
+from cotswold.kernels.available import usable
+from cotswold.ops.layout import empty_map, images_last, pitch_of
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+if TYPE_CHECKING:
+    from cotswold.kernels.smoothing_task import View, Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -57,12 +61,97 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     return _maps(spread, x)
 
 
-class _L2Pool(torch.autograd.Function):
-    generate_vmap_rule = True
+def _view(x: Tensor) -> View:
+    from cotswold.kernels.smoothing_task import View
 
+    pitch = pitch_of(x)
+    assert pitch is not None, "the images of a map must be last"
+    return View.of(x, pitch.channel, pitch.row)
+
+
+def _workers(x: Tensor) -> Workers:
+    from cotswold.kernels import machine
+    from cotswold.kernels.smoothing_task import Workers
+
+    here = machine.host()
+    assert here is not None, "kernels are usable only where the processor is known"
+    return Workers(x.shape[0], str(x.dtype).removeprefix("torch."), here, torch.get_num_threads())
+
+
+@torch.library.custom_op("cotswold::l2_pool", mutates_args=())
+def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
+    refuse_forward_mode("l2_pool", x)
+    smoothing = Smoothing(size, keep)
+    if not usable(x):
+        return _plain_pool(x, smoothing, epsilon)
+    from cotswold.kernels.smoothing import pool
+
+    x, shape = images_last(x), MapShape(*x.shape[1:])
+    out = empty_map(x, x.shape[0], smoothing.output(shape))
+    pool(_view(x), _view(out), shape, smoothing, epsilon, _workers(x))
+    return out
+
+
+@_pool_op.register_fake
+def _(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
+    return empty_map(x, x.shape[0], Smoothing(size, keep).output(MapShape(*x.shape[1:])))
+
+
+def _plain_pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
+    return box_sum(x * x, smoothing).add_(epsilon).sqrt_()
+
+
+@torch.library.custom_op("cotswold::l2_pool_gradient", mutates_args=())
+def _gradient_op(
+    grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float
+) -> Tensor:
+    refuse_forward_mode("l2_pool", *((grad,) if grad is not None else ()), pooled, x)
+    smoothing = Smoothing(size, keep)
+    if not usable(x):
+        return _plain_gradient(grad, pooled, x, smoothing, weight)
+    from cotswold.kernels.smoothing import pool_gradient
+
+    shape = MapShape(*x.shape[1:])
+    pooled, x = images_last(pooled), images_last(x)
+    grad = images_last(grad) if grad is not None else None
+    out = empty_map(x, x.shape[0], shape)
+    above = _view(grad) if grad is not None else None
+    pool_gradient(above, _view(pooled), _view(x), _view(out), shape, smoothing, weight, _workers(x))
+    return out
+
+
+@_gradient_op.register_fake
+def _(grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float) -> Tensor:
+    return empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
+
+
+def _slope(grad: Tensor | None, pooled: Tensor, weight: float) -> Tensor:
+    return weight / pooled if grad is None else (grad + weight) / pooled
+
+
+def _plain_gradient(
+    grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float
+) -> Tensor:
+    return images_last(x * box_spread(_slope(grad, pooled, weight), x, smoothing))
+
+
+def _fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
+    """A mapped dimension becomes more images."""
+    if x is None:
+        return None
+    mapped = x.movedim(dim, 0) if dim is not None else x.expand(count, *x.shape)
+    return mapped.flatten(0, 1)
+
+
+def _unfold(out: Tensor, count: int) -> Tensor:
+    return out.reshape(count, out.shape[0] // count, *out.shape[1:])
+
+
+class _L2Pool(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
-        return box_sum(x * x, Smoothing(size, keep)).add_(epsilon).sqrt_()
+        out: Tensor = _pool_op(x, size, keep, epsilon)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool, float], output: Tensor) -> None:
@@ -72,7 +161,74 @@ class _L2Pool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         x, pooled = ctx.saved_tensors
-        return x * box_spread(grad / pooled, x, Smoothing(ctx.size, ctx.keep)), None, None, None
+        return apply("l2_pool", _Gradient, grad, pooled, x, ctx.size, ctx.keep, 0.0), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, size: int, keep: bool, epsilon: float
+    ) -> tuple[Tensor, int]:
+        folded = _fold(x, in_dims[0], info.batch_size)
+        return _unfold(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
+
+
+class _Gradient(torch.autograd.Function):
+    """``x * spread((grad + weight) / pooled)``, whose own derivatives are torch's."""
+
+    @staticmethod
+    def forward(
+        grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float
+    ) -> Tensor:
+        out: Tensor = _gradient_op(grad, pooled, x, size, keep, weight)
+        return out
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor | None, Tensor, Tensor, int, bool, float], output: Tensor
+    ) -> None:
+        grad, pooled, x, ctx.size, ctx.keep, ctx.weight = inputs
+        ctx.save_for_backward(grad, pooled, x)
+
+    @staticmethod
+    def backward(
+        ctx: Any, above: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        grad, pooled, x = ctx.saved_tensors
+        smoothing, (wants_grad, wants_pooled, wants_x, *_) = (
+            Smoothing(ctx.size, ctx.keep),
+            ctx.needs_input_grad,
+        )
+        slope = _slope(grad, pooled, ctx.weight)
+        to_x = above * box_spread(slope, x, smoothing) if wants_x else None
+        to_slope = box_sum(above * x, smoothing) / pooled if wants_grad or wants_pooled else None
+        to_grad = to_slope if wants_grad and grad is not None else None
+        to_pooled = -to_slope * slope if wants_pooled and to_slope is not None else None
+        return to_grad, to_pooled, to_x, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        grad: Tensor | None,
+        pooled: Tensor,
+        x: Tensor,
+        size: int,
+        keep: bool,
+        weight: float,
+    ) -> tuple[Tensor, int]:
+        count = info.batch_size
+        folded = [_fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
+        return _unfold(apply("l2_pool", _Gradient, *folded, size, keep, weight), count), 0
+
+
+def pool_backward(
+    x: Tensor, pooled: Tensor, smoothing: Smoothing, grad: Tensor | None, weight: float
+) -> Tensor:
+    """``x * spread((grad + weight) / pooled)``: by ``x``, the gradient of ``<grad, pooled> + weight sum pooled``.
+
+    ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` is shaped as it, or None for zeros. Maps are
+    ``(image, channel, y, x)``, any strides; the images of the result are last.
+    """
+    return apply("l2_pool", _Gradient, grad, pooled, x, smoothing.size, smoothing.keep, weight)
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:

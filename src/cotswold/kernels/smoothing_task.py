@@ -1,0 +1,208 @@
+"""What kernels over maps share: views of maps, tasks taken from a counter, parts of vectors.
+
+Knows: pitches of an images-last map, how a job is a table of integers, how threads take tasks from it. Does
+not know: what is computed. A job begins with the fields of `Head`; a kernel's own fields follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import pack, unpack
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from cotswold.kernels import threads
+from cotswold.kernels.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
+from cotswold.kernels.machine import Machine
+
+DOUBLE = ir.DoubleType()
+BYTES = {"float32": 4, "float64": 8}
+LINE = 64
+"""Bytes of a line of a cache."""
+
+
+class Head(IntEnum):
+    """The first fields of every job."""
+
+    NEXT = 0
+    SLOTS = 1
+    TASKS = 2
+    SCRATCH = 3
+    SLOT_SIZE = 4
+    FIELDS = 5
+
+
+@dataclass(frozen=True)
+class View:
+    """A map ``[y][x][channel][image]`` in memory: its address, and pitches in numbers."""
+
+    address: int
+    row: int
+    column: int
+    channel: int
+
+    @classmethod
+    def of(cls, x: torch.Tensor, channel: int, row: int) -> View:
+        """A map ``(image, channel, y, x)``, images last, with these pitches of channels and rows."""
+        return cls(x.data_ptr(), row, channel * x.shape[1], channel)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many images of which dtype are worked on, by how many threads of which processor."""
+
+    images: int
+    dtype: str
+    processor: Machine
+    threads: int
+
+
+NONE = View(0, 0, 0, 0)
+"""No map."""
+
+
+def bits(value: float) -> int:
+    """A float64 as the integer that has its bits."""
+    found: int = unpack("<q", pack("<d", value))[0]
+    return found
+
+
+def up_to_power(least: int) -> int:
+    """The least power of two that is not below ``least``."""
+    return 1 << max(0, least - 1).bit_length()
+
+
+def perform(address: int, fields: NDArray[np.int64], slot_elements: int, dtype: str, count: int) -> None:
+    """Run a kernel's tasks on ``count`` threads, each with so many numbers of scratch."""
+    whole = -(-slot_elements * BYTES[dtype] // LINE) * LINE
+    scratch = torch.empty(whole * count + LINE, dtype=torch.uint8)
+    fields[Head.SCRATCH] = -(-scratch.data_ptr() // LINE) * LINE
+    fields[Head.SLOT_SIZE] = whole // BYTES[dtype]
+    threads.run(address, fields.ctypes.data, count)
+
+
+@contextmanager
+def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, ir.Value, ir.Value]]:
+    """Write ``work(job)``, whose body is one task: yields the writer, the job, the task's number, scratch."""
+    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
+    w = Writer(function, lanes)
+    (job,) = function.args
+    slot = w.b.atomic_rmw("add", w.slot(job, Head.SLOTS), integer(1), "monotonic")
+    scratch = w.at(w.pointer_field(job, Head.SCRATCH), w.b.mul(slot, w.field(job, Head.SLOT_SIZE)))
+    again, taken, done = (function.append_basic_block(name) for name in ("again", "taken", "done"))
+    w.b.branch(again)
+    w.b.position_at_end(again)
+    number = w.b.atomic_rmw("add", w.slot(job, Head.NEXT), integer(1), "monotonic")
+    w.b.cbranch(w.b.icmp_signed("<", number, w.field(job, Head.TASKS)), taken, done)
+    w.b.position_at_end(taken)
+    yield w, job, number, scratch
+    w.b.branch(again)
+    w.b.position_at_end(done)
+    w.b.ret_void()
+
+
+class Strip:
+    """So many vectors side by side, the last of which may be a part: how they are read and written."""
+
+    def __init__(self, w: Writer, vectors: int, last: ir.Value | None) -> None:
+        self.w, self.vectors = w, vectors
+        self.mask = w.first_lanes(last) if last is not None else None
+
+    @property
+    def size(self) -> int:
+        """Numbers of a strip in scratch."""
+        return self.vectors * self.w.lanes.count
+
+    def place(self, pointer: ir.Value, vector: int) -> ir.Value:
+        """Where a vector of the strip that begins at ``pointer`` lies."""
+        return self.w.at(pointer, vector * self.w.lanes.count)
+
+    def read(self, pointer: ir.Value) -> list[ir.Value]:
+        """The strip from a map."""
+        return [self._read(self.place(pointer, v), v) for v in range(self.vectors)]
+
+    def _read(self, place: ir.Value, vector: int) -> ir.Value:
+        if self.mask is not None and vector == self.vectors - 1:
+            return self.w.read_part(place, self.mask)
+        return self.w.read(place)
+
+    def write(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+        """The strip to a map."""
+        for v, value in enumerate(values):
+            if self.mask is not None and v == self.vectors - 1:
+                self.w.write_part(self.place(pointer, v), value, self.mask)
+            else:
+                self.w.write(self.place(pointer, v), value)
+
+    def recall(self, pointer: ir.Value) -> list[ir.Value]:
+        """The strip from scratch, where all vectors are whole."""
+        return [self.w.read(self.place(pointer, v)) for v in range(self.vectors)]
+
+    def keep(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+        """The strip to scratch."""
+        for v, value in enumerate(values):
+            self.w.write(self.place(pointer, v), value)
+
+    def zeros(self) -> list[ir.Value]:
+        """A strip of zeros."""
+        return [self.w.lanes.zero] * self.vectors
+
+    def fetch(self, pointer: ir.Value) -> None:
+        """Ask for the strip's lines; the second cache is near enough."""
+        words = [ir.Constant(SHORT, one) for one in (0, 2, 1)]
+        prefetch = declare(
+            self.w.function.module, "llvm.prefetch.p0", NOTHING, [POINTER, SHORT, SHORT, SHORT]
+        )
+        per_line = max(1, LINE // (self.w.lanes.count * BYTES[self.w.lanes.dtype]))
+        for v in range(0, self.vectors, per_line):
+            self.w.b.call(prefetch, [self.place(pointer, v), *words])
+
+
+def most(w: Writer, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The greater of two integers."""
+    return w.b.select(w.b.icmp_signed(">", a, b), a, b)
+
+
+def between(w: Writer, first: ir.Value, stop: ir.Value) -> ir.Value:
+    """How many integers lie in a half-open range; 0 where it is turned round."""
+    return most(w, w.b.sub(stop, first), integer(0))
+
+
+def number_field(w: Writer, job: ir.Value, index: int) -> ir.Value:
+    """A float64 of a job, in every lane."""
+    value = w.b.load(w.slot(job, index), typ=DOUBLE)
+    if w.lanes.dtype == "float32":
+        value = w.b.fptrunc(value, w.lanes.scalar)
+    return w.spread_value(value)
+
+
+def root(w: Writer, value: ir.Value) -> ir.Value:
+    """The square root, correctly rounded."""
+    kind = w.lanes.type
+    name = f"llvm.sqrt.v{w.lanes.count}f{8 * BYTES[w.lanes.dtype]}"
+    return w.b.call(declare(w.function.module, name, kind, [kind]), [value])
+
+
+@contextmanager
+def upto(w: Writer, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
+    """``for index in range(done, stop)``, which may be empty."""
+    with loop(w, between(w, done, stop)) as turn:
+        yield w.b.add(done, turn.index)
+
+
+def strips(w: Writer, vectors: int, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
+    """Do ``body(strip, first lane)`` for all lanes: wide strips first, then single vectors with a mask."""
+    b, wide = w.b, vectors * w.lanes.count
+    whole = b.sdiv(lanes, integer(wide))
+    with loop(w, whole) as turn:
+        body(Strip(w, vectors, None), b.mul(turn.index, integer(wide)))
+    done = b.mul(whole, integer(wide))
+    rest = b.sub(lanes, done)
+    with loop(w, rest, step=w.lanes.count) as turn:
+        body(Strip(w, 1, b.sub(rest, turn.index)), b.add(done, turn.index))
