@@ -249,7 +249,7 @@ def _parts(blocks: int, grain: Grain) -> int:
     return max(1, grain.tasks // max(blocks, 1))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output."""
     tables, blocks, tasks = _Tables(), _Blocks(layer), []
@@ -269,7 +269,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     return tables.finished(np.concatenate(tasks))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def few_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """``Wx`` of a few images: rows are images, lanes a block's neurons; A is the input, B filters."""
     tables, blocks, tasks = _Tables(), _Blocks(layer), []
@@ -310,7 +310,7 @@ def _lane_ranges(tables: _Tables, count: int, grain: Grain, parts: int) -> list[
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
     parts = _parts(layer.grid[0] * layer.grid[1], grain)
@@ -318,7 +318,7 @@ def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Gr
     return _outer(layer, x, y, grain, parts, [entries], layer.neurons, images, gradient=False)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def step_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """The sum of two ``δx'``, into scratch: of two δ, and of two inputs, the second half of the entries."""
     vectors = max(STEP_NUMBERS // layer.fan_in // grain.lanes, grain.tile.vectors)
@@ -391,7 +391,7 @@ def _covered(window: Window, extent: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
