@@ -1,14 +1,24 @@
-"""What every test folder shares: `make fuzz` multiplies the examples of the property tests."""
+"""What every test folder shares: a cache of kernels; `make fuzz` multiplies the examples of property tests.
+
+Knows: the environment, hypothesis. Does not know: what is tested.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
 """How many times as many examples each property is tried on."""
+
+# compiled kernels and choices of tests are kept apart from the user's own; every worker and child shares them
+if "COTSWOLD_CACHE" not in os.environ:
+    cache = Path(__file__).parents[1] / ".cotswold_cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
+    os.environ["COTSWOLD_CACHE"] = str(cache)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,23 @@
+"""What tests of kernels share.
+
+Knows: pytest. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from cotswold.kernels import products as kernels
+
+# no deadline: an example may be the first to need a kernel, which is then compiled
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+
+@pytest.fixture(scope="module")
+def any_work_is_worth_threads() -> object:
+    """Several threads take even a product that one would finish sooner alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "FLOPS_A_THREAD", 1.0)
+        yield

@@ -1,0 +1,185 @@
+"""Runs products whose operands have memory that cannot be touched on both sides; a script, for it may die.
+
+Knows: pages and their protection. Does not know: what a right result is, but for that of the same kernel on
+ordinary memory.
+
+``python -m tests.kernels.guarded random SEED CASES`` prints each case before it runs it, so that the last
+line names the one that killed it. ``... guarded shifted`` runs cases with one operand a number beyond its
+memory, each in a child, and prints those that live.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import random
+import signal
+import sys
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import torch
+from tests.kernels.operations import DTYPES, KERNELS, forced, operands, processors, run, same_bits
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.choice import EVERY
+from cotswold.kernels.machine import Machine
+
+WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
+"""A layer that reads every number of its map."""
+
+TILES = [(1, 1), (5, 3), (8, 3), (12, 2)]
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def _protect(address: int, size: int, how: int) -> None:
+    if _LIBC.mprotect(address, size, how):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def _numbers(address: int, count: int, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype=dtype)
+
+
+@dataclass
+class Guard:
+    """Hands out memory between two pages that cannot be touched, at the end or the beginning of pages."""
+
+    at_end: bool
+    regions: list[mmap.mmap] = field(default_factory=list)
+
+    def numbers(
+        self, count: int, dtype: torch.dtype, content: Tensor | None = None, shifted: bool = False
+    ) -> Tensor:
+        """Numbers, NaN; or a content that cannot be written to. ``shifted`` ones lie one number too far."""
+        size = count * dtype.itemsize
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        region = mmap.mmap(-1, pages + 2 * mmap.PAGESIZE)
+        self.regions.append(region)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+        inner = start + mmap.PAGESIZE
+        _numbers(inner, pages // dtype.itemsize, dtype).fill_(float("nan"))
+        first = inner + (pages - size if self.at_end else 0)
+        if content is not None:
+            _numbers(first, count, dtype).copy_(content)
+            _protect(inner, pages, mmap.PROT_READ)
+        for guard in (start, inner + pages):
+            _protect(guard, mmap.PAGESIZE, 0)
+        further = dtype.itemsize if self.at_end else -dtype.itemsize
+        return _numbers(first + (further if shifted else 0), count, dtype)
+
+    def like(self, x: Tensor, pitch: int, filled: bool, shifted: bool = False) -> Tensor:
+        """A tensor here, filled with the same values or NaN; maps have ``pitch`` numbers between channels."""
+        strides, count = x.stride(), x.numel()
+        if x.dim() == 4:
+            images, channels, height, width = x.shape
+            channel = images + pitch
+            strides = 1, channel, width * channels * channel, channels * channel
+            count = (height * width * channels - 1) * channel + images
+        content = torch.full((count,), float("nan"), dtype=x.dtype)
+        content.as_strided(x.shape, strides).copy_(x)
+        found = self.numbers(count, x.dtype, content if filled else None, shifted)
+        return found.as_strided(x.shape, strides)
+
+
+def any_window(chance: random.Random, extent: int) -> Window:
+    """Any window that fits."""
+    size = chance.randint(1, min(extent + 2, 6))
+    low, high = chance.randrange(size), chance.randrange(size)
+    if size > extent + low + high:
+        size, low, high = extent, 0, 0
+    return Window(size, chance.randint(1, 4), low, high)
+
+
+def any_layer(chance: random.Random) -> BlockLocal:
+    """Any small layer."""
+    shape = MapShape(*(chance.randint(1, most) for most in (7, 9, 9)))
+    blocks = (chance.randint(1, most) for most in (3, 3, 9))
+    return BlockLocal(shape, any_window(chance, shape.height), any_window(chance, shape.width), *blocks)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product, how it is computed, and where its operands lie."""
+
+    operation: str
+    few: bool | None
+    layer: BlockLocal
+    images: int
+    pitch: int
+    dtype: torch.dtype
+    processor: Machine
+    tile: tuple[int, int]
+    chunk: int
+    at_end: bool
+
+    def __str__(self) -> str:
+        told = replace(self, processor=replace(self.processor, features=""))
+        return repr(told)
+
+    def run(self, shifted: int | None = None) -> None:
+        """Once on ordinary memory, once on guarded; the operand of this number lies one number too far."""
+        guard = Guard(self.at_end)
+        setting = forced(*self.tile, self.chunk, 1, self.processor, self.few)
+        first, second = operands(self.operation, self.layer, self.images, self.dtype)
+        expected = run(self.operation, self.layer, (first, second), setting)
+        pair = (
+            guard.like(first, self.pitch, True, shifted == 0),
+            guard.like(second, self.pitch, True, shifted == 1),
+        )
+        out = guard.like(expected, self.pitch, False, shifted == 2)
+        usual = torch.Tensor.new_empty
+        try:
+            # scratch comes from here
+            torch.Tensor.new_empty = lambda like, size: guard.numbers(size, like.dtype)  # type: ignore[assignment]  # one dimension
+            run(self.operation, self.layer, pair, setting, out)
+        finally:
+            torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
+        assert same_bits(out, expected), "another result"
+
+
+def random_cases(seed: str, cases: str) -> None:
+    """Cases of which none may die."""
+    chance = random.Random(seed)
+    for _ in range(int(cases)):
+        case = Case(
+            *chance.choice(KERNELS),
+            any_layer(chance),
+            chance.randint(1, 40),
+            chance.choice([0, 0, 3]),
+            chance.choice(DTYPES),
+            chance.choice(processors()),
+            chance.choice(TILES),
+            chance.choice([1, 128, EVERY]),
+            chance.random() < 0.5,
+        )
+        print(case, flush=True)
+        case.run()
+    print("alive")
+
+
+def shifted_cases() -> None:
+    """Cases that must die, each in a child."""
+    faulthandler.disable()
+    for (operation, few), dtype, processor in product(KERNELS, DTYPES, processors()):
+        for at_end, operand in product([True, False], range(3)):
+            case = Case(operation, few, WHOLE, 17, 0, dtype, processor, (8, 3), EVERY, at_end)
+            child = os.fork()
+            if child == 0:
+                case.run(operand)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGSEGV, signal.SIGBUS)):
+                print("lives:", operand, case)
+    print("done")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "random":
+        random_cases(*sys.argv[2:])
+    else:
+        shifted_cases()

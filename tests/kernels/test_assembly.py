@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pytest
+from llvmlite import binding as llvm
+
+from cotswold.kernels import choice, engine, machine
+from cotswold.kernels.driver import KINDS, write_kernel
+from cotswold.kernels.emit import Lanes
+from cotswold.kernels.machine import Machine
+from cotswold.kernels.tile import Tile, heights
+
+AVX512 = Machine("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
+AVX2 = Machine("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
+MACHINES = [AVX512, AVX2, machine.ARM]
+LABEL = re.compile(r"^([.\w$]+):")
+JUMP = re.compile(r"^\s+(?:j\w+|b|b\.\w+|cbnz|cbz)\s+(?:\w+,\s*)?([.\w$]+)\s*$")
+MULTIPLY_ADD = re.compile(r"^\s+(?:vfn?madd\w+p[sd]|fmla)\s")
+FRAME = re.compile(r"movq\s+%rsp, %rbp|(?:mov|add)\s+x29, sp")
+"""Where these two registers point at the stack; they hold anything elsewhere."""
+STACK = {False: re.compile(r"\(%rsp|\[sp"), True: re.compile(r"\(%(?:rsp|rbp)|\[(?:sp|x29)")}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The inner loop of a tile: instructions, multiply-adds among them, and those that reach the stack."""
+
+    tile: str
+    lines: tuple[str, ...]
+    framed: bool
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(bool(MULTIPLY_ADD.match(line)) for line in self.lines)
+
+    @property
+    def spills(self) -> list[str]:
+        return [line.strip() for line in self.lines if STACK[self.framed].search(line)]
+
+
+def turns(text: str) -> dict[str, Turn]:
+    """The innermost loop that multiplies, of every tile in assembly."""
+    found: dict[str, Turn] = {}
+    tile, lines = "", list[str]()
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        code = re.split(r"\s(?:##?|//)\s", line)[0].rstrip()
+        label = LABEL.match(code)
+        if label:
+            if label[1].startswith("tile_"):
+                tile, lines, labels = label[1], [], {}
+            labels[label[1]] = len(lines)
+            continue
+        if code.strip().startswith(".") or not code.strip():
+            continue
+        lines.append(code)
+        jump = JUMP.match(code)
+        if tile and jump and jump[1] in labels:
+            framed = any(FRAME.search(one) for one in lines)
+            turn = Turn(tile, tuple(lines[labels[jump[1]] :]), framed)
+            # loops come inside out
+            if turn.multiply_adds and tile not in found:
+                found[tile] = turn
+    return found
+
+
+def tiles(processor: Machine) -> list[Tile]:
+    """The tiles that are candidates on a processor."""
+    settings = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
+    return sorted({one.tile for one in settings}, key=str)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _every_target() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+CASES = [
+    pytest.param(processor, kind, dtype, tile, id=f"{processor.isa}-{kind}-{dtype}-{tile}")
+    for processor in MACHINES
+    for kind in ("product", "adjoint")
+    for dtype in ("float32", "float64")
+    for tile in tiles(processor)
+]
+"""Of the kinds, ``product_few`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
+
+
+@lru_cache(maxsize=128)
+def written(processor: Machine, kind: str, dtype: str, tile: Tile) -> dict[str, Turn]:
+    """The inner loops of a kernel."""
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return turns(engine.assembly(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor))
+
+
+@pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
+def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
+    processor: Machine, kind: str, dtype: str, tile: Tile
+) -> None:
+    whole = {f"tile_{Tile(rows, tile.vectors)}": rows * tile.vectors for rows in heights(tile)}
+    masked = {
+        f"tile_{Tile(rows, vectors)}_masked": rows * vectors
+        for rows in heights(tile)
+        for vectors in range(1, tile.vectors + 1)
+    }
+    found = written(processor, kind, dtype, tile)
+    assert found.keys() == {**whole, **masked}.keys()
+    for name, count in {**whole, **masked}.items():
+        # several turns may be written out
+        assert found[name].multiply_adds % count == 0, (name, found[name].lines)
+
+
+@pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
+def test_the_inner_loops_of_candidates_keep_everything_in_registers(
+    processor: Machine, kind: str, dtype: str, tile: Tile
+) -> None:
+    found = written(processor, kind, dtype, tile).values()
+    assert {one.tile: one.spills for one in found if one.spills and "masked" not in one.tile} == {}
+
+
+@pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
+def test_where_lanes_end_in_a_mask_it_is_at_most_one_sum_and_the_mask_that_have_no_register(
+    processor: Machine, kind: str, dtype: str, tile: Tile
+) -> None:
+    most = 0 if processor is AVX512 else 3  # it has registers for masks; a sum is read and written
+    found = written(processor, kind, dtype, tile).values()
+    assert {one.tile: one.spills for one in found if len(one.spills) > most} == {}
+
+
+def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
+    kernel = write_kernel(KINDS["product"], Lanes("float32", 8), Tile(8, 3), AVX2.triple)
+    assert turns(engine.assembly(kernel, AVX2))["tile_8x3"].spills

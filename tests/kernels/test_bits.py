@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.kernels.chains import chain, multiply_add
+from tests.kernels.operations import (
+    DTYPES,
+    KERNELS,
+    OPERATIONS,
+    Pair,
+    bits,
+    forced,
+    operands,
+    poisoned,
+    processors,
+    run,
+    same_bits,
+)
+from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.choice import EVERY
+from cotswold.kernels.machine import Machine
+from cotswold.ops.layout import images_last
+
+CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
+"""Field rows, and neurons of a block's row, that are cut into several entries."""
+FIXED = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "cut": CUT}
+TILES = [(1, 1), (2, 3), (5, 3), (6, 4), (7, 2), (8, 3), (12, 2), (24, 1)]
+CHUNKS = [1, 17, 128, EVERY]
+SETTINGS = st.tuples(
+    st.sampled_from(processors()), st.sampled_from(TILES), st.sampled_from(CHUNKS), st.integers(1, 3)
+)
+"""A processor, a tile, a chunk, threads."""
+PLACES = [(0, 1), (0, 70), (1, 2), (3, 20), (15, 33), (37, 70), (69, 70)]
+"""Images of a batch of 70, ``(first, after the last)``."""
+
+
+def plainest(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
+    """The result of the simplest kernel: one number at a time, in one go, on one thread, images in lanes."""
+    return run(operation, layer, pair, forced(1, 1, few=False))
+
+
+@pytest.mark.usefixtures("any_work_is_worth_threads")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+@given(layers(), st.integers(1, 40), SETTINGS)
+@settings(max_examples=30)
+def test_any_tile_chunk_vector_and_number_of_threads_give_the_same_bits(
+    operation: str,
+    few: bool | None,
+    dtype: torch.dtype,
+    layer: BlockLocal,
+    images: int,
+    setting: tuple[Machine, tuple[int, int], int, int],
+) -> None:
+    processor, tile, chunk, threads = setting
+    pair = operands(operation, layer, images, dtype)
+    found = run(operation, layer, pair, forced(*tile, chunk, threads, processor, few))
+    assert same_bits(found, plainest(operation, layer, pair))
+
+
+@pytest.mark.usefixtures("any_work_is_worth_threads")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+@pytest.mark.parametrize("name", FIXED)
+def test_every_tile_gives_the_same_bits(
+    name: str, operation: str, few: bool | None, dtype: torch.dtype
+) -> None:
+    layer, images = FIXED[name], 53
+    pair = operands(operation, layer, images, dtype)
+    expected = plainest(operation, layer, pair)
+    number = 0
+    for processor in processors():
+        for tile in TILES:
+            chunk, threads, number = CHUNKS[number % 4], 1 + number % 3, number + 1
+            found = run(operation, layer, pair, forced(*tile, chunk, threads, processor, few))
+            assert same_bits(found, expected), (processor.isa, tile, chunk, threads)
+
+
+@pytest.mark.usefixtures("any_work_is_worth_threads")
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_chunk_gives_the_same_bits_on_several_threads(operation: str, chunk: int, threads: int) -> None:
+    pair = operands(operation, CUT, 300, torch.float32)
+    found = run(operation, CUT, pair, forced(8, 3, chunk, threads, few=False))
+    assert same_bits(found, plainest(operation, CUT, pair))
+
+
+def in_a_larger_map(x: Tensor, channel: int, row: int) -> Tensor:
+    """The same values with so many numbers more between channels and between rows, all of them NaN."""
+    images, channels, height, width = x.shape
+    channel += images
+    row += width * channels * channel
+    memory = torch.full((height * row + 5,), float("nan"), dtype=x.dtype)
+    view = memory.as_strided(x.shape, (1, channel, row, channels * channel), 5)
+    return view.copy_(x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+@given(layers(), st.integers(1, 20), st.integers(0, 3), st.integers(0, 5))
+@settings(max_examples=15)
+def test_any_pitch_gives_the_same_bits_and_nothing_between_is_touched(
+    operation: str,
+    few: bool | None,
+    dtype: torch.dtype,
+    layer: BlockLocal,
+    images: int,
+    channel: int,
+    row: int,
+) -> None:
+    pair = operands(operation, layer, images, dtype)
+    first, second = (in_a_larger_map(x, channel, row) if x.dim() == 4 else x for x in pair)
+    out = poisoned(operation, layer, first)
+    if out.dim() == 4:
+        out = in_a_larger_map(out, channel, row)
+    run(operation, layer, (first, second), forced(5, 3, few=few), out)
+    assert same_bits(out, plainest(operation, layer, pair))
+    if out.dim() == 4:
+        memory = out.as_strided((out.untyped_storage().size() // out.element_size(),), (1,), 0)
+        assert int((~memory.isnan()).sum()) == out.numel()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operation", "few"), [one for one in KERNELS if one[0] != "outer"])
+@pytest.mark.parametrize("name", ["odd", "wide", "cut"])
+def test_images_have_the_same_bits_at_any_place_of_a_batch_of_any_size(
+    name: str, operation: str, few: bool | None, dtype: torch.dtype
+) -> None:
+    layer = FIXED[name]
+    values, filters = operands(operation, layer, 70, dtype)
+    whole = run(operation, layer, (values, filters), forced(8, 3, few=False))
+    for first, end in PLACES:
+        part = values[first:end]
+        for handed in (part, images_last(part.contiguous())):
+            found = run(operation, layer, (handed, filters), forced(8, 3, few=few))
+            assert same_bits(found, whole[first:end]), (first, end)
+        onto = poisoned(operation, layer, values)
+        run(operation, layer, (part, filters), forced(8, 3, few=few), onto[first:end])
+        assert same_bits(onto[first:end], whole[first:end])
+        assert onto[:first].isnan().all() and onto[end:].isnan().all()
+
+
+def nasty_pair(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, special: bool) -> Pair:
+    """Operands with zeros of both signs, subnormals, the largest; ``special``: infinity and NaN too."""
+    info = torch.finfo(dtype)
+    least = info.smallest_normal * info.eps
+    pool = [0.0, -0.0, least, -3 * least, 5 * info.smallest_normal, info.max, -info.max, 1.0, -1.0]
+    pool += [0.5, 2.0**-60, -(2.0**60), 1 + info.eps, -1 + info.eps / 2]
+    if special:
+        pool += [float("inf"), -float("inf"), float("nan")]
+    generator = torch.Generator().manual_seed(5)
+
+    def spoilt(x: Tensor) -> Tensor:
+        chosen = torch.tensor(pool, dtype=dtype)[torch.randint(len(pool), x.shape, generator=generator)]
+        kept = torch.rand(x.shape, generator=generator) < (0.8 if special else 0.3)
+        return torch.where(kept, x, chosen)
+
+    first, second = operands(operation, layer, images, dtype)
+    second = spoilt(second)
+    return images_last(spoilt(first)), second if second.dim() == 5 else images_last(second)
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+def test_zeros_subnormals_infinities_and_nan_pass_as_ieee_says(
+    operation: str, few: bool | None, processor: Machine, dtype: torch.dtype, special: bool
+) -> None:
+    pair = nasty_pair(operation, ODD, 5, dtype, special)
+    found = run(operation, ODD, pair, forced(5, 3, processor=processor, few=few))
+    expected = chain(operation, ODD, pair)
+    assert same_bits(found, expected), (bits(found) != bits(expected)).nonzero()[:5]
+
+
+@given(st.floats(width=32), st.floats(width=32), st.floats(width=32, allow_subnormal=True))
+@example(1.0, -1.0, 1.0)
+@example(0.0, -1.0, -0.0)
+@settings(max_examples=100)
+def test_the_chain_that_bits_are_compared_with_rounds_as_a_wider_sum_does(
+    a: float, b: float, c: float
+) -> None:
+    # a product of two float32 is exact in float64; where their sum is too, rounding it is the answer
+    found = torch.tensor([multiply_add(a, b, c, torch.float32)], dtype=torch.float64)
+    wide = torch.tensor([a * b + c], dtype=torch.float64)
+    if torch.isfinite(wide) and wide.item() - a * b == c and wide.item() - c == a * b:
+        wide = wide.to(torch.float32).to(torch.float64)
+        assert torch.equal(found.view(torch.int64), wide.view(torch.int64))
