@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+import torch
+from tests.kernels.operations import DTYPES, KERNELS, forced, operands, run, same_bits
+from tests.ops.layers import WIDE, random_map, random_weights
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.kernels import library, threads
+from cotswold.kernels import products as kernels
+from cotswold.kernels.driver import Job
+from cotswold.kernels.products import Forced
+from cotswold.ops.layout import images_last
+
+ROOT = Path(__file__).parents[2]
+IMAGES = 33
+pytestmark = pytest.mark.usefixtures("any_work_is_worth_threads")
+
+
+@pytest.fixture(params=["torch's pool", "Python's threads"])
+def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "Python's threads":
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    elif threads._openmp() is None:
+        pytest.skip("torch's OpenMP has no GOMP_parallel here")
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many threads have worked on each job."""
+    found: list[int] = []
+    usual = threads.run
+
+    def counted(address: int, job: int, count: int) -> None:
+        usual(address, job, count)
+        found.append((ctypes.c_int64 * Job.FIELDS).from_address(job)[Job.SLOTS])
+
+    monkeypatch.setattr(threads, "run", counted)
+    return found
+
+
+@pytest.fixture
+def _threads_of_torch() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_pool")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+def test_as_many_threads_as_are_asked_for_share_the_work(
+    operation: str, few: bool | None, dtype: torch.dtype, entered: list[int]
+) -> None:
+    pair = operands(operation, WIDE, IMAGES, dtype)
+    found = [run(operation, WIDE, pair, forced(5, 3, 1 << 30, count, few=few)) for count in (1, 2, 3)]
+    assert entered == [1, 2, 3]
+    assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
+
+
+@pytest.mark.usefixtures("_threads_of_torch")
+def test_torch_says_how_many_threads_there_are(entered: list[int]) -> None:
+    pair = operands("product", WIDE, IMAGES, torch.float32)
+    for count in (2, 1, 3):
+        torch.set_num_threads(count)
+        run("product", WIDE, pair)
+        assert entered[-1] == count
+
+
+def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "FLOPS_A_THREAD", 1e12)
+    called: list[int] = []
+    monkeypatch.setattr(threads, "run", lambda address, job, count: called.append(count))
+    run("product", WIDE, operands("product", WIDE, 1, torch.float32), Forced(threads=3))
+    assert called == [1]
+
+
+@pytest.mark.usefixtures("_pool")
+def test_several_threads_of_python_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # whoever comes first loads the kernels while the others ask for them
+    monkeypatch.setattr(library, "_ADDRESSES", {})
+    cases = [
+        (operation, few, operands(operation, WIDE, IMAGES, torch.float32, seed))
+        for seed, (operation, few) in enumerate(KERNELS)
+    ]
+    expected = [run(operation, WIDE, pair, forced(1, 1, few=few)) for operation, few, pair in cases]
+    together = Barrier(len(cases))
+
+    def work(case: int) -> bool:
+        together.wait(timeout=60)
+        found = []
+        for turn in range(24):
+            operation, few, pair = cases[(case + turn) % 4]
+            found.append(run(operation, WIDE, pair, forced(5, 3, 1 << 30, 1 + turn % 3, few=few)))
+        return all(same_bits(one, expected[(case + turn) % 4]) for turn, one in enumerate(found))
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        assert list(pool.map(work, range(len(cases)))) == [True] * len(cases)
+
+
+FORKS = """
+import os, signal, sys
+import torch
+from tests.kernels.operations import KERNELS, forced, operands, run, same_bits
+from tests.ops.layers import WIDE
+from cotswold.kernels import products
+products.FLOPS_A_THREAD = 1.0
+torch.set_num_threads(2)
+cases = [(kind, few, operands(kind, WIDE, 33, torch.float32)) for kind, few in KERNELS]
+def results():
+    return [run(kind, WIDE, pair, forced(5, 3, 1 << 30, 2, few=few)) for kind, few, pair in cases]
+if sys.argv[1] == "own":
+    from cotswold.kernels import threads
+    threads._openmp = lambda: None
+torch.ones(1 << 20).exp()
+expected = results()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    same = all(map(same_bits, results(), expected))
+    # and a child of the child
+    grandchild = os.fork()
+    if grandchild == 0:
+        signal.alarm(30)
+        os._exit(0 if all(map(same_bits, results(), expected)) else 3)
+    os._exit(os.waitpid(grandchild, 0)[1] or (0 if same else 4))
+_, status = os.waitpid(child, 0)
+assert all(map(same_bits, results(), expected))
+print("child", status)
+"""
+
+
+@pytest.mark.parametrize("pool", ["torch", "own"])
+def test_a_forked_process_computes_the_same_bits(pool: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [sys.executable, "-c", FORKS, pool]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "child 0\n", done.stdout + done.stderr[-2000:]
+
+
+def gradients(x: Tensor, filters: Tensor) -> list[Tensor]:
+    """A product, and its derivatives by way of autograd."""
+    x, filters = x.clone().requires_grad_(), filters.clone().requires_grad_()
+    out = ops.local_product(x, filters, WIDE)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), [x, filters])]
+
+
+@pytest.mark.usefixtures("_threads_of_torch")
+def test_autograd_may_run_in_any_thread() -> None:
+    torch.set_num_threads(2)
+    x, filters = random_map(WIDE.input, IMAGES), random_weights(WIDE)
+    expected = gradients(x, filters)
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(lambda _: gradients(x, filters), range(6)):
+            assert all(map(same_bits, found, expected))
+
+
+@pytest.mark.usefixtures("_threads_of_torch")
+def test_compiled_code_gives_the_same_bits() -> None:
+    torch.set_num_threads(2)
+    x, filters = images_last(random_map(WIDE.input, IMAGES)), random_weights(WIDE).requires_grad_()
+
+    def squared(x: Tensor, filters: Tensor) -> Tensor:
+        out: Tensor = ops.local_product(x, filters, WIDE)
+        return out.square()
+
+    compiled = torch.compile(squared, fullgraph=True, backend="aot_eager")
+    found, expected = compiled(x, filters), squared(x, filters)
+    assert same_bits(found.detach(), expected.detach())
+    (gradient,) = torch.autograd.grad(found.sum(), filters)
+    (wanted,) = torch.autograd.grad(expected.sum(), filters)
+    assert same_bits(gradient, wanted)
