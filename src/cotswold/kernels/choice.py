@@ -36,6 +36,8 @@ class Setting:
 
 EVERY = 1 << 30
 """A chunk that holds every k."""
+PAIR_CHUNKS = (256, 1024)
+"""Chunks for bfloat16, of which a copy in pairs must fit a cache."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ class Choice:
     seconds: dict[str, float]
 
 
-def candidates(processor: Machine, narrow: bool) -> list[Setting]:
+def candidates(processor: Machine, narrow: bool, dtype: str = "float32") -> list[Setting]:
     """Settings worth measuring; the first is the default."""
     if processor.registers >= 32:
-        tiles = [Tile(16, 1), Tile(24, 1), Tile(8, 3)] if narrow else [Tile(8, 3), Tile(12, 2), Tile(6, 4)]
+        tiles = [Tile(8, 3), Tile(4, 3), Tile(24, 1)] if narrow else [Tile(8, 3), Tile(12, 2), Tile(6, 4)]
     else:
-        tiles = [Tile(12, 1), Tile(8, 1), Tile(6, 2)] if narrow else [Tile(6, 2), Tile(4, 3)]
-    chunks = (128, EVERY)
+        tiles = [Tile(6, 2), Tile(4, 3), Tile(12, 1)] if narrow else [Tile(6, 2), Tile(4, 3)]
+    chunks = PAIR_CHUNKS if dtype == "bfloat16" else (128, EVERY)
     return [Setting(tile, chunk) for tile in tiles for chunk in chunks]
 
 
@@ -96,7 +98,7 @@ def choose(
     if found is not None:
         return found
     if flops < WORTH_FLOPS:
-        return Choice(candidates(processor, shape.narrow)[0], "too little work to measure", {})
+        return Choice(candidates(processor, shape.narrow, shape.dtype)[0], "too little work to measure", {})
     with _LOCK:
         if key not in _CHOICES:
             _CHOICES[key] = _recalled(shape, processor) or _measured(shape, processor, measured)
@@ -115,13 +117,13 @@ def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
     setting = Setting(Tile(*told["tile"]), told["chunk"])
     return (
         Choice(setting, "measured before", told["seconds"])
-        if setting in candidates(processor, shape.narrow)
+        if setting in candidates(processor, shape.narrow, shape.dtype)
         else None
     )
 
 
 def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Setting], float]) -> Choice:
-    settings = candidates(processor, shape.narrow)
+    settings = candidates(processor, shape.narrow, shape.dtype)
     for tile in {one.tile for one in settings}:
         library.kernel(shape.kind, shape.dtype, tile, processor)
     best: dict[Setting, float] = {}
