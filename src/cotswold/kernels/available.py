@@ -23,6 +23,21 @@ def usable(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in DTYPES and chosen() == "llvm"
 
 
+def multiplies(x: Tensor) -> bool:
+    """Whether products of a tensor go there: as `usable`, and bfloat16 where the processor multiplies it."""
+    if x.dtype != torch.bfloat16:
+        return usable(x)
+    return x.device.type == "cpu" and chosen() == "llvm" and _has_pairs()
+
+
+@lru_cache(maxsize=1)
+def _has_pairs() -> bool:
+    from cotswold.kernels import machine, pairs
+
+    here = machine.host()
+    return here is not None and pairs.available(here)
+
+
 def chosen() -> str:
     """``llvm`` or ``torch``; raises UserError where the variable is another word."""
     wanted = os.environ.get(VARIABLE, "")

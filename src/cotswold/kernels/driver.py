@@ -8,6 +8,7 @@ then tiles of rows: the part of B that a tile of lanes needs stays in the first 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -51,7 +52,9 @@ class Job(IntEnum):
     FILTER_ROWS = 25
     GRADIENT = 26
     BIASES = 27
-    FIELDS = 28
+    PACKED_A = 28
+    SUMS = 29
+    FIELDS = 30
 
 
 class Task(IntEnum):
@@ -118,6 +121,16 @@ def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
     module.triple = triple
     tiles = _write_tiles(module, kind, lanes, tile)
+    write_work(
+        module, lanes, lambda w, job, task, scratch: _write_task(w, kind, tile, tiles, job, task, scratch)
+    )
+    return module
+
+
+def write_work(
+    module: ir.Module, lanes: Lanes, write_task: Callable[[Writer, ir.Value, ir.Value, ir.Value], None]
+) -> None:
+    """``work(job)``; what it does with the job, a task and its scratch is written by ``write_task``."""
     function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
     w = Writer(function, lanes)
     (job,) = function.args
@@ -135,11 +148,10 @@ def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module
     with loop(w, here) as turn:
         number = w.b.add(first, turn.index)
         task = w.slot(w.pointer_field(job, Job.TASKS), w.b.mul(number, integer(Task.FIELDS)))
-        _write_task(w, kind, tile, tiles, job, task, scratch)
+        write_task(w, job, task, scratch)
     w.b.branch(again)
     w.b.position_at_end(done)
     w.b.ret_void()
-    return module
 
 
 def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:

@@ -19,7 +19,8 @@ SHORT = ir.IntType(32)
 BIT = ir.IntType(1)
 POINTER = ir.PointerType()
 NOTHING = ir.VoidType()
-SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+SCALARS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), "bfloat16": ir.IntType(16)}
+"""Numbers as LLVM has them; a bfloat16 is moved as 16 bits, and `pairs` knows how it is multiplied."""
 
 
 def integer(value: int) -> ir.Constant:
@@ -42,7 +43,7 @@ class Lanes:
     @property
     def scalar_bytes(self) -> int:
         """Bytes of one number."""
-        return {"float32": 4, "float64": 8}[self.dtype]
+        return {"float32": 4, "float64": 8, "bfloat16": 2}[self.dtype]
 
     @property
     def type(self) -> ir.VectorType:

@@ -17,9 +17,21 @@ from cotswold.kernels import engine, store
 from cotswold.kernels.driver import KINDS, write_kernel
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
+from cotswold.kernels.pair_driver import write_pair_kernel
 from cotswold.kernels.tile import Tile
 
-_SOURCES = ("activation", "driver", "emit", "engine", "tile", "transpose", "update")
+_SOURCES = (
+    "activation",
+    "driver",
+    "emit",
+    "engine",
+    "pair_driver",
+    "pair_tile",
+    "pairs",
+    "tile",
+    "transpose",
+    "update",
+)
 _LOCK = threading.Lock()
 _ADDRESSES: dict[tuple[str, str, Tile, Machine], int] = {}
 
@@ -52,6 +64,8 @@ def kernel(kind: str, dtype: str, tile: Tile, processor: Machine) -> int:
 
 
 def _written(kind: str, dtype: str, tile: Tile, processor: Machine) -> bytes:
+    if dtype == "bfloat16":
+        return engine.compiled(write_pair_kernel(KINDS[kind], tile, processor.triple), processor)
     lanes = Lanes(dtype, processor.lanes(dtype))
     return engine.compiled(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Window
-from cotswold.kernels import choice, library, machine, plan, threads
+from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
 from cotswold.kernels.choice import Choice, Setting, ShapeClass
 from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
 from cotswold.kernels.machine import Machine
@@ -107,6 +107,16 @@ def _dtype(x: Tensor) -> str:
     return _named(x.dtype)
 
 
+def _summed(dtype: str) -> str:
+    """The type of sums of products of a type."""
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+def _lanes(forced: Forced, dtype: str) -> int:
+    """Sums in a vector."""
+    return _processor(forced).lanes(_summed(dtype))
+
+
 def product(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> None:
     """``Wx`` into ``out``; every number of it is written."""
     run(product_call(x, filters, layer, out, forced), forced)
@@ -137,6 +147,8 @@ def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
     """Whether images would leave so many lanes empty that neurons fill them better."""
     if forced.few is not None:
         return forced.few
+    if dtype == "bfloat16":
+        return False
     lanes = _processor(forced).lanes(dtype)
     of_images, of_neurons = layer.neurons * -(-images // lanes), images * -(-layer.neurons // lanes)
     return of_neurons * FEW_GAIN < of_images
@@ -145,7 +157,7 @@ def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
 def product_call(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
     """``Wx`` as a call: images in the lanes, or neurons where images would leave most of them empty."""
     images, neurons, dtype = x.values.shape[0], layer.neurons, _dtype(x.values)
-    lanes, entry = _processor(forced).lanes(dtype), layer.x.size * layer.input.channels
+    lanes, entry = _lanes(forced, dtype), layer.x.size * layer.input.channels
     if _few(images, layer, dtype, forced):
         operands = x.values, filters, out.values, x.pitches.channel, neurons
         return Call(
@@ -169,7 +181,7 @@ def adjoint_call(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: F
     images, entry = y.values.shape[0], layer.columns * layer.depth
     operands = filters, y.values, out.values, layer.neurons, y.pitches.channel
     rows = min(layer.x.step, layer.x.size) * layer.input.channels
-    narrow = images <= _processor(forced).lanes(_dtype(y.values))
+    narrow = images <= _lanes(forced, _dtype(y.values))
     return Call(
         ADJOINT, layer, images, *operands, rows, entry, narrow,
         lambda grain: plan.adjoint_plan(layer, images, out.pitches, y.pitches, grain),
@@ -186,7 +198,7 @@ def outer_call(delta: Map, x: Map, layer: BlockLocal, out: Tensor, forced: Force
     images = x.values.shape[0]
     operands = x.values, delta.values, out, x.pitches.channel, delta.pitches.channel
     rows = layer.x.size * layer.input.channels
-    narrow = layer.neurons <= _processor(forced).lanes(_dtype(out))
+    narrow = layer.neurons <= _lanes(forced, _dtype(out))
     return Call(
         OUTER, layer, images, *operands, rows, images, narrow,
         lambda grain: plan.outer_plan(layer, images, x.pitches, delta.pitches, grain),
@@ -266,7 +278,8 @@ def choose(call: Call, processor: Machine, count: int) -> Choice:
 def execute(call: Call, setting: Setting, processor: Machine, count: int, part: float = 1.0) -> None:
     """Run a call, or the first part of its tasks, on so many threads."""
     work = library.kernel(call.kind.name, call.dtype, setting.tile, processor)
-    grain = Grain(setting.tile, processor.lanes(call.dtype), TASKS_A_THREAD * count if count > 1 else 1)
+    lanes = processor.lanes(_summed(call.dtype))
+    grain = Grain(setting.tile, lanes, TASKS_A_THREAD * count if count > 1 else 1)
     tables = call.planned(grain)
     job = tables.job.copy()
     tasks = max(1, int(len(tables.tasks) * part))
@@ -278,10 +291,20 @@ def execute(call: Call, setting: Setting, processor: Machine, count: int, part: 
     job[Job.IMAGES] = call.images
     job[Job.BIASES] = 0 if call.biases is None else call.biases.data_ptr()
     entries = None if call.update is None else _join(job, call, call.update, tables)
-    scratch = call.c.new_empty(tables.scratch_size * count) if tables.scratch_size else None
+    size = _pack(job, call, setting, tables) if call.dtype == "bfloat16" else tables.scratch_size
+    scratch = call.c.new_empty(size * count) if size else None
     job[Job.SCRATCH] = 0 if scratch is None else scratch.data_ptr()
     threads.run(work, job.ctypes.data, count)
     del entries  # the kernel has read them until here
+
+
+def _pack(job: Table, call: Call, setting: Setting, tables: Plan) -> int:
+    """Put where bfloat16 is packed and summed into a job; returns the numbers of scratch of a thread."""
+    chunk = max(1, min(setting.chunk, pair_driver.CHUNK_MOST) // call.entry)
+    size, packed_a, sums = pair_driver.scratch(tables, call.kind.name, setting.tile, chunk)
+    job[Job.CHUNK], job[Job.SLOT_SIZE] = chunk, size
+    job[Job.PACKED_A], job[Job.SUMS] = packed_a, sums
+    return size
 
 
 def _join(job: Table, call: Call, update: Update, tables: Plan) -> Table:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import multiplies
 from cotswold.ops import batched
 from cotswold.ops.layout import empty_map, images_last, pitch_of
 
@@ -27,7 +27,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
-    if not usable(x):
+    if not multiplies(x):
         return batched.product(x, filters, layer)
     from cotswold.kernels import products as kernels
 
@@ -39,7 +39,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
-    if not usable(y):
+    if not multiplies(y):
         return batched.adjoint(y, filters, layer)
     from cotswold.kernels import products as kernels
 
@@ -51,7 +51,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
-    if not usable(x):
+    if not multiplies(x):
         return batched.outer(delta, x, layer)
     from cotswold.kernels import products as kernels
 

@@ -1,0 +1,239 @@
+"""The walk through the tasks of a plan for bfloat16: what one thread does.
+
+Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, what a table means.
+
+For a task, tiles of lanes go outermost, then chunks of entries: what a tile of lanes needs of B is packed
+once a chunk and meets every tile of rows. Where rows of A adjoin, A is packed as well, some tiles of rows at
+a time. Between chunks the sums of all rows stay in scratch, in float32.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from llvmlite import ir
+
+from cotswold.kernels.driver import LANE_TILE_FIELDS, ROW_TILE_FIELDS, Job, Kind, Task, write_work
+from cotswold.kernels.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.pair_tile import write_pair_tile
+from cotswold.kernels.pairs import (
+    LANES,
+    NUMBERS,
+    SUM_NUMBERS,
+    pair_at,
+    write_packing,
+    write_packing_transposed,
+)
+from cotswold.kernels.plan import Plan
+from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
+
+KINDS = ("product", "adjoint", "outer")
+"""The kinds of kernel that there are for bfloat16."""
+CHUNK_MOST = 2048
+"""The most k of a chunk, so that what is packed fits the second cache."""
+PANEL_ROWS = 128
+"""About as many rows of A are packed at a time."""
+_TILE, _FIELD_A, _FIELD_B = "tiles", 0, 1
+
+
+def _panel_tiles(tile: Tile) -> int:
+    """Tiles of rows that are packed at a time."""
+    return max(1, PANEL_ROWS // tile.rows)
+
+
+def _panel_pitch(tile: Tile) -> int:
+    """Pairs between rows of packed A; an odd number of lines, so that they fall into all sets of a cache."""
+    return (-(-_panel_tiles(tile) * tile.rows // LANES) | 1) * LANES
+
+
+@lru_cache(maxsize=64)
+def scratch(plan: Plan, kind: str, tile: Tile, chunk: int) -> tuple[int, int, int]:
+    """``(size, where packed A begins, where sums begin)`` of a thread's scratch, in numbers of bfloat16.
+
+    ``chunk`` is in entries. B begins at 0.
+    """
+    if not len(plan.tasks):
+        return 0, 0, 0
+    entries, tiles = (int(plan.tasks[:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
+    longest = int(plan.entries[:, 2].max(initial=0))
+    pairs = min(chunk, entries) * -(-longest // 2)
+    packed_b = (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
+    packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind == "product" else 0
+    sums = tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
+    return packed_b + packed_a + sums, packed_b, packed_b + packed_a
+
+
+def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:
+    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    assert kind.name in KINDS, f"there is no kernel for bfloat16 that does {kind.name}"
+    module = ir.Module(f"{kind.name}_bfloat16_{tile}")
+    module.triple = triple
+    functions = _Functions(module, kind, tile)
+    write_work(
+        module,
+        NUMBERS,
+        lambda w, job, task, scratch: _Task(w, functions, kind, tile, job, task, scratch).write(),
+    )
+    return module
+
+
+class _Functions:
+    """The tiles and packings of a kernel."""
+
+    def __init__(self, module: ir.Module, kind: Kind, tile: Tile) -> None:
+        tiles = []
+        for rows in heights(tile):
+            for vectors in range(1, tile.vectors + 1):
+                name = f"tile_{rows}x{vectors}_masked"
+                tiles.append(write_pair_tile(module, name, Tile(rows, vectors), kind.rows_adjoin, True))
+            shape = Tile(rows, tile.vectors)
+            tiles.append(write_pair_tile(module, f"tile_{shape}", shape, kind.rows_adjoin, False))
+        packings = [write_packing(module, vectors) for vectors in range(1, tile.vectors + 1)]
+        self.tiles, self.packings = _table(module, "tiles", tiles), _table(module, "packings", packings)
+        self.transposed = write_packing_transposed(module) if kind.gather else None
+        numbers = ir.ArrayType(INT, len(heights(tile)))
+        self.heights = ir.GlobalVariable(module, numbers, "heights")
+        self.heights.linkage, self.heights.global_constant = "internal", True
+        self.heights.initializer = ir.Constant(numbers, list(heights(tile)))
+
+
+def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.GlobalVariable:
+    table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(functions)), name)
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in functions])
+    return table
+
+
+class _Task:
+    """The code of a task, while it is written."""
+
+    def __init__(
+        self,
+        w: Writer,
+        functions: _Functions,
+        kind: Kind,
+        tile: Tile,
+        job: ir.Value,
+        task: ir.Value,
+        scratch: ir.Value,
+    ) -> None:
+        self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
+        self.job, self.task, self.packed_b = job, task, scratch
+        self.packed_a = w.at(scratch, w.field(job, Job.PACKED_A))
+        self.sums = w.at(scratch, w.field(job, Job.SUMS))
+        self.a, self.b, self.c = (
+            w.at(w.pointer_field(job, operand), w.field(task, place))
+            for operand, place in ((Job.A, Task.A), (Job.B, Task.B), (Job.C, Task.C))
+        )
+        self.a_pitch, self.b_pitch = w.field(job, Job.A_PITCH), w.field(job, Job.B_PITCH)
+        table = w.pointer_field(job, Job.OFFSETS)
+        self.offsets = w.slot(table, w.field(task, Task.OFFSET))
+        self.neurons = w.slot(table, w.field(task, Task.NEURON))
+        self.entries, self.lane_tiles, self.row_tiles = (
+            w.slot(w.pointer_field(job, one), w.b.mul(w.field(task, field), integer(size)))
+            for one, field, size in (
+                (Job.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
+                (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+                (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+            )
+        )
+
+    def write(self) -> None:
+        """The loops over tiles of lanes and chunks of entries."""
+        w, task = self.w, self.task
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.CHUNK)
+        chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
+        chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+        with loop(w, w.field(task, Task.LANE_TILES)) as across:
+            record = w.slot(self.lane_tiles, w.b.mul(across.index, integer(LANE_TILE_FIELDS)))
+            lane, self.variant, self.last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
+            self.vectors = w.least(w.b.add(self.variant, integer(1)), integer(self.tile.vectors))
+            with loop(w, chunks) as part:
+                first = w.b.mul(part.index, chunk)
+                self.here = w.least(chunk, w.b.sub(count, first))
+                self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+                self.added = part.index
+                last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
+                self.final = w.b.zext(last_one, INT)
+                self._write_packing_of_b(lane)
+                self._write_panels(w.at(self.c, lane))
+
+    def _write_packing_of_b(self, lane: ir.Value) -> None:
+        w, pitch = self.w, self.w.b.mul(self.vectors, integer(LANES))
+        if self.functions.transposed is None:
+            self._write_pack(_FIELD_B, w.at(self.b, lane), self.b_pitch, self.vectors, self.last,
+                             self.packed_b, pitch)  # fmt: skip
+            return
+        lanes = w.b.add(w.b.sub(pitch, integer(LANES)), self.last)
+        places = w.slot(self.neurons, lane)
+        w.b.call(
+            self.functions.transposed, [self.now, self.here, self.b, places, lanes, self.packed_b, pitch]
+        )
+
+    def _write_pack(
+        self,
+        field: int,
+        source: ir.Value,
+        pitch: ir.Value,
+        vectors: ir.Value,
+        last: ir.Value,
+        out: ir.Value,
+        out_pitch: ir.Value,
+    ) -> ir.Value:
+        arguments = [self.now, self.here, integer(field), source, pitch, last, out, out_pitch]
+        return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), INT, arguments)
+
+    def _call(
+        self, table: ir.GlobalVariable, number: ir.Value, kind: ir.Type, arguments: list[ir.Value]
+    ) -> ir.Value:
+        place = self.w.b.gep(table, [integer(0), number], source_etype=table.value_type)
+        signature = ir.FunctionType(kind, [one.type for one in arguments])
+        return self.w.b.call(self.w.b.load(place, typ=signature.as_pointer()), arguments)
+
+    def _write_panels(self, c: ir.Value) -> None:
+        """The loop over tiles of rows; where rows of A adjoin, some at a time, which are packed first."""
+        w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
+        if not self.kind.rows_adjoin:
+            with loop(w, count) as down:
+                row, height, a_offset = self._row_tile(down.index)
+                arguments = [self.now, self.here, w.at(self.a, a_offset), self.a_pitch]
+                self._write_tile(down.index, row, height, c, arguments)
+            return
+        pitch = integer(_panel_pitch(self.tile))
+        with loop(w, count, step=_panel_tiles(self.tile)) as panel:
+            here = w.least(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
+            _, _, first = self._row_tile(panel.index)
+            _, height, end = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
+            place = w.b.gep(
+                self.functions.heights, [integer(0), height], source_etype=self.functions.heights.value_type
+            )
+            rows = w.b.sub(w.b.add(end, w.b.load(place, typ=INT)), first)
+            widest = self.tile.vectors * LANES
+            with loop(w, rows, integer(0), step=widest) as turn:
+                left = w.least(w.b.sub(rows, turn.index), integer(widest))
+                vectors = w.b.sdiv(w.b.add(left, integer(LANES - 1)), integer(LANES))
+                last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(LANES)))
+                source = w.at(self.a, w.b.add(first, turn.index))
+                out = pair_at(w, self.packed_a, turn.index)
+                turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
+            pairs = turn.values[0]
+            with loop(w, here) as down:
+                number = w.b.add(panel.index, down.index)
+                row, height, a_offset = self._row_tile(number)
+                packed = pair_at(w, self.packed_a, w.b.sub(a_offset, first))
+                self._write_tile(number, row, height, c, [self.now, pairs, packed, pitch])
+
+    def _row_tile(self, number: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        w = self.w
+        record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
+        return w.field(record, 0), w.field(record, 1), w.field(record, 2)
+
+    def _write_tile(
+        self, number: ir.Value, row: ir.Value, height: ir.Value, c: ir.Value, operands: list[ir.Value]
+    ) -> None:
+        w = self.w
+        which = w.b.add(w.b.mul(height, integer(self.tile.vectors + 1)), self.variant)
+        size = self.tile.rows * self.tile.vectors * LANES
+        sums = pair_at(w, self.sums, w.b.mul(number, integer(size)))
+        arguments = [*operands, self.packed_b, sums, c, w.slot(self.offsets, row), self.last]
+        self._call(self.functions.tiles, which, NOTHING, [*arguments, self.added, self.final])
