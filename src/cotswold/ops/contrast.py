@@ -9,16 +9,22 @@ axis that is a product with a small banded matrix.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.ops.layout import images_last
+from cotswold.kernels.available import usable
+from cotswold.ops.layout import empty_map, images_last
+from cotswold.ops.pooling import fold, unfold, view, workers
 from cotswold.ops.products import accumulator
-from cotswold.ops.reverse_mode import apply
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+if TYPE_CHECKING:
+    from cotswold.kernels.normalisation import Bands, Normalisation
 
 FLOOR = 0.01
 """The least divisor, ``c`` of Le et al. 2012."""
@@ -76,7 +82,7 @@ class _Steps:
         self.centred = _crop(h, smoothing) - mean.to(h.dtype)
         power = _smooth((self.centred * self.centred).mean(1, keepdim=True, dtype=wide.dtype), *self.second)
         self.divisor = power.clamp_min(floor**2).sqrt()
-        self.above = power > floor**2
+        self.above = ~(power <= floor**2)  # where the power is no number, neither is the slope
 
     def output(self) -> Tensor:
         return _crop(self.centred, self.smoothing) / self.divisor.to(self.centred.dtype)
@@ -93,12 +99,78 @@ class _Steps:
         return _uncrop(inner, self.smoothing) - (to_mean / channels).to(dtype)
 
 
-class _ContrastNorm(torch.autograd.Function):
-    generate_vmap_rule = True
+@lru_cache(maxsize=256)
+def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
+    """The weights of both means as kernels take them: of every output, and of every input."""
+    from cotswold.kernels.normalisation import Bands
 
+    wide, inner = torch.empty(0, dtype=torch.float64), smoothing.output(shape)
+    extents = (shape.height, shape.width, inner.height, inner.width)
+    matrices = [gaussian_means(extent, smoothing, wide) for extent in extents]
+    low, size = smoothing.window.low, smoothing.size
+    forward = [_band(matrix, size, low).to(dtype) for matrix in matrices]
+    transposed = [_band(matrix.T, size, size - 1 - low).to(dtype) for matrix in matrices]
+    return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
+
+
+def _band(matrix: Tensor, size: int, low: int) -> Tensor:
+    """What lies near the diagonal: for every output ``size`` weights, the first ``low`` inputs before it."""
+    outputs, inputs = matrix.shape
+    columns = torch.arange(outputs)[:, None] - low + torch.arange(size)
+    inside = (columns >= 0) & (columns < inputs)
+    return torch.where(inside, matrix.gather(1, columns.clamp(0, inputs - 1)), 0).contiguous()
+
+
+def _normalisation(h: Tensor, smoothing: Smoothing, floor: float) -> Normalisation:
+    from cotswold.kernels.normalisation import Normalisation
+
+    shape = MapShape(*h.shape[1:])
+    return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, h.dtype), workers(h))
+
+
+def _output_shape(h: Tensor, smoothing: Smoothing) -> MapShape:
+    return smoothing.output(smoothing.output(MapShape(*h.shape[1:])))
+
+
+@torch.library.custom_op("cotswold::contrast_norm", mutates_args=())
+def _norm_op(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+    refuse_forward_mode("contrast_norm", h)
+    smoothing = Smoothing(size, keep)
+    if not usable(h):
+        return images_last(_Steps(h, smoothing, floor).output())
+    h = images_last(h)
+    out = empty_map(h, h.shape[0], _output_shape(h, smoothing))
+    _normalisation(h, smoothing, floor).normalise(view(h), view(out))
+    return out
+
+
+@_norm_op.register_fake
+def _(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+    return empty_map(h, h.shape[0], _output_shape(h, Smoothing(size, keep)))
+
+
+@torch.library.custom_op("cotswold::contrast_norm_gradient", mutates_args=())
+def _gradient_op(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+    refuse_forward_mode("contrast_norm", grad, h)
+    smoothing = Smoothing(size, keep)
+    if not usable(h):
+        return images_last(_Steps(h, smoothing, floor).backward(grad))
+    grad, h = images_last(grad), images_last(h)
+    out = empty_map(h, h.shape[0], MapShape(*h.shape[1:]))
+    _normalisation(h, smoothing, floor).gradient(view(grad), view(h), view(out))
+    return out
+
+
+@_gradient_op.register_fake
+def _(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+    return empty_map(h, h.shape[0], MapShape(*h.shape[1:]))
+
+
+class _ContrastNorm(torch.autograd.Function):
     @staticmethod
     def forward(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
-        return _Steps(h, Smoothing(size, keep), floor).output()
+        out: Tensor = _norm_op(h, size, keep, floor)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, bool, float], output: Tensor) -> None:
@@ -108,12 +180,57 @@ class _ContrastNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (h,) = ctx.saved_tensors
-        return contrast_norm_backward(grad, h, Smoothing(ctx.size, ctx.keep), ctx.floor), None, None, None
+        return apply("contrast_norm", _Gradient, grad, h, ctx.size, ctx.keep, ctx.floor), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], h: Tensor, size: int, keep: bool, floor: float
+    ) -> tuple[Tensor, int]:
+        folded = fold(h, in_dims[0], info.batch_size)
+        return unfold(apply("contrast_norm", _ContrastNorm, folded, size, keep, floor), info.batch_size), 0
+
+
+class _Gradient(torch.autograd.Function):
+    """The gradient, whose own derivatives are torch's."""
+
+    @staticmethod
+    def forward(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
+        out: Tensor = _gradient_op(grad, h, size, keep, floor)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int, bool, float], output: Tensor) -> None:
+        grad, h, ctx.size, ctx.keep, ctx.floor = inputs
+        ctx.save_for_backward(grad, h)
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        smoothing, floor = Smoothing(ctx.size, ctx.keep), ctx.floor
+
+        def plain(grad: Tensor, h: Tensor) -> Tensor:
+            return _Steps(h, smoothing, floor).backward(grad)
+
+        pull = torch.func.vjp(plain, *ctx.saved_tensors)[1]
+        to_grad, to_h = pull(above)
+        return to_grad, to_h, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        grad: Tensor,
+        h: Tensor,
+        size: int,
+        keep: bool,
+        floor: float,
+    ) -> tuple[Tensor, int]:
+        folded = [fold(one, dim, info.batch_size) for one, dim in zip((grad, h), in_dims[:2], strict=True)]
+        return unfold(apply("contrast_norm", _Gradient, *folded, size, keep, floor), info.batch_size), 0
 
 
 def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
     """The gradient by ``h`` of ``<grad, contrast_norm(h)>``; keeps nothing of the forward pass but ``h``."""
-    return _Steps(h, smoothing, floor).backward(grad)
+    return apply("contrast_norm", _Gradient, grad, h, smoothing.size, smoothing.keep, floor)
 
 
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:

@@ -61,7 +61,8 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     return _maps(spread, x)
 
 
-def _view(x: Tensor) -> View:
+def view(x: Tensor) -> View:
+    """A map, images last, as kernels take it."""
     from cotswold.kernels.smoothing_task import View
 
     pitch = pitch_of(x)
@@ -69,7 +70,8 @@ def _view(x: Tensor) -> View:
     return View.of(x, pitch.channel, pitch.row)
 
 
-def _workers(x: Tensor) -> Workers:
+def workers(x: Tensor) -> Workers:
+    """Who works on a map: this processor, and as many threads as torch would take."""
     from cotswold.kernels import machine
     from cotswold.kernels.smoothing_task import Workers
 
@@ -88,7 +90,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
     x, shape = images_last(x), MapShape(*x.shape[1:])
     out = empty_map(x, x.shape[0], smoothing.output(shape))
-    pool(_view(x), _view(out), shape, smoothing, epsilon, _workers(x))
+    pool(view(x), view(out), shape, smoothing, epsilon, workers(x))
     return out
 
 
@@ -115,8 +117,8 @@ def _gradient_op(
     pooled, x = images_last(pooled), images_last(x)
     grad = images_last(grad) if grad is not None else None
     out = empty_map(x, x.shape[0], shape)
-    above = _view(grad) if grad is not None else None
-    pool_gradient(above, _view(pooled), _view(x), _view(out), shape, smoothing, weight, _workers(x))
+    above = view(grad) if grad is not None else None
+    pool_gradient(above, view(pooled), view(x), view(out), shape, smoothing, weight, workers(x))
     return out
 
 
@@ -135,7 +137,7 @@ def _plain_gradient(
     return images_last(x * box_spread(_slope(grad, pooled, weight), x, smoothing))
 
 
-def _fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
+def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
     """A mapped dimension becomes more images."""
     if x is None:
         return None
@@ -143,7 +145,8 @@ def _fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
     return mapped.flatten(0, 1)
 
 
-def _unfold(out: Tensor, count: int) -> Tensor:
+def unfold(out: Tensor, count: int) -> Tensor:
+    """The inverse of ``fold``."""
     return out.reshape(count, out.shape[0] // count, *out.shape[1:])
 
 
@@ -167,8 +170,8 @@ class _L2Pool(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, size: int, keep: bool, epsilon: float
     ) -> tuple[Tensor, int]:
-        folded = _fold(x, in_dims[0], info.batch_size)
-        return _unfold(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
+        folded = fold(x, in_dims[0], info.batch_size)
+        return unfold(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
 
 
 class _Gradient(torch.autograd.Function):
@@ -216,14 +219,14 @@ class _Gradient(torch.autograd.Function):
         weight: float,
     ) -> tuple[Tensor, int]:
         count = info.batch_size
-        folded = [_fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
-        return _unfold(apply("l2_pool", _Gradient, *folded, size, keep, weight), count), 0
+        folded = [fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
+        return unfold(apply("l2_pool", _Gradient, *folded, size, keep, weight), count), 0
 
 
 def pool_backward(
     x: Tensor, pooled: Tensor, smoothing: Smoothing, grad: Tensor | None, weight: float
 ) -> Tensor:
-    """``x * spread((grad + weight) / pooled)``: by ``x``, the gradient of ``<grad, pooled> + weight sum pooled``.
+    """``x * spread((grad + weight) / pooled)``: the gradient of ``<grad, pooled> + weight sum pooled``.
 
     ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` is shaped as it, or None for zeros. Maps are
     ``(image, channel, y, x)``, any strides; the images of the result are last.

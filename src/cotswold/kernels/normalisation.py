@@ -1,0 +1,123 @@
+"""Contrast normalisation on the kernels of this processor: forward, and the gradient by its input.
+
+Knows: how a map is cut into tasks, which kernel does them. Does not know: Gaussians, strides, autograd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.geometry import MapShape, Smoothing, Window
+from cotswold.kernels import engine
+from cotswold.kernels.emit import Lanes
+from cotswold.kernels.machine import Machine
+from cotswold.kernels.normalisation_rows import (
+    GRADIENT,
+    MEASURE,
+    NORMALISE,
+    VECTORS,
+    Kind,
+    Row,
+    scratch_elements,
+    write_rows,
+)
+from cotswold.kernels.smoothing_task import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
+
+TASKS_A_THREAD = 2
+"""Tasks that a thread should find at least, where a map has so many rows."""
+LEAST_ROWS = 3
+"""Windows of rows that a task has at least: those around them are made twice."""
+CACHED_BYTES = 1 << 19
+"""Bytes of the rows between the first step and the last: they stay in the second cache."""
+ALONE = 1 << 14
+"""Outputs for which waking other threads does not pay."""
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Weights ``(output, size)`` along y and x of the first mean, then of the second; and transposed."""
+
+    forward: tuple[Tensor, Tensor, Tensor, Tensor]
+    transposed: tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@lru_cache(maxsize=64)
+def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
+    """The address of a kernel."""
+    module = write_rows(kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    return engine.loaded(engine.compiled(module, processor), processor, "work")
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Both steps of the normalisation of maps of a shape: windows, bands, the least power, and who works."""
+
+    shape: MapShape
+    smoothing: Smoothing
+    floor: float
+    bands: Bands
+    workers: Workers
+
+    def normalise(self, h: View, out: View) -> None:
+        """``out = g / max(floor, root of the mean of g²)``, where ``g = h - mean of h``."""
+        self._run(NORMALISE, (h, NONE, NONE, NONE, out))
+
+    def gradient(self, grad: View, h: View, out: View) -> None:
+        """The gradient by ``h`` of ``<grad, normalised h>``."""
+        mean, power = (self._map(shape) for shape in (self._mean, self._power))
+        images = max(self.workers.images, 1)
+        views = [View.of(one, images, images * one.shape[3]) for one in (mean, power)]
+        self._run(MEASURE, (h, NONE, *views, NONE))
+        self._run(GRADIENT, (h, grad, *views, out))
+
+    @property
+    def _mean(self) -> MapShape:
+        return self.smoothing.output(self.shape)
+
+    @property
+    def _power(self) -> MapShape:
+        return self.smoothing.output(self._mean)
+
+    def _map(self, shape: MapShape) -> Tensor:
+        dtype = {"float32": torch.float32, "float64": torch.float64}[self.workers.dtype]
+        physical = torch.empty((shape.height, shape.width, 1, self.workers.images), dtype=dtype)
+        return physical.permute(3, 2, 0, 1)
+
+    def _run(self, kind: Kind, views: tuple[View, ...]) -> None:
+        shape, mean, power, workers = self.shape, self._mean, self._power, self.workers
+        size, images, channels = self.smoothing.size, workers.images, shape.channels
+        outputs = images * channels * shape.height * shape.width
+        if outputs == 0:
+            return
+        rows = shape.height if kind is GRADIENT else power.height
+        low, bands = self.smoothing.window.low, self.bands.forward
+        if kind is GRADIENT:
+            low, bands = size - 1 - low, self.bands.transposed
+        count = 1 if outputs < ALONE else workers.threads
+        width = workers.processor.lanes(workers.dtype)
+        place = 2 * size * shape.width * channels * BYTES[workers.dtype]
+        block = min(max(1, CACHED_BYTES // (place * width)), -(-images // width)) * width
+        if block > VECTORS * width:
+            block -= block % (VECTORS * width)
+        blocks = -(-images // block)
+        parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
+        parts = 1 if count == 1 else parts
+        part_rows = -(-rows // parts)
+        ring = up_to_power(size)
+        fields = np.zeros(Row.FIELDS, np.int64)
+        fields[Head.TASKS] = blocks * -(-rows // part_rows)
+        fields[Row.IMAGES : Row.MAP] = (
+            *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
+            *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
+            *(size, low, 0 if self.smoothing.keep else Window.same(size).low, ring, bits(self.floor**2)),
+            *(band.data_ptr() for band in bands),
+        )
+        for field, view in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), views, strict=True):
+            fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
+        slot = scratch_elements(block, ring, shape.width)
+        perform(kernel(kind, workers.dtype, workers.processor), fields, slot, workers.dtype, count)
