@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch
+from tests.ops.layers import PLAIN, random_map, random_weights
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.errors import UserError
+from cotswold.kernels import available, engine, machine
+from cotswold.kernels import products as kernels
+from cotswold.ops import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("COTSWOLD_KERNELS", raising=False)
+    available.obstacle.cache_clear()
+    yield
+    available.obstacle.cache_clear()
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels of our own that were used."""
+    found: list[str] = []
+    usual = kernels.execute
+
+    def noted(call: kernels.Call, *rest: object) -> None:
+        found.append(call.kind.name)
+        usual(call, *rest)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(kernels, "execute", noted)
+    return found
+
+
+def right() -> bool:
+    """Whether the products are what the reference says."""
+    x, y, filters = random_map(PLAIN.input, 3), random_map(PLAIN.output, 3), random_weights(PLAIN)
+
+    def close(a: Tensor, b: Tensor) -> bool:
+        return torch.allclose(a, b, rtol=1e-12, atol=1e-12)
+
+    return (
+        close(ops.local_product(x, filters, PLAIN), reference.local_product(x, filters, PLAIN))
+        and close(ops.local_adjoint(y, filters, PLAIN), reference.local_adjoint(y, filters, PLAIN))
+        and close(ops.local_outer(y, x, PLAIN), reference.local_outer(y, x, PLAIN))
+    )
+
+
+@pytest.mark.parametrize("word", ["", "llvm"])
+def test_kernels_of_our_own_run_where_nothing_else_is_said(
+    word: str, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", word)
+    assert right() and len(called) == 3
+
+
+def test_the_variable_turns_them_off(called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", "torch")
+    assert right() and called == []
+
+
+def test_another_word_in_the_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", "fast")
+    with pytest.raises(UserError, match="COTSWOLD_KERNELS is 'fast'; it can be llvm or torch"):
+        right()
+
+
+def test_other_types_are_left_to_torch(called: list[str]) -> None:
+    half = torch.bfloat16
+    x, filters = random_map(PLAIN.input, 3, dtype=half), random_weights(PLAIN, dtype=half)
+    ops.local_product(x, filters, PLAIN)
+    assert called == []
+
+
+def falls_back_once(called: list[str], words: str) -> None:
+    """Products are right without kernels, and one warning says why."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert right() and right()
+    assert [one.category for one in told] == [RuntimeWarning]
+    assert words in str(told[0].message)
+    assert called == []
+
+
+def test_a_processor_without_fused_multiply_add_is_left_to_torch(
+    called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "host", lambda: None)
+    falls_back_once(called, "no fused multiply-add")
+
+
+def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> NoReturn:
+        raise RuntimeError("LLVM is of another make")
+
+    monkeypatch.setattr(engine, "compiled", broken)
+    falls_back_once(called, "LLVM is of another make")
+
+
+def test_where_llvm_compiles_wrongly_torch_computes(
+    called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "answer", lambda address: 41)
+    falls_back_once(called, "compiles wrongly")
+
+
+MISSING = """
+import sys, warnings
+sys.modules["llvmlite"] = None
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    import cotswold.cli.main, cotswold.nn, cotswold.training.job
+    from tests.ops.layers import PLAIN, random_map, random_weights
+    from cotswold import ops
+    x, filters = random_map(PLAIN.input, 3).requires_grad_(), random_weights(PLAIN).requires_grad_()
+    ops.local_product(x, filters, PLAIN).sum().backward()
+    from cotswold.ops import reference
+    wanted = reference.local_outer(x.new_ones(3, *filters.new_empty(PLAIN.output.channels,
+        PLAIN.output.height, PLAIN.output.width).shape), x.detach(), PLAIN)
+    assert (filters.grad - wanted).abs().max() < 1e-12
+ours = [one for one in told if "llvmlite" in str(one.message)]
+print(*(f"{one.category.__name__}: {one.message}" for one in ours), sep="\\n")
+"""
+
+
+def test_without_llvmlite_everything_works_and_one_warning_says_so() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("RuntimeWarning: llvmlite cannot be loaded")
+    assert "torch.bmm" in line

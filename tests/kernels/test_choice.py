@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from tests.kernels.operations import KERNELS, OPERATIONS, forced, operands, run, same_bits
+from tests.ops.layers import WIDE
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels import choice, library, machine, store
+from cotswold.kernels.choice import Setting, ShapeClass
+from cotswold.kernels.machine import Machine
+from cotswold.kernels.products import Forced
+from cotswold.kernels.tile import Tile
+
+SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
+ENOUGH = 1e9
+"""FLOPs that are worth a measurement."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of this test's own, and a process that knows nothing yet."""
+    monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
+    store._trusted.cache_clear()
+    forget(monkeypatch)
+    return tmp_path / "cache"
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process does not know."""
+    monkeypatch.setattr(choice, "_CHOICES", {})
+    monkeypatch.setattr(library, "_ADDRESSES", {})
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that are compiled."""
+    found: list[str] = []
+    usual = library._written
+
+    def noted(kind: str, dtype: str, tile: Tile, processor: Machine) -> bytes:
+        found.append(f"{kind} {dtype} {tile}")
+        return usual(kind, dtype, tile, processor)
+
+    monkeypatch.setattr(library, "_written", noted)
+    return found
+
+
+class Clock:
+    """Measurements of made-up lengths."""
+
+    def __init__(self, fastest: Setting, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.01) -> None:
+        self.fastest, self.seconds, self.now = fastest, seconds, 0.0
+        self.measured: list[Setting] = []
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        # compiling is not what is tested
+        monkeypatch.setattr(library, "kernel", lambda *_: 0)
+
+    def __call__(self, setting: Setting) -> float:
+        self.measured.append(setting)
+        took = self.seconds * (1 if setting == self.fastest else 2)
+        self.now += took
+        return took
+
+
+def host() -> Machine:
+    here = machine.host()
+    assert here is not None
+    return here
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_fastest_setting_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = choice.candidates(host(), False)
+    clock = Clock(settings[-1], monkeypatch)
+    first = choice.choose(SHAPE, host(), ENOUGH, clock)
+    assert first.setting == settings[-1]
+    assert first.seconds.keys() == {str(one) for one in settings}
+    count = len(clock.measured)
+    assert set(clock.measured) == set(settings)
+    assert choice.choose(SHAPE, host(), ENOUGH, clock) is first
+    monkeypatch.setattr(choice, "_CHOICES", {})
+    again = choice.choose(SHAPE, host(), ENOUGH, clock)
+    assert again.setting == first.setting and again.why != first.why
+    assert len(clock.measured) == count
+
+
+def test_a_damaged_choice_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = choice.candidates(host(), False)
+    clock = Clock(settings[-1], monkeypatch)
+    choice.choose(SHAPE, host(), ENOUGH, clock)
+    (file,) = cache.glob("*.json")
+    file.write_bytes(file.read_bytes()[:-3])
+    monkeypatch.setattr(choice, "_CHOICES", {})
+    clock.fastest = settings[0]
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == settings[0]
+    monkeypatch.setattr(choice, "_CHOICES", {})
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == settings[0]
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = choice.candidates(host(), False)
+    clock = Clock(settings[0], monkeypatch)
+    choice.choose(SHAPE, host(), ENOUGH, clock)
+    monkeypatch.setattr(choice, "_CHOICES", {})
+    monkeypatch.setattr(choice, "candidates", lambda *_: [Setting(Tile(2, 2), 128)])
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == Setting(Tile(2, 2), 128)
+
+
+@pytest.mark.usefixtures("cache")
+def test_little_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(choice.candidates(host(), False)[-1], monkeypatch)
+    found = choice.choose(SHAPE, host(), 1e3, clock)
+    assert clock.measured == [] and found.setting == choice.candidates(host(), False)[0]
+
+
+@pytest.mark.usefixtures("cache")
+def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(choice.candidates(host(), False)[-1], monkeypatch, seconds=1.0)
+    choice.choose(SHAPE, host(), ENOUGH, clock)
+    # every candidate once; the rest only as long as there is time
+    assert len(clock.measured) <= len(choice.candidates(host(), False))
+
+
+@pytest.fixture
+def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are recalled, choices are not; and measured in a moment."""
+    usual = store.recall
+    monkeypatch.setattr(store, "recall", lambda name: None if name.endswith(".json") else usual(name))
+    monkeypatch.setattr(choice, "SECONDS_MOST", 0.0)
+    forget(monkeypatch)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The classes that are measured."""
+    found: list[str] = []
+    usual = choice._measured
+
+    def noted(shape: ShapeClass, *rest: object) -> choice.Choice:
+        found.append(shape.name)
+        return usual(shape, *rest)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(choice, "_measured", noted)
+    return found
+
+
+@pytest.mark.usefixtures("_unmeasured")
+@pytest.mark.parametrize(("operation", "few"), KERNELS)
+def test_measuring_leaves_the_right_result(operation: str, few: bool | None, measured: list[str]) -> None:
+    layer = BlockLocal(MapShape(16, 12, 12), Window(5, 1), Window(5, 1), rows=1, columns=1, depth=24)
+    assert layer.product_flops * 40 > choice.WORTH_FLOPS
+    pair = operands(operation, layer, 40, torch.float32)
+    found = run(operation, layer, pair, Forced(few=few))
+    assert len(measured) == 1
+    assert same_bits(found, run(operation, layer, pair, forced(8, 3, few=False)))
+
+
+MIDDLING = BlockLocal(MapShape(8, 16, 16), Window(5, 1), Window(5, 1), rows=2, columns=2, depth=8)
+"""A layer of 32 neurons a block, worth measuring from a few images on."""
+
+
+@pytest.mark.usefixtures("_unmeasured")
+@pytest.mark.parametrize("others", [(64, 48, 128), (97, 33)], ids=["whole vectors", "odd"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_another_batch_compiles_nothing(operation: str, others: tuple[int, ...]) -> None:
+    run(operation, MIDDLING, operands(operation, MIDDLING, 96, torch.float32))
+    loaded = set(library._ADDRESSES)
+    assert loaded
+    for images in others:
+        run(operation, MIDDLING, operands(operation, MIDDLING, images, torch.float32))
+    assert {(kind, str(tile)) for kind, _, tile, _ in set(library._ADDRESSES) - loaded} == set()
+
+
+@pytest.mark.usefixtures("_unmeasured")
+@pytest.mark.parametrize("operation", ["product", "adjoint"])
+def test_another_batch_measures_nothing_where_its_size_makes_no_difference(
+    operation: str, measured: list[str]
+) -> None:
+    for images in (96, 64, 48, 128):
+        run(operation, MIDDLING, operands(operation, MIDDLING, images, torch.float32))
+    assert len(measured) == 1
+
+
+def test_a_damaged_object_is_compiled_anew(
+    cache: Path, written: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = operands("adjoint", WIDE, 9, torch.float32)
+    expected = run("adjoint", WIDE, pair, forced(2, 3))
+    (file,) = cache.glob("*.o")
+    whole = file.read_bytes()
+    for spoilt in (whole[:1000], whole[:200] + b"\xff" + whole[201:]):
+        file.write_bytes(spoilt)
+        monkeypatch.setattr(library, "_ADDRESSES", {})
+        assert same_bits(run("adjoint", WIDE, pair, forced(2, 3)), expected)
+        assert file.read_bytes() == whole
+    assert len(written) == 3
+    monkeypatch.setattr(library, "_ADDRESSES", {})
+    assert same_bits(run("adjoint", WIDE, pair, forced(2, 3)), expected)
+    assert len(written) == 3
+
+
+def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
+    cache.write_bytes(b"a file")
+    pair = operands("adjoint", WIDE, 9, torch.float32)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = [run("adjoint", WIDE, pair, forced(rows, 1)) for rows in (1, 2, 3)]
+    assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
+    assert [one.category for one in told] == [RuntimeWarning]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "neon"])
+def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
+    processor = Machine(isa, "any", "", "any")
+    for one in choice.candidates(processor, narrow):
+        # sums, vectors of B and a number of A
+        assert one.tile.rows * one.tile.vectors + one.tile.vectors < processor.registers
+
+
+def test_near_shapes_share_a_class() -> None:
+    near = ShapeClass.of("product", "float32", 128, 1100, 62, False)
+    assert ShapeClass.of("product", "float32", 128, 1200, 60, False) == near
+    assert ShapeClass.of("product", "float32", 128, 1200, 60, True) != near

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cotswold.kernels import store
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of this test's own."""
+    place = tmp_path / "deep" / "cache"
+    monkeypatch.setenv("COTSWOLD_CACHE", str(place))
+    store._trusted.cache_clear()
+    return place
+
+
+def test_what_is_remembered_is_recalled(cache: Path) -> None:
+    assert store.recall("a.o") is None
+    store.remember("a.o", b"code")
+    assert store.recall("a.o") == b"code"
+    assert [one.name for one in cache.iterdir()] == ["a.o"]
+    assert cache.stat().st_mode & 0o077 == 0
+
+
+def test_it_lies_in_the_users_cache_directory_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTSWOLD_CACHE")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert store.folder() == Path("/somewhere/cotswold")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert store.folder() == Path.home() / ".cache" / "cotswold"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda told: b"",
+        lambda told: told[:20],
+        lambda told: told[:-1],
+        lambda told: told + b"\0",
+        lambda told: told[:40] + bytes([told[40] ^ 1]) + told[41:],
+        lambda told: bytes(len(told)),
+    ],
+    ids=["emptied", "cut in its sum", "cut", "longer", "one bit", "zeros"],
+)
+def test_what_is_damaged_is_as_if_it_were_not_there(cache: Path, damage: Callable[[bytes], bytes]) -> None:
+    store.remember("a.o", b"code" * 100)
+    (cache / "a.o").write_bytes(damage((cache / "a.o").read_bytes()))
+    assert store.recall("a.o") is None
+    store.remember("a.o", b"code")
+    assert store.recall("a.o") == b"code"
+
+
+def test_the_folder_may_be_deleted_at_any_time(cache: Path) -> None:
+    store.remember("a.o", b"code")
+    shutil.rmtree(cache)
+    assert store.recall("a.o") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        store.remember("a.o", b"code")
+    assert store.recall("a.o") in (b"code", None)
+
+
+def test_a_file_in_the_place_of_the_deleted_folder_does_no_harm(cache: Path) -> None:
+    store.remember("a.o", b"code")
+    shutil.rmtree(cache)
+    cache.write_bytes(b"")
+    assert store.recall("a.o") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        store.remember("a.o", b"code")
+
+
+def warned_once(act: Callable[[], object], words: str) -> None:
+    """An act, done three times, gives one warning with these words."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            act()
+    assert [one.category for one in told] == [RuntimeWarning]
+    assert words in str(told[0].message)
+
+
+def used() -> None:
+    store.remember("a.o", b"code")
+    assert store.recall("a.o") is None
+
+
+def test_a_folder_that_cannot_be_made_is_named_once(cache: Path) -> None:
+    cache.parent.parent.mkdir(exist_ok=True)
+    cache.parent.write_bytes(b"a file")
+    warned_once(used, str(cache))
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -> None:
+    store.remember("b.o", b"code of theirs")
+    cache.chmod(mode)
+    store._trusted.cache_clear()
+    warned_once(used, "others can write to it")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert store.recall("b.o") is None
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives folders away")
+def test_a_folder_of_someone_else_is_not_read(cache: Path) -> None:
+    store.remember("b.o", b"code of theirs")
+    os.chown(cache, 65534, 65534)
+    store._trusted.cache_clear()
+    warned_once(used, str(cache))
