@@ -30,6 +30,16 @@ def multiplies(x: Tensor) -> bool:
     return x.device.type == "cpu" and chosen() == "llvm" and _has_pairs()
 
 
+def on_cuda(x: Tensor) -> bool:
+    """Whether products of a tensor go to Triton's programs: on a CUDA device, of a type that they take."""
+    if not x.is_cuda or _wanted() == "torch":
+        return False
+    from cotswold.kernels.cuda.launch import DTYPES as TAKEN
+    from cotswold.kernels.cuda.launch import available
+
+    return x.dtype in TAKEN and available()
+
+
 @lru_cache(maxsize=1)
 def _has_pairs() -> bool:
     from cotswold.kernels import machine, pairs
@@ -40,10 +50,14 @@ def _has_pairs() -> bool:
 
 def chosen() -> str:
     """``llvm`` or ``torch``; raises UserError where the variable is another word."""
+    return "torch" if _wanted() == "torch" or obstacle() else "llvm"
+
+
+def _wanted() -> str:
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "llvm", "torch"):
         raise UserError(f"{VARIABLE} is {wanted!r}; it can be llvm or torch, or not set")
-    return "torch" if wanted == "torch" or obstacle() else "llvm"
+    return wanted
 
 
 @lru_cache(maxsize=1)

@@ -6,13 +6,16 @@ not know: gradients, how any of them works.
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.available import multiplies
+from cotswold.kernels import cuda
+from cotswold.kernels.available import multiplies, on_cuda
 from cotswold.ops import batched
 from cotswold.ops.layout import empty_map, images_last, pitch_of
 
@@ -27,41 +30,50 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
-    if not multiplies(x):
+    if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
-    from cotswold.kernels import products as kernels
-
     x, filters = images_last(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
-    kernels.product(as_map(x), filters, layer, as_map(out))
+    if x.is_cuda:
+        cuda.product(x, filters, layer, out)
+    else:
+        _kernels().product(as_map(x), filters, layer, as_map(out))
     return out
 
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
-    if not multiplies(y):
+    if not multiplies(y) and not on_cuda(y):
         return batched.adjoint(y, filters, layer)
-    from cotswold.kernels import products as kernels
-
     y, filters = images_last(y), filters.contiguous()
     out = empty_map(y, y.shape[0], layer.input)
-    kernels.adjoint(as_map(y), filters, layer, as_map(out))
+    if y.is_cuda:
+        cuda.adjoint(y, filters, layer, out)
+    else:
+        _kernels().adjoint(as_map(y), filters, layer, as_map(out))
     return out
 
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
-    if not multiplies(x):
+    if not multiplies(x) and not on_cuda(x):
         return batched.outer(delta, x, layer)
-    from cotswold.kernels import products as kernels
-
     delta, x = images_last(delta), images_last(x)
     padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
     new = x.new_zeros if padded or x.shape[0] == 0 else x.new_empty
     gradient = new(layer.filters_shape)
-    if x.shape[0] > 0:
-        kernels.outer(as_map(delta), as_map(x), layer, gradient)
+    if x.shape[0] == 0:
+        return gradient
+    if x.is_cuda:
+        cuda.outer(delta, x, layer, gradient)
+    else:
+        _kernels().outer(as_map(delta), as_map(x), layer, gradient)
     return gradient
+
+
+def _kernels() -> ModuleType:
+    """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
+    return importlib.import_module("cotswold.kernels.products")
 
 
 def as_map(x: Tensor) -> kernels.Map:
