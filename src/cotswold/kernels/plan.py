@@ -21,6 +21,8 @@ Table = NDArray[np.int64]
 K_MOST = 256
 """The longest stretch of k in one entry: longer ones are cut, so that chunks can fit a cache."""
 
+ROWS_MOST = 256
+"""Rows of a task of ``Wx``: as many as leave a chunk of A in the second cache while lanes pass over it."""
 STEP_NUMBERS = 1 << 16
 """Numbers of a gradient that a step keeps in scratch, if one tile of lanes is not more."""
 
@@ -254,7 +256,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output."""
     tables, blocks, tasks = _Tables(), _Blocks(layer), []
     offset = tables.add_offsets(_neurons(layer, y))
-    parts = _parts(layer.grid[0] * layer.grid[1], grain)
+    parts = max(_parts(layer.grid[0] * layer.grid[1], grain), -(-layer.neurons // ROWS_MOST))
     rows = _cut(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, grain.tile)], parts)
     ((lane_first, lane_count),) = _cut(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
     for seen, by, bx in blocks.classes():
