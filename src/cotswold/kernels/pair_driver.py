@@ -4,11 +4,13 @@ Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers
 
 For a task, tiles of lanes go outermost, then chunks of entries: what a tile of lanes needs of B is packed
 once a chunk and meets every tile of rows. Where rows of A adjoin, A is packed as well, some tiles of rows at
-a time. Between chunks the sums of all rows stay in scratch, in float32.
+a time, each of which meets some tiles of lanes. Between chunks the sums of all rows stay in scratch, in
+float32.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from llvmlite import ir
@@ -31,9 +33,16 @@ KINDS = ("product", "adjoint", "outer")
 """The kinds of kernel that there are for bfloat16."""
 CHUNK_MOST = 2048
 """The most k of a chunk, so that what is packed fits the second cache."""
+LANE_TILES = 4
+"""Tiles of lanes whose B is packed at a time, if A is packed too."""
 PANEL_ROWS = 128
 """About as many rows of A are packed at a time."""
-_TILE, _FIELD_A, _FIELD_B = "tiles", 0, 1
+_FIELD_A, _FIELD_B = 0, 1
+
+
+def _lane_tiles(kind: str) -> int:
+    """Tiles of lanes that packed A meets; where A is not packed, B of one is kept near."""
+    return LANE_TILES if kind == "product" else 1
 
 
 def _panel_tiles(tile: Tile) -> int:
@@ -57,9 +66,10 @@ def scratch(plan: Plan, kind: str, tile: Tile, chunk: int) -> tuple[int, int, in
     entries, tiles = (int(plan.tasks[:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
     longest = int(plan.entries[:, 2].max(initial=0))
     pairs = min(chunk, entries) * -(-longest // 2)
-    packed_b = (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
+    at_once = _lane_tiles(kind)
+    packed_b = at_once * (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
     packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind == "product" else 0
-    sums = tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
+    sums = at_once * tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
     return packed_b + packed_a + sums, packed_b, packed_b + packed_a
 
 
@@ -104,6 +114,28 @@ def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.Glo
     return table
 
 
+@dataclass(frozen=True, eq=False)
+class _LaneTile:
+    """A tile of lanes: its number in the group, first lane, variant, lanes in the last vector, packed B."""
+
+    number: ir.Value
+    lane: ir.Value
+    variant: ir.Value
+    last: ir.Value
+    vectors: ir.Value
+    packed: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
+class _RowTile:
+    """A tile of rows: its number in the task, first row in the offsets, height's number, begin in A."""
+
+    number: ir.Value
+    row: ir.Value
+    height: ir.Value
+    a: ir.Value
+
+
 class _Task:
     """The code of a task, while it is written."""
 
@@ -139,36 +171,48 @@ class _Task:
         )
 
     def write(self) -> None:
-        """The loops over tiles of lanes and chunks of entries."""
+        """The loops over groups of tiles of lanes, and over chunks of entries."""
         w, task = self.w, self.task
         count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.CHUNK)
+        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind.name)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
-        with loop(w, w.field(task, Task.LANE_TILES)) as across:
-            record = w.slot(self.lane_tiles, w.b.mul(across.index, integer(LANE_TILE_FIELDS)))
-            lane, self.variant, self.last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
-            self.vectors = w.least(w.b.add(self.variant, integer(1)), integer(self.tile.vectors))
-            with loop(w, chunks) as part:
-                first = w.b.mul(part.index, chunk)
-                self.here = w.least(chunk, w.b.sub(count, first))
-                self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
-                self.added = part.index
-                last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
-                self.final = w.b.zext(last_one, INT)
-                self._write_packing_of_b(lane)
-                self._write_panels(w.at(self.c, lane))
+        with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
+            self.group = group.index
+            self.many = w.least(integer(at_once), w.b.sub(tiles, group.index))
+            first = w.b.mul(part.index, chunk)
+            self.here = w.least(chunk, w.b.sub(count, first))
+            self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+            self.added = part.index
+            last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
+            self.final = w.b.zext(last_one, INT)
+            with loop(w, self.many) as across:
+                self._write_packing_of_b(self._lane_tile(across.index))
+            if self.kind.rows_adjoin:
+                self._write_panels()
+            else:
+                self._write_rows()
 
-    def _write_packing_of_b(self, lane: ir.Value) -> None:
-        w, pitch = self.w, self.w.b.mul(self.vectors, integer(LANES))
+    def _lane_tile(self, number: ir.Value) -> _LaneTile:
+        """A tile of lanes, counted from the group's first."""
+        w = self.w
+        place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
+        lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
+        vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
+        # A begins where the packed B of a whole group ends
+        size = w.b.sdiv(w.field(self.job, Job.PACKED_A), integer(_lane_tiles(self.kind.name)))
+        return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
+
+    def _write_packing_of_b(self, tile: _LaneTile) -> None:
+        w, pitch = self.w, self.w.b.mul(tile.vectors, integer(LANES))
         if self.functions.transposed is None:
-            self._write_pack(_FIELD_B, w.at(self.b, lane), self.b_pitch, self.vectors, self.last,
-                             self.packed_b, pitch)  # fmt: skip
+            source = w.at(self.b, tile.lane)
+            self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
             return
-        lanes = w.b.add(w.b.sub(pitch, integer(LANES)), self.last)
-        places = w.slot(self.neurons, lane)
-        w.b.call(
-            self.functions.transposed, [self.now, self.here, self.b, places, lanes, self.packed_b, pitch]
-        )
+        lanes = w.b.add(w.b.sub(pitch, integer(LANES)), tile.last)
+        places = w.slot(self.neurons, tile.lane)
+        arguments = [self.now, self.here, self.b, places, lanes, tile.packed, pitch]
+        w.b.call(self.functions.transposed, arguments)
 
     def _write_pack(
         self,
@@ -190,50 +234,64 @@ class _Task:
         signature = ir.FunctionType(kind, [one.type for one in arguments])
         return self.w.b.call(self.w.b.load(place, typ=signature.as_pointer()), arguments)
 
-    def _write_panels(self, c: ir.Value) -> None:
-        """The loop over tiles of rows; where rows of A adjoin, some at a time, which are packed first."""
+    def _write_rows(self) -> None:
+        """The loops over tiles of lanes and of rows, where pairs of k are neighbours in A."""
+        w = self.w
+        with loop(w, self.many) as across:
+            lanes = self._lane_tile(across.index)
+            with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
+                rows = self._row_tile(down.index)
+                self._write_tile(lanes, rows, [self.now, self.here, w.at(self.a, rows.a), self.a_pitch])
+
+    def _write_panels(self) -> None:
+        """The same where rows of A adjoin: some tiles of rows at a time, for which A is packed first."""
         w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
-        if not self.kind.rows_adjoin:
-            with loop(w, count) as down:
-                row, height, a_offset = self._row_tile(down.index)
-                arguments = [self.now, self.here, w.at(self.a, a_offset), self.a_pitch]
-                self._write_tile(down.index, row, height, c, arguments)
-            return
-        pitch = integer(_panel_pitch(self.tile))
         with loop(w, count, step=_panel_tiles(self.tile)) as panel:
             here = w.least(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
-            _, _, first = self._row_tile(panel.index)
-            _, height, end = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
-            place = w.b.gep(
-                self.functions.heights, [integer(0), height], source_etype=self.functions.heights.value_type
-            )
-            rows = w.b.sub(w.b.add(end, w.b.load(place, typ=INT)), first)
-            widest = self.tile.vectors * LANES
-            with loop(w, rows, integer(0), step=widest) as turn:
-                left = w.least(w.b.sub(rows, turn.index), integer(widest))
-                vectors = w.b.sdiv(w.b.add(left, integer(LANES - 1)), integer(LANES))
-                last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(LANES)))
-                source = w.at(self.a, w.b.add(first, turn.index))
-                out = pair_at(w, self.packed_a, turn.index)
-                turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
-            pairs = turn.values[0]
-            with loop(w, here) as down:
-                number = w.b.add(panel.index, down.index)
-                row, height, a_offset = self._row_tile(number)
-                packed = pair_at(w, self.packed_a, w.b.sub(a_offset, first))
-                self._write_tile(number, row, height, c, [self.now, pairs, packed, pitch])
+            first = self._row_tile(panel.index).a
+            last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
+            table = self.functions.heights
+            place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
+            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=INT)), first))
+            with loop(w, self.many) as across:
+                lanes = self._lane_tile(across.index)
+                with loop(w, here) as down:
+                    rows = self._row_tile(w.b.add(panel.index, down.index))
+                    packed = pair_at(w, self.packed_a, w.b.sub(rows.a, first))
+                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.shl(pairs, integer(1))))
+                    self._write_tile(lanes, rows, [ahead, pairs, packed, integer(_panel_pitch(self.tile))])
 
-    def _row_tile(self, number: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
+        """Pack so many rows of A, from the first on; returns the rows of pairs, which are k here."""
+        w, widest = self.w, self.tile.vectors * LANES
+        with loop(w, rows, integer(0), step=widest) as turn:
+            left = w.least(w.b.sub(rows, turn.index), integer(widest))
+            vectors = w.b.sdiv(w.b.add(left, integer(LANES - 1)), integer(LANES))
+            last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(LANES)))
+            source = w.at(self.a, w.b.add(first, turn.index))
+            out, pitch = pair_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
+            turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
+        return turn.values[0]
+
+    def _next_a(self) -> ir.Value:
+        """Where A goes on after this chunk, in this task or in the next; only ever prefetched."""
+        w = self.w
+        last = w.b.sub(self.here, integer(1))
+        last = w.b.select(w.b.icmp_signed(">", last, integer(0)), last, integer(0))
+        record = w.slot(self.now, w.b.mul(last, integer(ENTRY_FIELDS)))
+        return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
+
+    def _row_tile(self, number: ir.Value) -> _RowTile:
         w = self.w
         record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
-        return w.field(record, 0), w.field(record, 1), w.field(record, 2)
+        return _RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
 
-    def _write_tile(
-        self, number: ir.Value, row: ir.Value, height: ir.Value, c: ir.Value, operands: list[ir.Value]
-    ) -> None:
+    def _write_tile(self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]) -> None:
         w = self.w
-        which = w.b.add(w.b.mul(height, integer(self.tile.vectors + 1)), self.variant)
-        size = self.tile.rows * self.tile.vectors * LANES
-        sums = pair_at(w, self.sums, w.b.mul(number, integer(size)))
-        arguments = [*operands, self.packed_b, sums, c, w.slot(self.offsets, row), self.last]
-        self._call(self.functions.tiles, which, NOTHING, [*arguments, self.added, self.final])
+        which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
+        before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
+        size = integer(self.tile.rows * self.tile.vectors * LANES)
+        sums = pair_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
+        arguments = [*operands, lanes.packed, sums, w.at(self.c, lanes.lane)]
+        arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
+        self._call(self.functions.tiles, which, NOTHING, arguments)

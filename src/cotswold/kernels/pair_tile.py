@@ -37,9 +37,10 @@ def write_pair_tile(
 ) -> ir.Function:
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist in C.
 
-    Its arguments: entries, their number (where rows adjoin: rows of pairs), A, its pitch (in pairs, where
-    rows adjoin), packed B, sums in scratch, C, the rows' offsets in C, lanes in the last vector, whether sums
-    begin in scratch (not 0) or at 0, whether they are finished, for C, (not 0) or go to scratch.
+    Its arguments: entries, their number (where rows adjoin: what is needed later of A, rows of pairs), A, its
+    pitch (in pairs, where rows adjoin), packed B, sums in scratch, C, the rows' offsets in C, lanes in the
+    last vector, whether sums begin in scratch (not 0) or at 0, whether they are finished, for C, (not 0) or
+    go to scratch.
     """
     kind = ir.FunctionType(
         NOTHING, [POINTER, INT, POINTER, INT, POINTER, POINTER, POINTER, POINTER, INT, INT, INT]
@@ -83,19 +84,21 @@ def _begun(w: Writer, shape: Tile, scratch: ir.Value, keep: ir.Value) -> list[ir
 
 
 Operands = tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value]
-"""Entries, their number, A, its pitch, B."""
+"""The first arguments of a tile."""
 
 
 def _adjoining(w: Writer, shape: Tile, operands: Operands, sums: list[ir.Value]) -> list[ir.Value]:
     """The sums over all rows of packed pairs."""
-    _, pairs, a, a_pitch, b = operands
-    with loop(w, pairs, b, a, *sums) as turn:
-        here, row_pairs, *rest = turn.values
+    ahead, pairs, a, a_pitch, b = operands
+    with loop(w, pairs, b, a, ahead, *sums) as turn:
+        here, row_pairs, later, *rest = turn.values
+        w.fetch_far(later)
         vectors = _row(w, here, shape)
         places = [pair_at(w, row_pairs, row) for row in range(shape.rows)]
         rest = _added(w, shape, rest, vectors, lambda row: spread_pair(w, places[row]))
-        turn.next = [pair_at(w, here, shape.vectors * LANES), pair_at(w, row_pairs, a_pitch), *rest]
-    return turn.values[2:]
+        onward = pair_at(w, here, shape.vectors * LANES), pair_at(w, row_pairs, a_pitch)
+        turn.next = [*onward, pair_at(w, later, shape.rows), *rest]
+    return turn.values[3:]
 
 
 def _by_entries(w: Writer, shape: Tile, operands: Operands, sums: list[ir.Value]) -> list[ir.Value]:
