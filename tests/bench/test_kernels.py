@@ -1,5 +1,4 @@
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from tests.bench.small import SMALLEST, lethal, small_layer, small_stack
 
-from cotswold import ops
-from cotswold.bench.ceilings import dense_flops, dense_products
-from cotswold.bench.kernels import Effort, kernels, measured
-from cotswold.bench.operations import OURS, PRODUCTS, UNFOLD
-from cotswold.bench.picture import draw
-from cotswold.bench.rivals import Operands, by_place, conventional_filters, jax_products, unfolded
-from cotswold.bench.shapes import Shape, quick_shapes, shapes
-from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.bench import extra, first_use, layers, narrow, perceptron, smoothing, stacks
+from cotswold.bench.kernels import kernels
+from cotswold.bench.rivals import AUTOGRAD
+from cotswold.bench.row import OURS, Ceiling, Row
+from cotswold.bench.shapes import Perceptron, Shape, paper_shapes, untied_shapes
+from cotswold.bench.trials import GROUPS, Trial, explainable, quick_trials, some, trials
+from cotswold.errors import MachineError, UserError
+from cotswold.geometry import Smoothing
 
-SMALLEST = Effort(rounds=2, dense_size=32)
-LAYER = BlockLocal(MapShape(2, 9, 11), Window(4, 2), Window(3, 2, 1, 1), rows=2, columns=1, depth=3)
+BOTH_WAYS = ("", ", backward")
 
 
 @pytest.fixture(autouse=True)
@@ -29,103 +28,217 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def operands() -> Operands:
-    torch.manual_seed(0)
-    x, delta = torch.randn(5, 2, 9, 11), torch.randn(5, 3, LAYER.output.height, LAYER.output.width)
-    return Operands(x, delta, ops.random_filters(LAYER, 0, 0), LAYER)
+def _bars(rows: list[Row]) -> dict[str, list[float | None]]:
+    return {row.place.operation: [verdict.bar for verdict in row.verdicts] for row in rows if row.verdicts}
 
 
-def _small_stack() -> Shape:
-    layer = BlockLocal(MapShape(2, 12, 12), Window(4, 2), Window(4, 2), 2, 2, 3)
-    stack = StackGeometry(layer, Smoothing(3, keep=True), Smoothing(3, keep=True))
-    return Shape("small", "recipe", layer, 4, stack)
-
-
-def test_unfold_and_einsum_compute_what_we_compute(operands: Operands) -> None:
-    rival = unfolded(operands)
-    product = ops.local_product(operands.x, operands.filters, LAYER)
-    torch.testing.assert_close(rival["Wx"](), by_place(product, LAYER))
-    torch.testing.assert_close(rival["W'x"](), ops.local_adjoint(operands.delta, operands.filters, LAYER))
-    outer = ops.local_outer(operands.delta, operands.x, LAYER)
-    torch.testing.assert_close(rival["δx'"](), conventional_filters(outer, LAYER))
-
-
-def test_jax_computes_what_we_compute(operands: Operands) -> None:
-    numpy = pytest.importorskip("jax").numpy
-    rival: dict[str, Any] = jax_products(operands)
-    ours = unfolded(operands)
-    by, bx = LAYER.grid
-
-    def torched(values: object) -> torch.Tensor:
-        return torch.tensor(numpy.asarray(values).tolist())
-
-    # the actions wait for their results, and hand them on
-    product, outer = torched(rival["Wx"]()), torched(rival["δx'"]())
-    torch.testing.assert_close(product.reshape(5, LAYER.neurons, by * bx), ours["Wx"]())
-    expected: Any = ours["δx'"]()
-    torch.testing.assert_close(outer.reshape(LAYER.neurons, -1, by * bx), expected.permute(2, 1, 0))
-
-
-def test_without_jax_it_is_no_contestant(operands: Operands, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", None)
-    assert jax_products(operands) == {}
-
-
-def test_every_library_computes_the_same_dense_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = iter([torch.eye(16) * 2, torch.arange(256.0).view(16, 16)])
-    monkeypatch.setattr(torch, "randn", lambda *_: next(drawn))
-    expected = 2 * torch.arange(256.0).view(16, 16)
-    found = dense_products(16)
-    assert {"torch.mm", "NumPy"} <= set(found)
-    for action in found.values():
-        torch.testing.assert_close(torch.as_tensor(action()), expected)
-
-
-def test_a_product_is_counted_as_two_flops_a_term() -> None:
-    assert dense_flops(10) == 2000
-
-
-def test_a_stack_is_measured_whole_and_in_its_parts() -> None:
-    row: Any = measured(_small_stack(), SMALLEST)
-    names = [one["operation"] for one in row["operations"]]
-    smoothing = ["L2 pooling", "contrast normalisation"]
-    both = [name + way for name in smoothing for way in ("", ", backward")]
-    assert names == [*PRODUCTS, "stack_step", "filter norms", *both]
-    assert {one["unit"] for one in row["operations"]} == {"GFLOP/s", "GB/s"}
+def test_the_products_and_the_step_of_a_stack_have_their_shares_of_the_dense_product() -> None:
+    rows = stacks.measured(small_stack(), SMALLEST)
+    assert _bars(rows) == {"Wx": [0.9], "W'x": [0.85], "δx'": [0.9], "stack_step": [0.75]}
+    dense = rows[-1]
+    assert {"torch.mm", "NumPy"} <= set(dense.figures) and not dense.verdicts
 
 
 def test_a_share_is_our_rate_over_that_of_the_fastest_dense_product() -> None:
-    shape = replace(quick_shapes()[1], images=4)
-    row: Any = measured(shape, Effort(rounds=1, dense_size=32))
-    dense, product = row["dense"], row["operations"][0]
-    assert dense["gflops"][dense["fastest"]]["median"] == max(
-        rate["median"] for rate in dense["gflops"].values()
+    row, *_, dense = stacks.measured(small_stack(), SMALLEST)
+    (verdict,) = row.verdicts
+    assert verdict.against == min(dense.samples, key=lambda by: sum(dense.samples[by]))  # of two rounds
+    shares = [
+        ours / most
+        for ours, most in zip(
+            (small_stack().flops / taken for taken in row.samples[OURS]),
+            (2 * 32**3 / taken for taken in dense.samples[verdict.against]),
+            strict=True,
+        )
+    ]
+    assert verdict.ratio.least == pytest.approx(min(shares))
+
+
+def test_a_step_is_counted_as_five_products() -> None:
+    rows = {row.place.operation: row for row in stacks.measured(small_stack(), SMALLEST)}
+    assert rows["stack_step"].facts["work"] == 5 * rows["Wx"].facts["work"]  # type: ignore[operator]  # a count
+
+
+def test_untied_layers_are_four_times_as_fast_as_the_better_rival_and_few_images_never_slower() -> None:
+    rows = layers.measured(small_layer(), SMALLEST)
+    assert _bars(rows) == {"forward": [4.0], "forward + backward": [4.0]}
+    forward, both = rows
+    assert both.facts["work"] == 3 * forward.facts["work"]  # type: ignore[operator]  # a count
+    rivals = {by: spread.median for by, spread in forward.figures.items() if by in ("unfold + einsum", "JAX")}
+    assert forward.verdicts[0].against == max(rivals, key=lambda by: rivals[by])
+    few = layers.measured(replace(small_layer(), group="few", images=1), SMALLEST)
+    assert _bars(few) == {"forward": [1.0], "forward + backward": [1.0]}
+
+
+def test_bunyips_network_has_a_bar_beside_autograd_only_where_onednn_is_twice_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bars(mm: float, onednn: float) -> list[float | None]:
+        found = {"torch.mm": [mm], "oneDNN": [onednn]}
+        ceiling = Ceiling("oneDNN", 1.0, [onednn])
+        taken = {OURS: [1.0], AUTOGRAD: [3.0]}
+        monkeypatch.setattr(perceptron, "beside_dense", lambda *_: (taken, found, ceiling))
+        return _bars(perceptron.measured(Perceptron(3, 4, 5, 6), SMALLEST))["value and gradient"]
+
+    assert bars(mm=2.0, onednn=1.0) == [0.85, 2.2]
+    assert bars(mm=1.5, onednn=1.0) == [0.85, None]
+
+
+def test_the_curve_has_every_library_and_no_bar() -> None:
+    (row,) = perceptron.curve(16, SMALLEST)
+    assert {OURS, "torch.mm", "NumPy"} <= set(row.figures)
+    assert [verdict.bar for verdict in row.verdicts] == [None]
+    assert row.facts["work"] == 2 * 16**3
+
+
+def test_passes_over_memory_have_bars_forward_and_backward() -> None:
+    rows = smoothing.measured(small_stack(), SMALLEST)
+    names = ("filter norms", "L2 pooling", "contrast normalisation")
+    assert _bars(rows) == {name + way: [0.6] for name in names for way in BOTH_WAYS}
+    assert {row.unit for row in rows} == {"GB/s"}
+
+
+def test_a_stack_without_normalisation_measures_none() -> None:
+    shape = small_stack()
+    assert shape.stack is not None
+    plain = replace(shape, stack=replace(shape.stack, norm=Smoothing(1)))
+    assert "contrast normalisation" not in {one.name for one in smoothing.passes(plain)}
+
+
+def test_bytes_of_a_pass_are_its_maps_in_and_out() -> None:
+    shape = small_stack()
+    assert shape.stack is not None
+    forward, backward = smoothing.passes(shape)[2:4]
+    maps = 4 * 4 * (shape.stack.responses.size + shape.stack.pooled.size)
+    assert forward.bytes == maps
+    assert backward.bytes == maps + 4 * 4 * shape.stack.responses.size
+
+
+@pytest.mark.parametrize(("flags", "bar"), [(["avx512_bf16"], 1.5), (["avx512f"], None)])
+def test_bfloat16_has_a_bar_where_the_processor_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], bar: float | None
+) -> None:
+    monkeypatch.setattr(narrow, "environment", lambda: {"processor_flags": flags})
+    rows = narrow.measured(small_stack(), SMALLEST)
+    assert _bars(rows) == {name: [bar] for name in ("Wx", "W'x", "δx'")}
+    assert bool(rows[0].note) is (bar is None)
+
+
+def test_extra_memory_is_what_is_held_beside_operands_and_results() -> None:
+    def act() -> torch.Tensor:
+        scratch = torch.ones(100_000)
+        return scratch[:10].clone()
+
+    assert 400_000 <= extra.extra_bytes(act) <= 410_000
+
+
+def test_memory_of_plans_and_of_anything_that_python_holds_counts() -> None:
+    assert extra.extra_bytes(lambda: len(bytearray(300_000))) >= 300_000
+
+
+def test_extra_memory_of_a_layer_is_limited_by_that_of_unfold() -> None:
+    rows = extra.measured(small_layer(), SMALLEST)
+    assert _bars(rows) == {"forward": [0.1], "forward + backward": [0.1]}
+    assert rows[0].verdicts[0].sense == "at most"
+
+
+def test_a_step_holds_what_is_counted_and_little_more() -> None:
+    (row,) = extra.measured(small_stack(), SMALLEST)
+    assert row.verdicts[0].bar == 1.1 and row.verdicts[0].sense == "at most"
+
+
+def test_the_first_calls_of_a_process_are_told_by_product() -> None:
+    found = first_use.first_calls(small_layer())
+    assert set(found) == {"Wx", "W'x", "δx'", first_use.LIBRARIES}
+    assert all(seconds >= 0 for seconds in found.values())
+
+
+def test_a_first_use_is_measured_compiled_tuned_and_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[tuple[str, str]] = []
+
+    def told(which: str, cache: str) -> dict[str, float]:
+        caches.append((which, cache))
+        return {"Wx": 0.5, first_use.LIBRARIES: 9.0}
+
+    monkeypatch.setattr(first_use, "_in_new_process", told)
+    monkeypatch.setattr(first_use, "chosen", lambda: "llvm")
+    rows = first_use.measured(("Wx",), SMALLEST)
+    assert [(row.place.shape, row.verdicts[0].met) for row in rows if row.verdicts[0].bar] == [
+        ("compile", True),
+        ("compile and measure tiles", True),
+        ("load", False),
+    ]
+    # what is loaded is what another process has left; what is compiled is not
+    (_, compiled), (_, tuned), (_, loaded) = caches
+    assert tuned == loaded != compiled
+
+
+def test_the_result_is_left_whenever_there_is_more(tmp_path: Path) -> None:
+    small: list[Trial[Any]] = [
+        Trial("curve", "8 x 8", perceptron.curve, 8),
+        Trial("curve", "9 x 9", perceptron.curve, 9, once=True),
+    ]
+    said: list[str] = []
+    left: list[str] = []
+    found = kernels(
+        small,
+        [1],
+        SMALLEST,
+        "cotswold bench kernels",
+        said.append,
+        lambda some: left.append(json.dumps(some)),
     )
-    share = product["rate"][OURS]["median"] / dense["gflops"][dense["fastest"]]["median"]
-    assert product["of_ceiling"][OURS]["median"] == pytest.approx(share, rel=1e-3)
+    assert said == ["1 of 2, on 1 thread: curve, 8 x 8", "2 of 2, on 1 thread: curve, 9 x 9"]
+    first, last = map(json.loads, left)
+    assert (first["complete"], last["complete"]) == (False, True)
+    assert [row["shape"] for row in first["rows"]] == ["8 x 8"]
+    assert last["rows"] == json.loads(json.dumps(found))["rows"]
+    assert last["machine"]["versions"]["torch"] and "512 MiB" in last["allocator"]
+    seconds = last["rows"][0]["seconds"]
+    assert min(map(min, seconds.values())) > 0 and len(seconds[OURS]) == 2
 
 
-def test_the_result_holds_machine_and_samples_and_becomes_a_picture(tmp_path: Path) -> None:
-    shape = replace(quick_shapes()[1], images=4)
-    ticks: list[tuple[int, int]] = []
-    found: Any = kernels([shape], [1], SMALLEST, "cotswold bench kernels", lambda *tick: ticks.append(tick))
-    again = json.loads(json.dumps(found))
-    assert again["command"] == "cotswold bench kernels"
-    assert again["machine"]["versions"]["torch"]
-    assert ticks == [(1, 1)]
-    samples = again["shapes"][0]["operations"][0]["seconds"]
-    assert {OURS, UNFOLD} <= set(samples)
-    assert all(len(taken) == SMALLEST.rounds and min(taken) > 0 for taken in samples.values())
-    draw(found, tmp_path / "kernels.svg")
-    drawing = (tmp_path / "kernels.svg").read_text()
-    assert "unfold + einsum" in drawing and shape.name in drawing
+def test_a_measurement_that_kills_its_process_is_named() -> None:
+    deadly: list[Trial[Any]] = [Trial("curve", "the deadly one", lethal, 9)]
+    with pytest.raises(MachineError, match="the deadly one"):
+        kernels(deadly, [1], SMALLEST, "cotswold bench kernels", lambda _: None, lambda _: None)
 
 
-def test_the_table_of_shapes_has_the_layers_that_are_promised() -> None:
-    table = shapes()
-    untied = [shape for shape in table if shape.group == "untied"]
+def test_the_table_of_trials_has_every_group() -> None:
+    assert tuple(dict.fromkeys(one.group for one in trials())) == GROUPS
+    assert {one.group for one in quick_trials()} == set(GROUPS) - {"recipe"}
+
+
+def test_the_shapes_are_the_promised_ones() -> None:
+    untied = untied_shapes()
     assert {shape.layer.y.size for shape in untied} == {3, 5, 7}
+    assert {shape.layer.input.channels for shape in untied} == {16, 32, 64}
     assert all(shape.layer.neurons == shape.layer.depth for shape in untied)
-    paper = next(shape for shape in table if shape.group == "paper")
-    assert (paper.layer.y.size, paper.layer.y.step, paper.layer.neurons, paper.images) == (20, 4, 128, 96)
+    assert {32, 256} <= {shape.images for shape in untied} <= set(range(32, 257))
+    papers = [
+        (
+            shape.layer.y.size,
+            shape.layer.y.step,
+            shape.layer.input.channels,
+            shape.layer.neurons,
+            shape.images,
+        )
+        for shape in paper_shapes()
+    ]
+    assert papers == [(20, 4, 3, 128, 96), (20, 4, 8, 128, 96), (32, 4, 18, 288, 96)]
+
+
+def test_a_part_is_named_by_group_and_text() -> None:
+    every = trials()
+    assert {one.group for one in some(every, ["few", "curve"], "")} == {"few", "curve"}
+    assert [one.name for one in some(every, ["curve"], "2048")] == ["2048 x 2048"]
+    with pytest.raises(UserError, match="groups are paper, recipe"):
+        some(every, ["fast"], "")
+    with pytest.raises(UserError, match="another --match"):
+        some(every, [], "nobody's")
+
+
+def test_every_shape_of_the_table_can_be_explained() -> None:
+    named = {(shape.name, shape.images) for shape in explainable()}
+    subjects = [one.subject for one in trials() if isinstance(one.subject, Shape)]
+    assert {(shape.name, shape.images) for shape in subjects} <= named

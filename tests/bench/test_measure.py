@@ -1,6 +1,6 @@
 import pytest
 
-from cotswold.bench.measure import SHORTEST_SECONDS, Spread, interleaved, rates, ratios, rounded
+from cotswold.bench.measure import SHORTEST_SECONDS, Patience, Spread, interleaved, rates, ratios, rounded
 
 
 class _Clock:
@@ -37,6 +37,21 @@ def test_what_is_short_is_repeated_within_a_sample() -> None:
     assert found["short"] == pytest.approx([SHORTEST_SECONDS / 10] * 2)
 
 
+@pytest.mark.parametrize(("seconds", "rounds"), [(10.0, 5), (2.5, 3), (0.0, 2)])
+def test_rounds_end_with_patience_but_not_before_the_least(seconds: float, rounds: int) -> None:
+    clock = _Clock()
+    patience = Patience(most=5, least=2, seconds=seconds)
+    assert len(interleaved({"a": lambda: clock.act("a", 1.0)}, patience, clock)["a"]) == rounds
+
+
+def test_what_is_too_slow_for_the_rounds_has_one_sample() -> None:
+    clock = _Clock()
+    actions = {"a": lambda: clock.act("a", 1.0), "slow": lambda: clock.act("slow", 9.0)}
+    found = interleaved(actions, Patience(most=3, slow_seconds=2.0), clock)
+    assert found == {"a": [1.0] * 3, "slow": [9.0]}
+    assert clock.calls.count("slow") == 2  # one that warms, one that counts
+
+
 def test_a_spread_holds_least_quartiles_and_greatest() -> None:
     assert Spread.of([5, 1, 4, 2, 3]) == Spread(1, 2, 3, 4, 5)
 
@@ -48,6 +63,11 @@ def test_one_sample_is_its_own_spread() -> None:
 def test_ratios_are_taken_round_by_round() -> None:
     # both slow down by ten in the second round: the ratio does not
     assert ratios([1, 10, 2], [2, 20, 4]) == Spread.of([0.5, 0.5, 0.5])
+
+
+def test_one_sample_stands_for_every_round() -> None:
+    assert ratios([6], [2, 3]) == Spread.of([3, 2])
+    assert ratios([2, 3], [6]) == Spread.of([1 / 3, 1 / 2])
 
 
 def test_a_rate_is_work_over_seconds() -> None:

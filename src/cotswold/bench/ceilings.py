@@ -1,15 +1,24 @@
 """The fastest that this machine can be had to go: dense products, and one pass over memory.
 
-Knows: three ways to a dense float32 product. Does not know: what is compared with them.
+Knows: three ways to a dense float32 product, how a round has its ceiling beside it. Does not know: what is
+compared with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TypeVar
 
 import torch
 
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, interleaved
+from cotswold.bench.row import Ceiling
+
 Action = Callable[[], object]
+Key = TypeVar("Key")
+TORCH_MM, ONEDNN, NUMPY, ADDED = "torch.mm", "oneDNN", "NumPy", "y += x"
 
 
 def dense_products(size: int) -> dict[str, Action]:
@@ -22,19 +31,57 @@ def dense_products(size: int) -> dict[str, Action]:
     c = torch.empty(size, size)
     first, second, third = a.numpy(), b.numpy(), c.numpy()
     found: dict[str, Action] = {
-        "torch.mm": lambda: torch.mm(a, b, out=c),
-        "NumPy": lambda: first.dot(second, out=third),
+        TORCH_MM: lambda: torch.mm(a, b, out=c),
+        NUMPY: lambda: first.dot(second, out=third),
     }
     ordered = _reordered(b, size)
     if ordered is not None:
         weight = ordered
-        found["oneDNN"] = lambda: _onednn(a, weight)
+        found[ONEDNN] = lambda: _onednn(a, weight)
     return found
 
 
 def dense_flops(size: int) -> int:
     """FLOPs of that product."""
     return 2 * size**3
+
+
+def beside_dense(
+    actions: Mapping[Key, Action], effort: Effort
+) -> tuple[dict[Key, list[float]], dict[str, list[float]], Ceiling]:
+    """Seconds of the actions, of every library's dense product in the same rounds, and the fastest one."""
+    every: dict[tuple[str, object], Action] = {
+        ("dense", name): action for name, action in dense_products(effort.dense_size).items()
+    }
+    return _beside(actions, every, effort)
+
+
+def beside_fastest_dense(
+    actions: Mapping[Key, Action], effort: Effort
+) -> tuple[dict[Key, list[float]], Ceiling]:
+    """The same beside the one library alone that was the fastest when this process began."""
+    size = effort.dense_size
+    name = _fastest_library(size)
+    samples, _, ceiling = _beside(actions, {("dense", name): dense_products(size)[name]}, effort)
+    return samples, ceiling
+
+
+def _beside(
+    actions: Mapping[Key, Action], dense: Mapping[tuple[str, object], Action], effort: Effort
+) -> tuple[dict[Key, list[float]], dict[str, list[float]], Ceiling]:
+    together: dict[tuple[str, object], Action] = {**dense}
+    together |= {("ours", key): action for key, action in actions.items()}
+    samples = interleaved(together, effort.rounds)
+    found = {str(name): taken for (what, name), taken in samples.items() if what == "dense"}
+    fastest = min(found, key=lambda name: Spread.of(found[name]).median)
+    ceiling = Ceiling(fastest, dense_flops(effort.dense_size), found[fastest])
+    return {key: samples["ours", key] for key in actions}, found, ceiling
+
+
+@lru_cache(maxsize=4)
+def _fastest_library(size: int) -> str:
+    samples = interleaved(dense_products(size), 3)
+    return min(samples, key=lambda name: Spread.of(samples[name]).median)
 
 
 def added(elements: int) -> Action:

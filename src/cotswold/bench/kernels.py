@@ -1,77 +1,77 @@
 """Every operation beside its ceiling and its rivals.
 
-Knows: who runs against whom in a round, what a row of the result says. Does not know: the command line,
-plots.
+Knows: the processes that measure, the order, what a result holds. Does not know: the command line, plots, any
+operation.
 
 For each number of threads a process of its own is started, so that PyTorch, NumPy and JAX all keep to it.
+Large blocks of freed memory stay in it, as in `cotswold train`, for everybody whom it measures.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
-from cotswold.bench.measure import (
-    Document,
-    Spread,
-    document,
-    interleaved,
-    rates,
-    ratios,
-    rounded_all,
-    threads_in_children,
-)
-from cotswold.bench.operations import FLOAT_BYTES, Operation, passes, products, step
-from cotswold.bench.rivals import with_jax
-from cotswold.bench.shapes import Shape
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Document, document, rounded, threads_in_children
+from cotswold.bench.rival_jax import with_jax
+from cotswold.bench.trials import Trial
+from cotswold.errors import MachineError
 
-Tally = Callable[[int, int], None]
-Samples = dict[tuple[str, str], list[float]]
-_DENSE, _ADDED = "dense", "y += x"
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly: rounds, and the size of the dense product that is the ceiling."""
-
-    rounds: int = 7
-    dense_size: int = 2048
-
-
-QUICK = Effort(rounds=3, dense_size=384)
+Say = Callable[[str], None]
+Leave = Callable[[Document], None]
 
 
 def kernels(
-    shapes: Sequence[Shape], threads: Sequence[int], effort: Effort, command: str, tally: Tally | None = None
+    trials: Sequence[Trial[Any]], threads: Sequence[int], effort: Effort, command: str, say: Say, leave: Leave
 ) -> Document:
-    """All shapes on each number of threads, one after the other."""
-    rows: list[Document] = []
-    for count in threads:
-        for row in _on_threads(shapes, count, effort):
-            rows.append(row)
-            if tally is not None:
-                tally(len(rows), len(shapes) * len(threads))
-    return document(
+    """All trials on each number of threads; ``leave`` gets what there is whenever there is more."""
+    begun, rows = time.monotonic(), list[Document]()
+    head = document(
         "kernels",
         command,
-        rounds=effort.rounds,
         dense_size=effort.dense_size,
         jax=with_jax(),
-        shapes=rows,
+        allocator="freed blocks of up to 512 MiB stay in the process, as in cotswold train",
     )
 
+    def so_far(complete: bool) -> Document:
+        seconds = rounded(time.monotonic() - begun)
+        return {**head, "complete": complete, "whole_seconds": seconds, "rows": rows}
 
-def _on_threads(shapes: Sequence[Shape], threads: int, effort: Effort) -> Iterator[Document]:
-    spawn = multiprocessing.get_context("spawn")
-    with (
-        threads_in_children(threads),
-        ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(threads,)) as process,
-    ):
-        for shape in shapes:
-            yield {"threads": threads, **process.submit(measured, shape, effort).result()}
+    plan = [(count, one) for place, count in enumerate(threads) for one in trials if not (one.once and place)]
+    for number, (count, rest) in enumerate(_measured(plan, effort, say)):
+        rows.extend({"threads": count, **row} for row in rest)
+        leave(so_far(number + 1 == len(plan)))
+    return so_far(complete=True)
+
+
+def _measured(
+    plan: Sequence[tuple[int, Trial[Any]]], effort: Effort, say: Say
+) -> Iterator[tuple[int, list[Document]]]:
+    spawn, done = multiprocessing.get_context("spawn"), 0
+    for count in dict.fromkeys(count for count, _ in plan):
+        with (
+            threads_in_children(count),
+            ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(count,)) as process,
+        ):
+            for trial in (one for threads, one in plan if threads == count):
+                done += 1
+                word = "thread" if count == 1 else "threads"
+                say(f"{done} of {len(plan)}, on {count} {word}: {trial.group}, {trial.name}")
+                try:
+                    rows = process.submit(_rows, trial, effort).result()
+                except BrokenProcessPool as error:
+                    raise MachineError(
+                        f"measuring {trial.name} ({trial.group}) ended its process, by a crash or for want of "
+                        "memory; what was measured before is kept, and --only and --match measure the rest"
+                    ) from error
+                yield count, rows
 
 
 def _begin(threads: int) -> None:
@@ -80,90 +80,11 @@ def _begin(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import torch
 
+    from cotswold.run import keep_freed_bytes
+
+    keep_freed_bytes()
     torch.set_num_threads(threads)
 
 
-def measured(shape: Shape, effort: Effort) -> Document:
-    """One shape in this process: products and step beside the dense product, the rest beside ``y += x``."""
-    operations = products(shape)
-    bounded: list[Operation] = []
-    if shape.stack is not None:
-        operations.append(step(shape, shape.stack))
-        bounded = passes(shape, shape.stack)
-    dense, rows = _beside_dense(operations, effort)
-    return {
-        "shape": shape.name,
-        "group": shape.group,
-        "images": shape.images,
-        "input": str(shape.layer.input),
-        "output": str(shape.layer.output),
-        "grid": list(shape.layer.grid),
-        "weights": shape.layer.parameters,
-        "dense": dense,
-        "operations": [*rows, *_beside_added(bounded, effort)],
-    }
-
-
-def _beside_dense(operations: list[Operation], effort: Effort) -> tuple[Document, list[Document]]:
-    from cotswold.bench.ceilings import dense_flops, dense_products
-
-    actions = {(_DENSE, name): action for name, action in dense_products(effort.dense_size).items()}
-    actions |= _actions(operations)
-    samples = interleaved(actions, effort.rounds)
-    found = {name: seconds for (what, name), seconds in samples.items() if what == _DENSE}
-    fastest = min(found, key=lambda name: Spread.of(found[name]).median)
-    flops = dense_flops(effort.dense_size)
-    dense: Document = {
-        "fastest": fastest,
-        "gflops": {name: _giga(rates(flops, seconds)) for name, seconds in found.items()},
-        "seconds": {name: rounded_all(seconds) for name, seconds in found.items()},
-    }
-    return dense, [_row(one, samples, "GFLOP/s", flops, found[fastest]) for one in operations]
-
-
-def _beside_added(operations: list[Operation], effort: Effort) -> list[Document]:
-    from cotswold.bench.ceilings import added
-
-    if not operations:
-        return []
-    actions = {(_ADDED, one.name): added(_elements(one)) for one in operations}
-    actions |= _actions(operations)
-    samples = interleaved(actions, effort.rounds)
-    rows = []
-    for one in operations:
-        ceiling = samples[_ADDED, one.name]
-        row = _row(one, samples, "GB/s", 3 * _elements(one) * FLOAT_BYTES, ceiling)
-        rows.append({**row, "ceiling_seconds": rounded_all(ceiling)})
-    return rows
-
-
-def _elements(operation: Operation) -> int:
-    """``y += x`` on so many moves as many bytes: each is read twice and written once."""
-    return max(1, operation.work // (3 * FLOAT_BYTES))
-
-
-def _actions(operations: list[Operation]) -> dict[tuple[str, str], Callable[[], object]]:
-    return {(one.name, by): action for one in operations for by, action in one.by.items()}
-
-
-def _row(
-    operation: Operation, samples: Samples, unit: str, ceiling_work: int, ceiling: list[float]
-) -> Document:
-    """Rates, and shares of the ceiling round by round."""
-    seconds = {by: samples[operation.name, by] for by in operation.by}
-    share = {
-        by: ratios([operation.work / one for one in taken], [ceiling_work / one for one in ceiling]).as_dict()
-        for by, taken in seconds.items()
-    }
-    return {
-        "operation": operation.name,
-        "unit": unit,
-        "work": operation.work,
-        "rate": {by: _giga(rates(operation.work, taken)) for by, taken in seconds.items()},
-        "of_ceiling": share,
-        "seconds": {by: rounded_all(taken) for by, taken in seconds.items()},
-    }
-
-
-def _giga(spread: Spread) -> dict[str, float]:
-    return {name: value / 1e9 for name, value in spread.as_dict().items()}
+def _rows(trial: Trial[Any], effort: Effort) -> list[Document]:
+    return [row.as_dict() for row in trial.run(effort)]

@@ -2,9 +2,8 @@
 
 Knows: interleaving, medians and spread, what a result says of its machine. Does not know: what is measured.
 
-The clock of a shared machine drifts by a factor of two within a minute. So everything that is compared
-runs in
-one row, round after round, and is compared round by round: a slow second slows both.
+The clock of a shared machine drifts by a factor of two within a minute. So everything that is compared runs
+in one row, round after round, and is compared round by round: a slow second slows both.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import inf
 from statistics import quantiles
 from typing import TypeVar
 
@@ -53,28 +53,47 @@ class Spread:
         return {name: rounded(value) for name, value in asdict(self).items()}
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long to go on: at most so many rounds, no more after so many seconds, but at least so many.
+
+    An action of which one call takes longer than ``slow_seconds`` takes no part in the rounds.
+    """
+
+    most: int
+    least: int = 1
+    seconds: float = inf
+    slow_seconds: float = inf
+
+
 def interleaved(
-    actions: Mapping[Key, Callable[[], object]], rounds: int, clock: Clock = time.perf_counter
+    actions: Mapping[Key, Callable[[], object]], rounds: int | Patience, clock: Clock = time.perf_counter
 ) -> dict[Key, list[float]]:
     """Seconds of every action in every round, after one round that does not count.
 
-    A round begins with another action each time, so that none always follows the same one.
+    A round begins with another action each time, so that none always follows the same one. What is too slow
+    for the rounds has one sample.
     """
-    keys = list(actions)
-    repeats = {key: _repeats(actions[key], clock) for key in keys}
-    samples: dict[Key, list[float]] = {key: [] for key in keys}
+    patience = rounds if isinstance(rounds, Patience) else Patience(rounds)
+    trials = {key: _trial(action, clock) for key, action in actions.items()}
+    keys = [key for key, seconds in trials.items() if seconds <= patience.slow_seconds]
+    repeats = {key: max(1, min(REPEATS_MOST, round(SHORTEST_SECONDS / trials[key]))) for key in keys}
+    samples: dict[Key, list[float]] = {key: [] if key in repeats else [trials[key]] for key in actions}
     with _no_collection():
-        for number in range(rounds):
+        begun = clock()
+        for number in range(patience.most if keys else 0):
+            if number >= patience.least and clock() - begun > patience.seconds:
+                break
             first = number % len(keys)
             for key in keys[first:] + keys[:first]:
                 samples[key].append(_sample(actions[key], repeats[key], clock))
     return samples
 
 
-def _repeats(action: Callable[[], object], clock: Clock) -> int:
+def _trial(action: Callable[[], object], clock: Clock) -> float:
+    """The second call: the first may compile."""
     _sample(action, 1, clock)
-    seconds = max(_sample(action, 1, clock), 1e-9)
-    return max(1, min(REPEATS_MOST, round(SHORTEST_SECONDS / seconds)))
+    return max(_sample(action, 1, clock), 1e-9)
 
 
 def _sample(action: Callable[[], object], repeats: int, clock: Clock) -> float:
@@ -100,7 +119,9 @@ def rates(work: float, seconds: Sequence[float]) -> Spread:
 
 
 def ratios(first: Sequence[float], second: Sequence[float]) -> Spread:
-    """First over second, round by round."""
+    """First over second, round by round; one sample alone stands for every round."""
+    first, second = (list(first) * len(second), second) if len(first) == 1 else (first, second)
+    second = list(second) * len(first) if len(second) == 1 else second
     return Spread.of([a / b for a, b in zip(first, second, strict=True)])
 
 

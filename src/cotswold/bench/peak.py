@@ -52,7 +52,7 @@ def peak_of(geometry: StackGeometry, batch: int) -> Document:
     step()
     after = _resident("VmHWM")
     budget = stack_budget(geometry, batch)
-    peak = held_bytes + greatest_sum(_allocations(step))
+    peak = held_bytes + greatest_sum(allocations(step))
     return {
         "filters_bytes": budget.filter_bytes,
         "momentum_bytes": budget.momentum_bytes,
@@ -81,7 +81,7 @@ def _stepper(geometry: StackGeometry, batch: int) -> tuple[Callable[[], object],
     return lambda: ops.stack_step(state, pictures, geometry, objective, rule), held_bytes
 
 
-def _allocations(action: Callable[[], object]) -> list[int]:
+def allocations(action: Callable[[], object]) -> list[int]:
     """Bytes of every allocation of torch (positive) and every release (negative) during an action."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,11 +1,10 @@
-"""What one would write today for an untied layer: `unfold` and `einsum`, or JAX.
+"""What one would write today for an untied layer in PyTorch: `unfold` and `einsum`.
 
-Knows: the layouts that those want. Does not know: time.
+Knows: the layouts that those want. Does not know: time, JAX.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,9 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cotswold import ops
 from cotswold.geometry import BlockLocal
 
 Action = Callable[[], object]
+Passes = dict[str, Action]
+"""A pass of a layer by its name."""
+UNFOLD, AUTOGRAD = "unfold + einsum", "PyTorch's autograd"
+PRODUCTS = ("Wx", "W'x", "δx'")
+FORWARD, BOTH = "forward", "forward + backward"
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,15 @@ class Operands:
     delta: Tensor
     filters: Tensor
     layer: BlockLocal
+
+    @classmethod
+    def random(cls, layer: BlockLocal, images: int) -> Operands:
+        """Normal numbers of a batch."""
+        x, delta = (
+            torch.randn(images, shape.channels, shape.height, shape.width)
+            for shape in (layer.input, layer.output)
+        )
+        return cls(x, delta, ops.random_filters(layer, 0, 0), layer)
 
 
 def conventional_filters(filters: Tensor, layer: BlockLocal) -> Tensor:
@@ -42,7 +56,7 @@ def by_place(responses: Tensor, layer: BlockLocal) -> Tensor:
     return apart.permute(0, 3, 5, 1, 2, 4).reshape(images, layer.neurons, by * bx).contiguous()
 
 
-def unfolded(operands: Operands) -> dict[str, Action]:
+def unfolded(operands: Operands) -> Passes:
     """The three products by `unfold` and `einsum`; responses are ``(image, neuron, place)``."""
     x, layer = operands.x, operands.layer
     weight = conventional_filters(operands.filters, layer)
@@ -65,39 +79,41 @@ def unfolded(operands: Operands) -> dict[str, Action]:
     }
 
 
-def with_jax() -> bool:
-    """Whether JAX is installed."""
-    return importlib.util.find_spec("jax") is not None
+def our_passes(operands: Operands) -> Passes:
+    """A layer in a foreign model: contiguous NCHW in and out, every transposition included."""
+    layer, delta = operands.layer, operands.delta
+
+    def product(x: Tensor, filters: Tensor) -> Tensor:
+        return ops.local_product(x, filters, layer).contiguous()
+
+    return _passes(operands.x, operands.filters, delta, product)
 
 
-def jax_products(operands: Operands) -> dict[str, Action]:
-    """``Wx`` and ``δx'`` by `jax.lax.conv_general_dilated_local`, compiled; nothing without JAX.
+def unfolded_passes(operands: Operands) -> Passes:
+    """The same by `unfold`, `einsum` and PyTorch's autograd, filters in the order that suits them."""
+    layer = operands.layer
+    size, step = (layer.y.size, layer.x.size), (layer.y.step, layer.x.step)
+    pads, shape = (layer.y.low, layer.x.low), operands.delta.shape
+    assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
+    assert layer.neurons == layer.depth, "the responses of a block lie at one place"
 
-    Its gradient by the input is left out: 0.04 GFLOP/s on a small shape, too slow to wait for on the others.
-    """
-    if not with_jax():
-        return {}
-    import jax
+    def product(x: Tensor, weight: Tensor) -> Tensor:
+        patches = functional.unfold(x, size, padding=pads, stride=step)
+        return torch.einsum("nkp,pkm->nmp", patches, weight).reshape(shape).contiguous()
 
-    layer, neurons = operands.layer, operands.layer.neurons
-    by, bx = layer.grid
-    x = jax.numpy.asarray(operands.x.numpy())
-    weight = conventional_filters(operands.filters, layer).permute(2, 1, 0).reshape(neurons, -1, by, bx)
-    rhs = jax.numpy.asarray(weight.contiguous().numpy())
-    delta = jax.numpy.asarray(by_place(operands.delta, layer).reshape(-1, neurons, by, bx).numpy())
+    return _passes(operands.x, conventional_filters(operands.filters, layer), operands.delta, product)
 
-    def product(x: object, w: object) -> object:
-        return jax.lax.conv_general_dilated_local(
-            x,
-            w,
-            (layer.y.step, layer.x.step),
-            ((layer.y.low, layer.y.high), (layer.x.low, layer.x.high)),
-            (layer.y.size, layer.x.size),
-        )
 
-    forward = jax.jit(product)
-    outer = jax.jit(lambda d, x, w: jax.vjp(lambda w: product(x, w), w)[1](d)[0])
-    return {
-        "Wx": lambda: forward(x, rhs).block_until_ready(),
-        "δx'": lambda: outer(delta, x, rhs).block_until_ready(),
-    }
+def _passes(x: Tensor, filters: Tensor, delta: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> Passes:
+    leaves = x.detach().requires_grad_(), filters.detach().requires_grad_()
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return product(x, filters)
+
+    def both() -> tuple[Tensor, Tensor, Tensor]:
+        y = product(*leaves)
+        to_x, to_filters = torch.autograd.grad(y, leaves, delta)
+        return y.detach(), to_x.contiguous(), to_filters
+
+    return {FORWARD: forward, BOTH: both}

@@ -5,14 +5,13 @@ Knows: the words of the command, tables, where results go. Does not know: how an
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+
+from cotswold.cli.figures import at_least_one, command, cores, leave, table
 
 if TYPE_CHECKING:
     from cotswold.bench.measure import Document
@@ -28,45 +27,7 @@ Json = Annotated[bool, Parameter(name="--json", negative=())]
 Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 
 
-@app.command
-def kernels(
-    *, threads: str | None = None, quick: Flag = False, out: Path | None = None, json_: Json = False
-) -> None:
-    """Every operation beside its ceiling and beside what one would write today.
-
-    The ceiling of products is the fastest dense float32 product of this run (torch.mm, oneDNN, NumPy); that
-    of the rest is y += x of as many bytes. Rivals: unfold + einsum, and jax.lax.conv_general_dilated_local
-    where JAX is installed. Examples:
-
-      cotswold bench kernels --quick
-      cotswold bench kernels --threads 1,2 --out benchmarks/results
-
-    Parameters
-    ----------
-    threads
-        Numbers of threads, one run each, as in 1,2; all cores by default.
-    quick
-        Two small shapes, three rounds: to try the command, not to quote.
-    out
-        A directory for kernels.json (every sample) and kernels.svg.
-    json_
-        Print JSON.
-    """
-    from cotswold.bench import kernels as measuring
-    from cotswold.bench.shapes import quick_shapes, shapes
-    from cotswold.cli.progress import counting
-
-    counts = _threads(threads)
-    chosen, effort = (quick_shapes(), measuring.QUICK) if quick else (shapes(), measuring.Effort())
-    with counting("measuring", "shapes") as tally:
-        found = measuring.kernels(chosen, counts, effort, _command(), tally)
-    _leave(found, "kernels", out, json_)
-    if out is not None:
-        from cotswold.bench.picture import draw
-
-        draw(found, out / "kernels.svg")
-    if not json_:
-        _kernel_table(found)
+app.command("cotswold.cli.bench_kernels:kernels", name="kernels")
 
 
 @app.command
@@ -111,12 +72,12 @@ def training(
     memory = peaks(chosen)
     with TrainingDisplay() as display:
         loop = loop_share(recipe, set or [], stores, display)
-    found = document("training", _command(), recipe=recipe, loop=loop, memory=memory)
-    _leave(found, "training", out, json_)
+    found = document("training", command(), recipe=recipe, loop=loop, memory=memory)
+    leave(found, "training", out, json_)
     if not json_:
         _print({name: value for name, value in loop.items() if name != "stacks"})
-        _table("a step in the loop and alone", _rows(loop["stacks"]))
-        _table("peak memory of a step", memory)
+        table("a step in the loop and alone", _rows(loop["stacks"]))
+        table("peak memory of a step", memory)
 
 
 @app.command
@@ -158,11 +119,9 @@ def evaluate(
     from cotswold.bench.passes import evaluation_passes
     from cotswold.recipe import load
 
-    measured = evaluation_passes(
-        load(recipe, set or []), part, _at_least_one(pictures), _at_least_one(rounds)
-    )
-    found = document("evaluate", _command(), **measured)
-    _leave(found, "evaluate", out, json_)
+    measured = evaluation_passes(load(recipe, set or []), part, at_least_one(pictures), at_least_one(rounds))
+    found = document("evaluate", command(), **measured)
+    leave(found, "evaluate", out, json_)
     if not json_:
         _spreads("pictures a second", found["pictures_per_second"])
         _spreads("of forward alone", found["of_forward"])
@@ -211,13 +170,13 @@ def prepare(
         measured = preparing(
             open_source(source),
             (size, size),
-            _at_least_one(jobs or _cores()),
+            at_least_one(jobs or cores()),
             limit,
-            _at_least_one(rounds),
+            at_least_one(rounds),
             tally,
         )
-    found = document("prepare", _command(), **measured)
-    _leave(found, "prepare", out, json_)
+    found = document("prepare", command(), **measured)
+    leave(found, "prepare", out, json_)
     if not json_:
         _spreads("pictures a second", found["pictures_per_second"])
         _spreads("prepare", {"of Pillow alone": found["of_pillow"]})
@@ -241,88 +200,16 @@ def start(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> 
     from cotswold.bench.measure import document
     from cotswold.bench.start import start as measured
 
-    found = document("start", _command(), **measured(_at_least_one(rounds)))
-    _leave(found, "start", out, json_)
+    found = document("start", command(), **measured(at_least_one(rounds)))
+    leave(found, "start", out, json_)
     if not json_:
         _spreads("seconds", found["spread_seconds"])
         print(f"import cotswold imports torch: {'yes' if found['imports_torch'] else 'no'}")
 
 
-def _threads(words: str | None) -> list[int]:
-    """Numbers of threads from words such as 1,2."""
-    from cotswold.errors import UserError
-
-    if words is None:
-        return [_cores()]
-    numbers = [word.strip() for word in words.split(",")]
-    if not all(number.isdigit() and int(number) >= 1 for number in numbers):
-        raise UserError(f"--threads {words} names no numbers of threads; write them as in 1,2")
-    return [int(number) for number in numbers]
-
-
-def _at_least_one(number: int) -> int:
-    from cotswold.errors import UserError
-
-    if number < 1:
-        raise UserError(f"{number} measures nothing; give 1 or more")
-    return number
-
-
-def _cores() -> int:
-    from cotswold.data.crew import cores
-
-    return cores()
-
-
-def _command() -> str:
-    """The command as it was typed, without the place of the programme."""
-    return shlex.join(["cotswold", *sys.argv[1:]])
-
-
-def _leave(found: Document, name: str, out: Path | None, json_: bool) -> None:
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    if json_:
-        print(json.dumps(found))
-
-
-def _kernel_table(found: Document) -> None:
-    rows = []
-    for shape in _rows(found["shapes"]):
-        for one in _rows(shape["operations"]):
-            rates: Any = one["rate"]
-            shares: Any = one["of_ceiling"]
-            cells = {
-                by: f"{rates[by]['median']:.1f} ({shares[by]['median']:.2f})" if by in rates else ""
-                for by in ("cotswold", "unfold + einsum", "JAX")
-            }
-            head = {
-                "shape": shape["shape"],
-                "threads": shape["threads"],
-                "operation": one["operation"],
-                "unit": one["unit"],
-            }
-            rows.append({**head, **cells})
-    _table("medians, and in brackets the share of the ceiling", rows)
-
-
 def _spreads(title: str, spreads: object) -> None:
     assert isinstance(spreads, Mapping)
-    _table(title, [{"": name, **spread} for name, spread in spreads.items()])
-
-
-def _table(title: str, rows: list[Document]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for heading in rows[0]:
-        table.add_column(heading.replace("_", " "), justify="right")
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
+    table(title, [{"": name, **spread} for name, spread in spreads.items()])
 
 
 def _print(figures: Mapping[str, object]) -> None:

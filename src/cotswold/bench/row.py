@@ -1,0 +1,125 @@
+"""A row of a result: one operation by everybody, the bars that it must meet, and whether it does.
+
+Knows: rates, ratios taken round by round, bars. Does not know: which operations there are, time, tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cotswold.bench.measure import Document, Spread, rates, ratios, rounded_all
+
+OURS = "cotswold"
+GIGA = 1e9
+Samples = Mapping[str, Sequence[float]]
+Sense = Literal["at least", "at most"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row belongs: its group, its shape, its operation; ``images`` is 0 where there is no batch."""
+
+    group: str
+    shape: str
+    operation: str
+    images: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A ratio of ours to something, and the bar for its median; no bar where it is only to be seen."""
+
+    against: str
+    ratio: Spread
+    bar: float | None = None
+    sense: Sense = "at least"
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median of the ratio meets the bar; None without one."""
+        if self.bar is None:
+            return None
+        median = self.ratio.median
+        return median >= self.bar if self.sense == "at least" else median <= self.bar
+
+    def as_dict(self) -> Document:
+        """As JSON has it."""
+        return {
+            "against": self.against,
+            "ratio": self.ratio.as_dict(),
+            "sense": self.sense,
+            "bar": self.bar,
+            "met": self.met,
+        }
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures by contestant in a unit, the samples that they come from, verdicts, and a remark if need be."""
+
+    place: Place
+    unit: str
+    figures: Mapping[str, Spread]
+    samples: Samples
+    sampled: str
+    verdicts: Sequence[Verdict] = ()
+    note: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def as_dict(self) -> Document:
+        """As JSON has it."""
+        return {
+            "group": self.place.group,
+            "shape": self.place.shape,
+            "images": self.place.images,
+            "operation": self.place.operation,
+            "unit": self.unit,
+            "figures": {by: spread.as_dict() for by, spread in self.figures.items()},
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "note": self.note,
+            "facts": dict(self.facts),
+            self.sampled: {by: rounded_all(taken) for by, taken in self.samples.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What bounds an operation: its name, its work and the seconds that it took in each round."""
+
+    name: str
+    work: float
+    seconds: Sequence[float]
+
+    def reached(self, work: float, seconds: Sequence[float], bar: float | None) -> Verdict:
+        """The share of the ceiling's rate, round by round."""
+        ours, most = [work / one for one in seconds], [self.work / one for one in self.seconds]
+        return Verdict(self.name, ratios(ours, most), bar)
+
+
+def timed(
+    place: Place,
+    work: float,
+    samples: Samples,
+    verdicts: Sequence[Verdict],
+    unit: Literal["GFLOP/s", "GB/s"] = "GFLOP/s",
+    note: str = "",
+) -> Row:
+    """A row of rates: ``work`` FLOPs or bytes in the seconds of every contestant."""
+    figures = {by: giga(rates(work, taken)) for by, taken in samples.items()}
+    return Row(place, unit, figures, samples, "seconds", verdicts, note, {"work": work})
+
+
+def giga(spread: Spread) -> Spread:
+    """The same in units of 10⁹."""
+    return Spread(*(value / GIGA for value in vars(spread).values()))
+
+
+def beside_best_rival(samples: Samples, bar: float | None) -> list[Verdict]:
+    """How many times faster ours is than the fastest of the others; nothing where there are none."""
+    rivals = [by for by in samples if by != OURS]
+    if not rivals:
+        return []
+    best = min(rivals, key=lambda by: Spread.of(samples[by]).median)
+    return [Verdict(best, ratios(samples[best], samples[OURS]), bar)]

@@ -1,0 +1,86 @@
+"""What the commands of `bench` share: tables, files of results, their words.
+
+Knows: rich, JSON, where results go. Does not know: what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cotswold.bench.measure import Document
+
+WIDE = 180
+"""Columns of a table that no terminal shows."""
+
+
+def command() -> str:
+    """The command as it was typed, without the place of the programme."""
+    return shlex.join(["cotswold", *sys.argv[1:]])
+
+
+def leave(found: Document, name: str, out: Path | None, json_: bool) -> None:
+    """Write the result to a directory and print it as JSON, where either is wanted."""
+    write(found, name, out)
+    if json_:
+        print(json.dumps(found))
+
+
+def write(found: Document, name: str, out: Path | None) -> None:
+    """Replace the file of a result at once, so that whoever reads it meanwhile reads a whole one."""
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    beside = out / f".{name}.json.{os.getpid()}"
+    beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    beside.replace(out / f"{name}.json")
+
+
+def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | None = None) -> None:
+    """Print rows under the names of their cells; a line is drawn where the cell ``sections`` changes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left")
+    for heading in rows[0]:
+        drawn.add_column(heading.replace("_", " "), justify="right")
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        last = sections is not None and following is not None and row[sections] != following[sections]
+        cells = (f"{value:,}" if isinstance(value, int) else str(value) for value in row.values())
+        drawn.add_row(*cells, end_section=last)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(drawn)
+
+
+def thread_counts(words: str | None) -> list[int]:
+    """Numbers of threads from words such as 1,2; raises UserError for others."""
+    from cotswold.errors import UserError
+
+    if words is None:
+        return [cores()]
+    numbers = [word.strip() for word in words.split(",")]
+    if not all(number.isdigit() and int(number) >= 1 for number in numbers):
+        raise UserError(f"--threads {words} names no numbers of threads; write them as in 1,2")
+    return [int(number) for number in numbers]
+
+
+def at_least_one(number: int) -> int:
+    """The number; raises UserError below 1."""
+    from cotswold.errors import UserError
+
+    if number < 1:
+        raise UserError(f"{number} measures nothing; give 1 or more")
+    return number
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    from cotswold.data.crew import cores as usable
+
+    return usable()

@@ -1,0 +1,32 @@
+"""The smallest shapes and efforts that measurements can be tried with."""
+
+from __future__ import annotations
+
+import os
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Patience
+from cotswold.bench.row import Row
+from cotswold.bench.shapes import Shape
+from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+
+SMALLEST = Effort(Patience(most=2), dense_size=32, starts=1)
+LAYER = BlockLocal(MapShape(2, 9, 11), Window(4, 2), Window(3, 2, 1, 1), rows=2, columns=1, depth=3)
+UNTIED = BlockLocal(MapShape(2, 7, 8), Window(3), Window(3), rows=1, columns=1, depth=5)
+
+
+def small_stack() -> Shape:
+    """Pooling and normalisation that keep the map."""
+    layer = BlockLocal(MapShape(2, 12, 12), Window(4, 2), Window(4, 2), 2, 2, 3)
+    stack = StackGeometry(layer, Smoothing(3, keep=True), Smoothing(3, keep=True))
+    return Shape("small", "recipe", layer, 4, stack)
+
+
+def small_layer() -> Shape:
+    """An ordinary untied layer."""
+    return Shape("little", "untied", UNTIED, 4)
+
+
+def lethal(status: int, effort: Effort) -> list[Row]:
+    """A measurement that crashes."""
+    os._exit(status)

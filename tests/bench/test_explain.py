@@ -1,0 +1,48 @@
+import pytest
+import torch
+from tests.bench.small import small_layer
+
+from cotswold.bench.explain import backend, described, explained
+from cotswold.errors import CotswoldError, UserError
+from cotswold.kernels import available
+
+
+def test_a_shape_in_eight_integers_is_a_layer() -> None:
+    shape = described("3,60,56,20,4,4,2,8", 96)
+    assert (shape.images, shape.layer.grid, shape.layer.neurons) == (96, (11, 10), 64)
+    assert shape.layer.input.channels == 3
+
+
+@pytest.mark.parametrize("words", ["3,60", "3,60,60,20,4,4,4,x", "3,60,60,70,4,4,4,8"])
+def test_what_is_no_layer_is_refused(words: str) -> None:
+    with pytest.raises(CotswoldError):
+        described(words, 96)
+
+
+def test_torch_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(available.VARIABLE, "torch")
+    assert (backend().name, backend().why) == ("torch", f"{available.VARIABLE} says so")
+    assert {one.kind for one in explained(small_layer())} == {"torch.bmm"}
+
+
+def test_an_unknown_backend_is_the_users_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(available.VARIABLE, "gpu")
+    with pytest.raises(UserError):
+        backend()
+
+
+@pytest.mark.skipif(available.chosen() != "llvm", reason="no kernels of our own here")
+def test_a_small_shape_has_a_tile_without_a_measurement() -> None:
+    torch.set_num_threads(1)
+    found = explained(small_layer())
+    assert [one.product for one in found] == ["Wx", "W'x", "δx'"]
+    assert all(one.setting and one.why == "too little work to measure" for one in found)
+
+
+@pytest.mark.skipif(available.chosen() != "llvm", reason="no kernels of our own here")
+def test_a_large_shape_has_the_times_of_its_candidates() -> None:
+    torch.set_num_threads(1)
+    found = explained(described("16,20,20,5,1,1,1,32", 32))
+    for one in found:
+        assert one.why in ("measured now", "measured before")
+        assert one.milliseconds[one.setting] == min(one.milliseconds.values())
