@@ -276,9 +276,9 @@ class _Task:
     def _next_a(self) -> ir.Value:
         """Where A goes on after this chunk, in this task or in the next; only ever prefetched."""
         w = self.w
-        last = w.b.sub(self.here, integer(1))
-        last = w.b.select(w.b.icmp_signed(">", last, integer(0)), last, integer(0))
-        record = w.slot(self.now, w.b.mul(last, integer(ENTRY_FIELDS)))
+        last = w.slot(self.now, w.b.mul(w.b.sub(self.here, integer(1)), integer(ENTRY_FIELDS)))
+        # where there is no entry, any memory may be read as one
+        record = w.b.select(w.b.icmp_signed(">", self.here, integer(0)), last, self.task)
         return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
 
     def _row_tile(self, number: ir.Value) -> _RowTile:

@@ -4,7 +4,7 @@ Knows: the processor's instruction for pairs, and the layouts in which pairs lie
 
 One instruction adds two neighbouring products to each of 16 float32 sums. So the two neighbours, of k and
 k + 1, must share 32 bits: *packing* brings two rows of numbers into one row of such pairs. An odd k at an
-entry's end is paired with zeros on both sides.
+entry's end is paired with zeros on both sides. These instructions take subnormal numbers as 0.
 """
 
 from __future__ import annotations

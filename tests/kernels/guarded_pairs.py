@@ -1,0 +1,57 @@
+"""Runs bfloat16 products between pages that cannot be touched; a script, for it may die.
+
+Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+
+``python -m tests.kernels.guarded_pairs SEED CASES`` prints each case before it runs it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import torch
+from tests.kernels.guarded import TILES, Guard, any_layer
+from tests.kernels.operations import OPERATIONS, forced, operands, run
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal
+from cotswold.kernels.products import Forced
+
+
+def run_between(
+    operation: str, layer: BlockLocal, images: int, pitch: int, setting: Forced, at_end: bool
+) -> None:
+    """Once on ordinary memory, once on guarded."""
+    guard = Guard(at_end)
+    first, second = operands(operation, layer, images, torch.bfloat16)
+    expected = run(operation, layer, (first, second), setting)
+    pair = guard.like(first, pitch, True), guard.like(second, pitch, True)
+    out = guard.like(expected, pitch, False)
+
+    def scratch(like: Tensor, size: int) -> Tensor:
+        return guard.numbers(size, like.dtype)
+
+    usual = torch.Tensor.new_empty
+    try:
+        torch.Tensor.new_empty = scratch  # type: ignore[assignment,method-assign]  # one dimension
+        run(operation, layer, pair, setting, out)
+    finally:
+        torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
+    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def main(seed: str, cases: int) -> None:
+    """Cases of which none may die."""
+    chance = random.Random(seed)
+    for _ in range(cases):
+        operation, layer, images = chance.choice(OPERATIONS), any_layer(chance), chance.randint(1, 70)
+        setting = forced(*chance.choice(TILES), chance.choice([1, 16, 1024]))
+        pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
+        print(operation, layer, images, pitch, setting.setting, at_end, flush=True)
+        run_between(operation, layer, images, pitch, setting, at_end)
+    print("alive")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
