@@ -78,7 +78,7 @@ def test_another_word_in_the_variable_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_types_are_left_to_torch(called: list[str]) -> None:
-    half = torch.bfloat16
+    half = torch.float16
     x, filters = random_map(PLAIN.input, 3, dtype=half), random_weights(PLAIN, dtype=half)
     ops.local_product(x, filters, PLAIN)
     assert called == []
