@@ -68,8 +68,8 @@ def _measured(
                     rows = process.submit(_rows, trial, effort).result()
                 except BrokenProcessPool as error:
                     raise MachineError(
-                        f"measuring {trial.name} ({trial.group}) ended its process, by a crash or for want of "
-                        "memory; what was measured before is kept, and --only and --match measure the rest"
+                        f"measuring {trial.name} ({trial.group}) ended its process, by a crash or for want "
+                        "of memory; what was measured before is kept, and --only and --match do the rest"
                     ) from error
                 yield count, rows
 
