@@ -70,12 +70,11 @@ class Task(IntEnum):
     LANE_TILE = 7
     LANE_TILES = 8
     OFFSET = 9
-    KEEP = 10
-    LANES = 11
-    NEURON = 12
-    NORM = 13
-    PADDED = 14
-    FIELDS = 15
+    LANES = 10
+    NEURON = 11
+    NORM = 12
+    PADDED = 13
+    FIELDS = 14
 
 
 ROW_TILE_FIELDS = 3
@@ -253,7 +252,7 @@ def _write_tiled(
     offsets = w.slot(w.pointer_field(job, Job.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
     entries = w.slot(w.pointer_field(job, Job.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size))
-    count, keep = w.field(task, Task.ENTRIES), w.field(task, Task.KEEP)
+    count = w.field(task, Task.ENTRIES)
     lane_tiles, row_tiles = (
         w.slot(w.pointer_field(job, table), build.mul(w.field(task, field), integer(size)))
         for table, field, size in (
@@ -268,7 +267,6 @@ def _write_tiled(
         first = build.mul(part.index, chunk)
         here = w.least(chunk, build.sub(count, first))
         now = w.slot(entries, build.mul(first, entry_size))
-        added = build.or_(keep, first)
         final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
         with loop(w, w.field(task, Task.LANE_TILES)) as across:
             record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
@@ -282,7 +280,7 @@ def _write_tiled(
                 number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
                 place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
                 arguments = [now, here, w.at(a, a_offset), a_pitch, b_here, b_pitch]
-                arguments += [c_here, w.slot(offsets, row), last, added]
+                arguments += [c_here, w.slot(offsets, row), last, first]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
                 signature = ir.FunctionType(NOTHING, [one.type for one in arguments])

@@ -79,7 +79,7 @@ class Plan:
 class _Tables:
     """Tables while they are made; equal stretches are kept once."""
 
-    entries: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    entries: list[tuple[int, int, int, int]] = field(default_factory=list)
     row_tiles: list[tuple[int, int, int]] = field(default_factory=list)
     lane_tiles: list[tuple[int, int, int]] = field(default_factory=list)
     offsets: list[Table] = field(default_factory=list)
@@ -140,16 +140,12 @@ def _stretches(total: int, most: int = K_MOST) -> Iterator[tuple[int, int]]:
         first += length
 
 
-def _ahead(
-    entries: Sequence[tuple[int, int, int]], a_next: int, b_next: int
-) -> list[tuple[int, int, int, int, int]]:
-    """Entries, each with the way to the next one; after the last comes the first of the next task."""
+def _ahead(entries: Sequence[tuple[int, int, int]], onward: int) -> list[tuple[int, int, int, int]]:
+    """Entries, each with the way in A to the next one; after the last comes the first, so much further on."""
     if not entries:
         return []
-    following = [*entries[1:], (entries[0][0] + a_next, entries[0][1] + b_next, 0)]
-    return [
-        (a, b, k, after[0] - a, after[1] - b) for (a, b, k), after in zip(entries, following, strict=True)
-    ]
+    following = [*(a for a, _, _ in entries[1:]), entries[0][0] + onward]
+    return [(a, b, k, after - a) for (a, b, k), after in zip(entries, following, strict=True)]
 
 
 def _axis(window: Window, extent: int) -> tuple[Table, Table, Table]:
@@ -266,7 +262,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
         part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
-        tables.entries.extend(_ahead(entries, layer.fan_in * layer.neurons, layer.x.step * x.column))
+        tables.entries.extend(_ahead(entries, layer.fan_in * layer.neurons))
         tasks.append(_spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
     return tables.finished(np.concatenate(tasks))
 
@@ -289,7 +285,7 @@ def few_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grai
             part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
             part[:, Task.NEURON] = neurons
             tasks.append(_spread_tasks(part, rows, [(first, count, lane, width)]))
-        tables.entries.extend(_ahead(entries, layer.x.step * x.column, layer.fan_in * layer.neurons))
+        tables.entries.extend(_ahead(entries, layer.x.step * x.column))
     return tables.finished(np.concatenate(tasks), pitch, _whole(images, grain.lanes) * pitch)
 
 
@@ -351,7 +347,7 @@ def _outer(
         for first, length in one:
             entries.append((first, before * scratch_pitch, length))
             before += length
-    tables.entries.extend(_ahead(entries, grain.tile.rows * x.channel, 0))
+    tables.entries.extend(_ahead(entries, grain.tile.rows * x.channel))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []
@@ -443,7 +439,7 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
                     for first, length in _stretches(layer.columns * layer.depth)
                 ]
                 known[key] = len(tables.entries), len(made)
-                tables.entries.extend(_ahead(made, block, layer.columns * y.column))
+                tables.entries.extend(_ahead(made, block))
             part = [0] * Task.FIELDS
             part[Task.ENTRY], part[Task.ENTRIES] = known[key]
             part[Task.A] = (y_first * layer.grid[1] + x_first) * block

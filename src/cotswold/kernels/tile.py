@@ -20,8 +20,8 @@ from llvmlite import ir
 from cotswold.kernels.activation import write_activation
 from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop, loop_at_least_once
 
-ENTRY_FIELDS = 5
-"""Integers of an entry: where it begins in A, where in B, its k, and how far on A and B are needed next."""
+ENTRY_FIELDS = 4
+"""Integers of an entry: where it begins in A, where in B, its k, and how much further A is needed next."""
 LINE_BYTES = 64
 """What a processor fetches at once."""
 GROUP = 4
@@ -30,7 +30,7 @@ GROUP = 4
 
 @dataclass(frozen=True)
 class Tile:
-    """The largest tile of a kernel: rows and vectors, and the turns of k that are written out."""
+    """A tile, or the largest of a kernel: rows and vectors."""
 
     rows: int
     vectors: int
