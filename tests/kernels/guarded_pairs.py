@@ -12,7 +12,7 @@ import sys
 
 import torch
 from tests.kernels.guarded import TILES, Guard, any_layer
-from tests.kernels.operations import OPERATIONS, forced, operands, run
+from tests.kernels.operations import KERNELS, forced, operands, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
@@ -45,8 +45,11 @@ def main(seed: str, cases: int) -> None:
     """Cases of which none may die."""
     chance = random.Random(seed)
     for _ in range(cases):
-        operation, layer, images = chance.choice(OPERATIONS), any_layer(chance), chance.randint(1, 70)
-        setting = forced(*chance.choice(TILES), chance.choice([1, 16, 1024]))
+        (operation, few), layer = chance.choice(KERNELS), any_layer(chance)
+        images, setting = (
+            chance.randint(1, 70),
+            forced(*chance.choice(TILES), chance.choice([1, 1024]), few=few),
+        )
         pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
         print(operation, layer, images, pitch, setting.setting, at_end, flush=True)
         run_between(operation, layer, images, pitch, setting, at_end)

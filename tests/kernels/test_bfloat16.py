@@ -79,6 +79,23 @@ def test_sums_are_exact_in_float32_and_rounded_once_to_the_nearest_even(
 
 
 @needs_instructions
+@given(layers(), IMAGES, SETTINGS, st.integers(1, 3))
+@settings(max_examples=40)
+def test_neurons_in_the_lanes_give_the_same_sums(
+    layer: BlockLocal, images: int, setting: tuple[tuple[int, int], int], threads: int
+) -> None:
+    pair, (tile, chunk) = whole_numbers("product", layer, images), setting
+    exact(run("product", layer, pair, forced(*tile, chunk, threads, few=True)), wide("product", layer, pair))
+
+
+@needs_instructions
+def test_many_neurons_in_the_lanes_give_the_same_sums() -> None:
+    for images in (1, 3, 16):
+        pair = whole_numbers("product", CUT, images)
+        exact(run("product", CUT, pair, forced(8, 3, few=True)), wide("product", CUT, pair))
+
+
+@needs_instructions
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("images", [1, 17, 131])
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -120,7 +137,7 @@ def test_any_number_of_threads_tile_and_chunk_give_the_same_numbers(
     operation: str, layer: BlockLocal, images: int, setting: tuple[tuple[int, int], int]
 ) -> None:
     pair, (tile, chunk) = operands(operation, layer, images, torch.bfloat16), setting
-    plainest = run(operation, layer, pair, forced(1, 1))
+    plainest = run(operation, layer, pair, forced(1, 1, few=False))
     for threads in (1, 2, 3):
         values = run(operation, layer, pair, forced(*tile, chunk, threads))
         torch.testing.assert_close(values, plainest, rtol=0, atol=0, equal_nan=True)

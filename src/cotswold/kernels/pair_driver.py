@@ -29,7 +29,7 @@ from cotswold.kernels.pairs import (
 from cotswold.kernels.plan import Plan
 from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
 
-KINDS = ("product", "adjoint", "outer")
+KINDS = ("product", "product_few", "adjoint", "outer")
 """The kinds of kernel that there are for bfloat16."""
 CHUNK_MOST = 2048
 """The most k of a chunk, so that what is packed fits the second cache."""
@@ -42,7 +42,7 @@ _FIELD_A, _FIELD_B = 0, 1
 
 def _lane_tiles(kind: str) -> int:
     """Tiles of lanes that packed A meets; where A is not packed, B of one is kept near."""
-    return LANE_TILES if kind == "product" else 1
+    return LANE_TILES if kind in ("product", "product_few") else 1
 
 
 def _panel_tiles(tile: Tile) -> int:
@@ -56,21 +56,22 @@ def _panel_pitch(tile: Tile) -> int:
 
 
 @lru_cache(maxsize=64)
-def scratch(plan: Plan, kind: str, tile: Tile, chunk: int) -> tuple[int, int, int]:
-    """``(size, where packed A begins, where sums begin)`` of a thread's scratch, in numbers of bfloat16.
+def scratch(plan: Plan, kind: Kind, tile: Tile, chunk: int) -> tuple[int, int, int, int]:
+    """``(size, where packed A begins, sums, a C to be transposed)`` of a thread's scratch, in numbers.
 
     ``chunk`` is in entries. B begins at 0.
     """
     if not len(plan.tasks):
-        return 0, 0, 0
+        return 0, 0, 0, 0
     entries, tiles = (int(plan.tasks[:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
     longest = int(plan.entries[:, 2].max(initial=0))
     pairs = min(chunk, entries) * -(-longest // 2)
-    at_once = _lane_tiles(kind)
+    at_once = _lane_tiles(kind.name)
     packed_b = at_once * (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
-    packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind == "product" else 0
+    packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind.rows_adjoin else 0
     sums = at_once * tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
-    return packed_b + packed_a + sums, packed_b, packed_b + packed_a
+    end = packed_b + packed_a + sums
+    return end + (plan.scratch_size if kind.scatter else 0), packed_b, packed_b + packed_a, end
 
 
 def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:
@@ -157,6 +158,8 @@ class _Task:
             w.at(w.pointer_field(job, operand), w.field(task, place))
             for operand, place in ((Job.A, Task.A), (Job.B, Task.B), (Job.C, Task.C))
         )
+        if kind.scatter:
+            self.map, self.c = self.c, w.at(scratch, w.field(job, Job.GRADIENT))
         self.a_pitch, self.b_pitch = w.field(job, Job.A_PITCH), w.field(job, Job.B_PITCH)
         table = w.pointer_field(job, Job.OFFSETS)
         self.offsets = w.slot(table, w.field(task, Task.OFFSET))
@@ -192,6 +195,19 @@ class _Task:
                 self._write_panels()
             else:
                 self._write_rows()
+        if self.kind.scatter:
+            self._write_scatter()
+
+    def _write_scatter(self) -> None:
+        """C, lanes last in scratch, goes to its map, where rows are last: one number after the other."""
+        w = self.w
+        pitch = w.field(self.job, Job.SCRATCH_PITCH)
+        with loop(w, w.field(self.task, Task.LANES)) as lanes:
+            place = w.at(self.map, w.field(self.neurons, lanes.index))
+            with loop(w, w.field(self.job, Job.IMAGES), w.at(self.c, lanes.index)) as rows:
+                number = w.b.load(rows.values[0], typ=NUMBERS.scalar, align=2)
+                w.b.store(number, w.at(place, rows.index), align=2)
+                rows.next = [w.at(rows.values[0], pitch)]
 
     def _lane_tile(self, number: ir.Value) -> _LaneTile:
         """A tile of lanes, counted from the group's first."""

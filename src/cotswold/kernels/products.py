@@ -29,6 +29,8 @@ MEASURED_FLOPS = 2e9
 """The most work of one measurement."""
 FEW_GAIN = 1.15
 """By how much neurons in the lanes must save work, for their results are transposed afterwards."""
+PACKED_ROWS = 4
+"""Rows of products of bfloat16 that take as long as packing what they are multiplied with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +149,9 @@ def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
     """Whether images would leave so many lanes empty that neurons fill them better."""
     if forced.few is not None:
         return forced.few
-    if dtype == "bfloat16":
-        return False
-    lanes = _processor(forced).lanes(dtype)
-    of_images, of_neurons = layer.neurons * -(-images // lanes), images * -(-layer.neurons // lanes)
+    lanes = _lanes(forced, dtype)
+    rows = images + (PACKED_ROWS if dtype == "bfloat16" else 0)
+    of_images, of_neurons = layer.neurons * -(-images // lanes), rows * -(-layer.neurons // lanes)
     return of_neurons * FEW_GAIN < of_images
 
 
@@ -301,9 +302,9 @@ def execute(call: Call, setting: Setting, processor: Machine, count: int, part: 
 def _pack(job: Table, call: Call, setting: Setting, tables: Plan) -> int:
     """Put where bfloat16 is packed and summed into a job; returns the numbers of scratch of a thread."""
     chunk = max(1, min(setting.chunk, pair_driver.CHUNK_MOST) // call.entry)
-    size, packed_a, sums = pair_driver.scratch(tables, call.kind.name, setting.tile, chunk)
+    size, packed_a, sums, c = pair_driver.scratch(tables, call.kind, setting.tile, chunk)
     job[Job.CHUNK], job[Job.SLOT_SIZE] = chunk, size
-    job[Job.PACKED_A], job[Job.SUMS] = packed_a, sums
+    job[Job.PACKED_A], job[Job.SUMS], job[Job.GRADIENT] = packed_a, sums, c
     return size
 
 
