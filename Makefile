@@ -1,5 +1,5 @@
 # make demo    environment, data, training, report: a few minutes on two cores
-# make test    environment and every test
+# make test    environment and every test; with EXTRAS=demo,dev,tensorboard,cuda,bench those of Triton and JAX too
 # make check   lint, types and import rules
 # make fuzz    the property tests with FUZZ=20 times as many cases
 # make clean   removes everything that the other targets made
@@ -9,6 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
+EXTRAS ?= demo,dev,tensorboard
 
 .PHONY: demo test check fuzz clean
 
@@ -22,7 +23,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev,tensorboard]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
@@ -40,7 +41,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 fuzz: $(VENV)/.dev
-	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/ops tests/nn
+	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
