@@ -36,7 +36,7 @@ def test_a_small_shape_has_a_tile_without_a_measurement() -> None:
     torch.set_num_threads(1)
     found = explained(small_layer())
     assert [one.product for one in found] == ["Wx", "W'x", "δx'"]
-    assert all(one.setting and one.why == "too little work to measure" for one in found)
+    assert all(one.tile and one.why == "too little work to measure" for one in found)
 
 
 @pytest.mark.skipif(available.chosen() != "llvm", reason="no kernels of our own here")
@@ -45,4 +45,4 @@ def test_a_large_shape_has_the_times_of_its_candidates() -> None:
     found = explained(described("16,20,20,5,1,1,1,32", 32))
     for one in found:
         assert one.why in ("measured now", "measured before")
-        assert one.milliseconds[one.setting] == min(one.milliseconds.values())
+        assert one.milliseconds[one.tile] == min(one.milliseconds.values())

@@ -25,7 +25,6 @@ from tests.kernels.operations import DTYPES, KERNELS, forced, operands, processo
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.choice import EVERY
 from cotswold.kernels.machine import Machine
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
@@ -114,7 +113,6 @@ class Case:
     dtype: torch.dtype
     processor: Machine
     tile: tuple[int, int]
-    chunk: int
     at_end: bool
 
     def __str__(self) -> str:
@@ -124,7 +122,7 @@ class Case:
     def run(self, shifted: int | None = None) -> None:
         """Once on ordinary memory, once on guarded; the operand of this number lies one number too far."""
         guard = Guard(self.at_end)
-        setting = forced(*self.tile, self.chunk, 1, self.processor, self.few)
+        setting = forced(*self.tile, 1, self.processor, self.few)
         first, second = operands(self.operation, self.layer, self.images, self.dtype)
         expected = run(self.operation, self.layer, (first, second), setting)
         pair = (
@@ -154,7 +152,6 @@ def random_cases(seed: str, cases: str) -> None:
             chance.choice(DTYPES),
             chance.choice(processors()),
             chance.choice(TILES),
-            chance.choice([1, 128, EVERY]),
             chance.random() < 0.5,
         )
         print(case, flush=True)
@@ -167,7 +164,7 @@ def shifted_cases() -> None:
     faulthandler.disable()
     for (operation, few), dtype, processor in product(KERNELS, DTYPES, processors()):
         for at_end, operand in product([True, False], range(3)):
-            case = Case(operation, few, WHOLE, 17, 0, dtype, processor, (8, 3), EVERY, at_end)
+            case = Case(operation, few, WHOLE, 17, 0, dtype, processor, (8, 3), at_end)
             child = os.fork()
             if child == 0:
                 case.run(operand)

@@ -16,6 +16,7 @@ from tests.kernels.operations import KERNELS, forced, operands, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
+from cotswold.kernels import pair_driver
 from cotswold.kernels.products import Forced
 
 
@@ -46,12 +47,10 @@ def main(seed: str, cases: int) -> None:
     chance = random.Random(seed)
     for _ in range(cases):
         (operation, few), layer = chance.choice(KERNELS), any_layer(chance)
-        images, setting = (
-            chance.randint(1, 70),
-            forced(*chance.choice(TILES), chance.choice([1, 1024]), few=few),
-        )
+        images, setting = chance.randint(1, 70), forced(*chance.choice(TILES), few=few)
+        pair_driver.CHUNK = chance.choice([1, 1024])
         pitch, at_end = chance.choice([0, 0, 3]), chance.random() < 0.5
-        print(operation, layer, images, pitch, setting.setting, at_end, flush=True)
+        print(operation, layer, images, pitch, setting.tile, pair_driver.CHUNK, at_end, flush=True)
         run_between(operation, layer, images, pitch, setting, at_end)
     print("alive")
 

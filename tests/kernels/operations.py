@@ -15,7 +15,6 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 from cotswold.kernels import machine
 from cotswold.kernels import products as kernels
-from cotswold.kernels.choice import EVERY, Setting
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.products import FREE, Forced
 from cotswold.kernels.tile import Tile
@@ -43,13 +42,12 @@ def processors() -> list[Machine]:
 def forced(
     rows: int,
     vectors: int,
-    chunk: int = EVERY,
     threads: int = 1,
     processor: Machine | None = None,
     few: bool | None = None,
 ) -> Forced:
     """A kernel of which nothing is left to choose."""
-    return Forced(processor, Setting(Tile(rows, vectors), chunk), threads, few)
+    return Forced(processor, Tile(rows, vectors), threads, few)
 
 
 def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Pair:

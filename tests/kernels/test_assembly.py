@@ -24,6 +24,9 @@ FRAME = re.compile(r"movq\s+%rsp, %rbp|(?:mov|add)\s+x29, sp")
 STACK = {False: re.compile(r"\(%rsp|\[sp"), True: re.compile(r"\(%(?:rsp|rbp)|\[(?:sp|x29)")}
 
 
+MOVE = re.compile(r"\s*(?:vmov\w+\s+%[xyz]mm\d+, %[xyz]mm\d+|mov\s+v\d+\.\w+, v\d+\.\w+)$")
+
+
 @dataclass(frozen=True)
 class Turn:
     """The inner loop of a tile: instructions, multiply-adds among them, and those that reach the stack."""
@@ -39,6 +42,11 @@ class Turn:
     @property
     def spills(self) -> list[str]:
         return [line.strip() for line in self.lines if STACK[self.framed].search(line)]
+
+    @property
+    def moves(self) -> list[str]:
+        """From one vector register to another."""
+        return [line.strip() for line in self.lines if MOVE.match(line)]
 
 
 def turns(text: str) -> dict[str, Turn]:
@@ -69,8 +77,8 @@ def turns(text: str) -> dict[str, Turn]:
 
 def tiles(processor: Machine) -> list[Tile]:
     """The tiles that are candidates on a processor."""
-    settings = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
-    return sorted({one.tile for one in settings}, key=str)
+    found = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
+    return sorted(set(found), key=str)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,13 +127,14 @@ def test_the_inner_loops_of_candidates_keep_everything_in_registers(
 ) -> None:
     found = written(processor, kind, dtype, tile).values()
     assert {one.tile: one.spills for one in found if one.spills and "masked" not in one.tile} == {}
+    assert {one.tile: one.moves for one in found if one.moves and "masked" not in one.tile} == {}
 
 
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
-def test_where_lanes_end_in_a_mask_it_is_at_most_one_sum_and_the_mask_that_have_no_register(
+def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have_no_register(
     processor: Machine, kind: str, dtype: str, tile: Tile
 ) -> None:
-    most = 0 if processor is AVX512 else 3  # it has registers for masks; a sum is read and written
+    most = 0 if processor is AVX512 else 5  # it has registers for masks; a sum is read and written
     found = written(processor, kind, dtype, tile).values()
     assert {one.tile: one.spills for one in found if len(one.spills) > most} == {}
 

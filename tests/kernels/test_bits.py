@@ -22,7 +22,6 @@ from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.choice import EVERY
 from cotswold.kernels.machine import Machine
 from cotswold.ops.layout import images_last
 
@@ -30,17 +29,14 @@ CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, colu
 """Field rows, and neurons of a block's row, that are cut into several entries."""
 FIXED = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "cut": CUT}
 TILES = [(1, 1), (2, 3), (5, 3), (6, 4), (7, 2), (8, 3), (12, 2), (24, 1)]
-CHUNKS = [1, 17, 128, EVERY]
-SETTINGS = st.tuples(
-    st.sampled_from(processors()), st.sampled_from(TILES), st.sampled_from(CHUNKS), st.integers(1, 3)
-)
-"""A processor, a tile, a chunk, threads."""
+SETTINGS = st.tuples(st.sampled_from(processors()), st.sampled_from(TILES), st.integers(1, 3))
+"""A processor, a tile, threads."""
 PLACES = [(0, 1), (0, 70), (1, 2), (3, 20), (15, 33), (37, 70), (69, 70)]
 """Images of a batch of 70, ``(first, after the last)``."""
 
 
 def plainest(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
-    """The result of the simplest kernel: one number at a time, in one go, on one thread, images in lanes."""
+    """The result of the simplest kernel: one number at a time, on one thread, images in lanes."""
     return run(operation, layer, pair, forced(1, 1, few=False))
 
 
@@ -49,17 +45,17 @@ def plainest(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 @given(layers(), st.integers(1, 40), SETTINGS)
 @settings(max_examples=30)
-def test_any_tile_chunk_vector_and_number_of_threads_give_the_same_bits(
+def test_any_tile_vector_and_number_of_threads_give_the_same_bits(
     operation: str,
     few: bool | None,
     dtype: torch.dtype,
     layer: BlockLocal,
     images: int,
-    setting: tuple[Machine, tuple[int, int], int, int],
+    setting: tuple[Machine, tuple[int, int], int],
 ) -> None:
-    processor, tile, chunk, threads = setting
+    processor, tile, threads = setting
     pair = operands(operation, layer, images, dtype)
-    found = run(operation, layer, pair, forced(*tile, chunk, threads, processor, few))
+    found = run(operation, layer, pair, forced(*tile, threads, processor, few))
     assert same_bits(found, plainest(operation, layer, pair))
 
 
@@ -76,18 +72,17 @@ def test_every_tile_gives_the_same_bits(
     number = 0
     for processor in processors():
         for tile in TILES:
-            chunk, threads, number = CHUNKS[number % 4], 1 + number % 3, number + 1
-            found = run(operation, layer, pair, forced(*tile, chunk, threads, processor, few))
-            assert same_bits(found, expected), (processor.isa, tile, chunk, threads)
+            threads, number = 1 + number % 3, number + 1
+            found = run(operation, layer, pair, forced(*tile, threads, processor, few))
+            assert same_bits(found, expected), (processor.isa, tile, threads)
 
 
 @pytest.mark.usefixtures("any_work_is_worth_threads")
 @pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_chunk_gives_the_same_bits_on_several_threads(operation: str, chunk: int, threads: int) -> None:
-    pair = operands(operation, CUT, 300, torch.float32)
-    found = run(operation, CUT, pair, forced(8, 3, chunk, threads, few=False))
+def test_several_sections_give_the_same_bits_on_several_threads(operation: str, threads: int) -> None:
+    pair = operands(operation, CUT, 900, torch.float32)
+    found = run(operation, CUT, pair, forced(8, 3, threads, few=False))
     assert same_bits(found, plainest(operation, CUT, pair))
 
 

@@ -10,7 +10,7 @@ from tests.ops.layers import WIDE
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import choice, library, machine, store
-from cotswold.kernels.choice import Setting, ShapeClass
+from cotswold.kernels.choice import ShapeClass
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.products import Forced
 from cotswold.kernels.tile import Tile
@@ -52,16 +52,16 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Clock:
     """Measurements of made-up lengths."""
 
-    def __init__(self, fastest: Setting, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.01) -> None:
+    def __init__(self, fastest: Tile, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.01) -> None:
         self.fastest, self.seconds, self.now = fastest, seconds, 0.0
-        self.measured: list[Setting] = []
+        self.measured: list[Tile] = []
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         # compiling is not what is tested
         monkeypatch.setattr(library, "kernel", lambda *_: 0)
 
-    def __call__(self, setting: Setting) -> float:
-        self.measured.append(setting)
-        took = self.seconds * (1 if setting == self.fastest else 2)
+    def __call__(self, tile: Tile) -> float:
+        self.measured.append(tile)
+        took = self.seconds * (1 if tile == self.fastest else 2)
         self.now += took
         return took
 
@@ -73,49 +73,49 @@ def host() -> Machine:
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_fastest_setting_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = choice.candidates(host(), False)
-    clock = Clock(settings[-1], monkeypatch)
+def test_the_fastest_tile_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = choice.candidates(host(), False)
+    clock = Clock(tiles[-1], monkeypatch)
     first = choice.choose(SHAPE, host(), ENOUGH, clock)
-    assert first.setting == settings[-1]
-    assert first.seconds.keys() == {str(one) for one in settings}
+    assert first.tile == tiles[-1]
+    assert first.seconds.keys() == {str(one) for one in tiles}
     count = len(clock.measured)
-    assert set(clock.measured) == set(settings)
+    assert set(clock.measured) == set(tiles)
     assert choice.choose(SHAPE, host(), ENOUGH, clock) is first
     monkeypatch.setattr(choice, "_CHOICES", {})
     again = choice.choose(SHAPE, host(), ENOUGH, clock)
-    assert again.setting == first.setting and again.why != first.why
+    assert again.tile == first.tile and again.why != first.why
     assert len(clock.measured) == count
 
 
 def test_a_damaged_choice_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = choice.candidates(host(), False)
-    clock = Clock(settings[-1], monkeypatch)
+    tiles = choice.candidates(host(), False)
+    clock = Clock(tiles[-1], monkeypatch)
     choice.choose(SHAPE, host(), ENOUGH, clock)
     (file,) = cache.glob("*.json")
     file.write_bytes(file.read_bytes()[:-3])
     monkeypatch.setattr(choice, "_CHOICES", {})
-    clock.fastest = settings[0]
-    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == settings[0]
+    clock.fastest = tiles[0]
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).tile == tiles[0]
     monkeypatch.setattr(choice, "_CHOICES", {})
-    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == settings[0]
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).tile == tiles[0]
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = choice.candidates(host(), False)
-    clock = Clock(settings[0], monkeypatch)
+    tiles = choice.candidates(host(), False)
+    clock = Clock(tiles[0], monkeypatch)
     choice.choose(SHAPE, host(), ENOUGH, clock)
     monkeypatch.setattr(choice, "_CHOICES", {})
-    monkeypatch.setattr(choice, "candidates", lambda *_: [Setting(Tile(2, 2), 128)])
-    assert choice.choose(SHAPE, host(), ENOUGH, clock).setting == Setting(Tile(2, 2), 128)
+    monkeypatch.setattr(choice, "candidates", lambda *_: [Tile(2, 2)])
+    assert choice.choose(SHAPE, host(), ENOUGH, clock).tile == Tile(2, 2)
 
 
 @pytest.mark.usefixtures("cache")
 def test_little_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(choice.candidates(host(), False)[-1], monkeypatch)
     found = choice.choose(SHAPE, host(), 1e3, clock)
-    assert clock.measured == [] and found.setting == choice.candidates(host(), False)[0]
+    assert clock.measured == [] and found.tile == choice.candidates(host(), False)[0]
 
 
 @pytest.mark.usefixtures("cache")
@@ -220,7 +220,7 @@ def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
     processor = Machine(isa, "any", "", "any")
     for one in choice.candidates(processor, narrow):
         # sums, vectors of B and a number of A
-        assert one.tile.rows * one.tile.vectors + one.tile.vectors < processor.registers
+        assert one.rows * one.vectors + one.vectors < processor.registers
 
 
 def test_near_shapes_share_a_class() -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from math import ceil
 
 import pytest
 import torch
@@ -88,16 +89,29 @@ def expected(operation: str, layer: BlockLocal, handed: list[Tensor]) -> Tensor:
 
 
 OPERATIONS = ["product", "adjoint", "outer"]
+FEW_BLOCKS = layers().filter(lambda layer: layer.grid[0] * layer.grid[1] <= 30)
+TURNS = 100
+"""The interpreter takes some 10 ms a turn of a program's loop."""
 
 
-@given(layer=layers(), images=st.integers(1, 9), sides=SIDES)
+def affordable(layer: BlockLocal, images: int, sides: Sides) -> Sides:
+    """``sides``, doubled until no operation takes many more turns than there are blocks."""
+    least = min(sides.values())
+    tiles_a_block = ceil(layer.neurons / least) * ceil(images / least) * ceil(layer.fan_in / least)
+    if least >= 32 or layer.grid[0] * layer.grid[1] * tiles_a_block <= TURNS:
+        return sides
+    return affordable(layer, images, {name: 2 * side for name, side in sides.items()})
+
+
+@given(layer=FEW_BLOCKS, images=st.integers(1, 9), sides=SIDES)
 @settings(max_examples=12, deadline=None)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_random_layer_in_a_random_tile_equals_the_reference(
     run: Runner, operation: str, layer: BlockLocal, images: int, sides: Sides
 ) -> None:
     handed = operands(layer, operation, images)
-    close(result(run, operation, layer, handed, sides), expected(operation, layer, handed))
+    tile = affordable(layer, images, sides)
+    close(result(run, operation, layer, handed, tile), expected(operation, layer, handed))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -120,15 +134,16 @@ def test_a_tuned_tile_equals_the_reference(operation: str) -> None:
     close(result(Device(), operation, PLAIN, handed, {}), expected(operation, PLAIN, handed), 1e-5)
 
 
-@given(layer=layers())
+@given(layer=FEW_BLOCKS)
 @settings(max_examples=6, deadline=None)
 def test_the_products_are_each_others_adjoints(run: Runner, layer: BlockLocal) -> None:
+    sides = affordable(layer, 3, SMALL)
     x, filters, onto = operands(layer, "product", 3)
     y, _, back = operands(layer, "adjoint", 3)
     gradient = unwritten(x, layer, "outer", 3)
-    through_output = (y * result(run, "product", layer, [x, filters, onto])).sum()
-    close(through_output, (x * result(run, "adjoint", layer, [y, filters, back])).sum(), 1e-10)
-    close(through_output, (filters * result(run, "outer", layer, [y, x, gradient])).sum(), 1e-10)
+    through_output = (y * result(run, "product", layer, [x, filters, onto], sides)).sum()
+    close(through_output, (x * result(run, "adjoint", layer, [y, filters, back], sides)).sum(), 1e-10)
+    close(through_output, (filters * result(run, "outer", layer, [y, x, gradient], sides)).sum(), 1e-10)
 
 
 def amid(values: Tensor, around: float) -> Tensor:

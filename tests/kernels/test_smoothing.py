@@ -67,8 +67,9 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (smoothing, normalisation):
         monkeypatch.setattr(module, "ALONE", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
+        monkeypatch.setattr(module, "CACHED_BYTES", 1)
     monkeypatch.setattr(smoothing, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(normalisation, "CACHED_BYTES", 1)
+    monkeypatch.setattr(smoothing, "LEAST_COLUMNS", 3)
 
 
 @pytest.fixture

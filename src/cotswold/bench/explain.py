@@ -32,7 +32,7 @@ class Explanation:
     product: str
     backend: str
     kind: str
-    setting: str
+    tile: str
     why: str
     milliseconds: dict[str, float]
     """What each candidate took when they were measured; empty where none was."""
@@ -95,15 +95,15 @@ def explained(shape: Shape) -> list[Explanation]:
         choice = products.choose(call, here, count)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
-            _explanation(shape, product, "llvm", call.kind.name, str(choice.setting), choice.why, taken)
+            _explanation(shape, product, "llvm", call.kind.name, str(choice.tile), choice.why, taken)
         )
     return found
 
 
 def _explanation(
-    shape: Shape, product: str, name: str, kind: str, setting: str, why: str, taken: dict[str, float]
+    shape: Shape, product: str, name: str, kind: str, tile: str, why: str, taken: dict[str, float]
 ) -> Explanation:
-    return Explanation(shape.name, shape.images, product, name, kind, setting, why, taken)
+    return Explanation(shape.name, shape.images, product, name, kind, tile, why, taken)
 
 
 def described(words: str, images: int) -> Shape:

@@ -141,7 +141,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
             "shape": f"{one.shape}, {one.images}",
             "product": one.product,
             "kernel": one.kind,
-            "runs as": one.setting,
+            "runs as": one.tile,
             "why": one.why,
             "candidates, ms": "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
         }

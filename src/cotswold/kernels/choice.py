@@ -24,25 +24,8 @@ WORTH_FLOPS = 2e7
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How a kernel runs: its tile, and how many k make a chunk, after which C passes through memory."""
-
-    tile: Tile
-    chunk: int
-
-    def __str__(self) -> str:
-        return f"{self.tile}, k by {self.chunk}" if self.chunk < EVERY else f"{self.tile}, all k"
-
-
-EVERY = 1 << 30
-"""A chunk that holds every k."""
-PAIR_CHUNKS = (256, 1024)
-"""Chunks for bfloat16, of which a copy in pairs must fit a cache."""
-
-
-@dataclass(frozen=True)
 class ShapeClass:
-    """What the best setting depends on; the batch is not in it, but for whether it fills a vector."""
+    """What the best tile depends on; the batch is not in it, but for whether it fills a vector."""
 
     kind: str
     dtype: str
@@ -68,37 +51,39 @@ def _power(value: int) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting, why it was taken, and the seconds that each candidate took."""
+    """A tile, why it was taken, and the seconds that each candidate took."""
 
-    setting: Setting
+    tile: Tile
     why: str
     seconds: dict[str, float]
 
 
-def candidates(processor: Machine, narrow: bool, dtype: str = "float32") -> list[Setting]:
-    """Settings worth measuring; the first is the default."""
-    if processor.registers >= 32:
-        tiles = [Tile(8, 3), Tile(4, 3), Tile(24, 1)] if narrow else [Tile(8, 3), Tile(12, 2), Tile(6, 4)]
-    else:
-        tiles = [Tile(6, 2), Tile(4, 3), Tile(12, 1)] if narrow else [Tile(6, 2), Tile(4, 3)]
-    chunks = PAIR_CHUNKS if dtype == "bfloat16" else (128, EVERY)
-    return [Setting(tile, chunk) for tile in tiles for chunk in chunks]
+_TILES = {
+    "avx512": ([Tile(8, 3), Tile(12, 2), Tile(6, 4)], [Tile(8, 3), Tile(4, 3), Tile(24, 1)]),
+    "avx2": ([Tile(6, 2), Tile(4, 3)], [Tile(6, 2), Tile(4, 3), Tile(12, 1)]),
+    "neon": ([Tile(6, 4), Tile(12, 2)], [Tile(6, 4), Tile(4, 3), Tile(12, 2)]),
+}
+"""Tiles that fill the registers, and those where lanes are few; 8x3 on NEON would move them to and fro."""
+
+
+def candidates(processor: Machine, narrow: bool) -> list[Tile]:
+    """Tiles worth measuring; the first is the default."""
+    wide, few = _TILES[processor.isa]
+    return few if narrow else wide
 
 
 _LOCK = threading.RLock()
 _CHOICES: dict[tuple[ShapeClass, Machine], Choice] = {}
 
 
-def choose(
-    shape: ShapeClass, processor: Machine, flops: float, measured: Callable[[Setting], float]
-) -> Choice:
-    """The best setting of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
+def choose(shape: ShapeClass, processor: Machine, flops: float, measured: Callable[[Tile], float]) -> Choice:
+    """The best tile of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
     key = shape, processor
     found = _CHOICES.get(key)
     if found is not None:
         return found
     if flops < WORTH_FLOPS:
-        return Choice(candidates(processor, shape.narrow, shape.dtype)[0], "too little work to measure", {})
+        return Choice(candidates(processor, shape.narrow)[0], "too little work to measure", {})
     with _LOCK:
         if key not in _CHOICES:
             _CHOICES[key] = _recalled(shape, processor) or _measured(shape, processor, measured)
@@ -114,27 +99,24 @@ def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
     if content is None:
         return None
     told = json.loads(content)
-    setting = Setting(Tile(*told["tile"]), told["chunk"])
-    return (
-        Choice(setting, "measured before", told["seconds"])
-        if setting in candidates(processor, shape.narrow, shape.dtype)
-        else None
-    )
+    tile = Tile(*told["tile"])
+    known = tile in candidates(processor, shape.narrow)
+    return Choice(tile, "measured before", told["seconds"]) if known else None
 
 
-def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Setting], float]) -> Choice:
-    settings = candidates(processor, shape.narrow, shape.dtype)
-    for tile in {one.tile for one in settings}:
+def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float]) -> Choice:
+    tiles = candidates(processor, shape.narrow)
+    for tile in tiles:
         library.kernel(shape.kind, shape.dtype, tile, processor)
-    best: dict[Setting, float] = {}
+    best: dict[Tile, float] = {}
     until = time.monotonic() + SECONDS_MOST
     for round_ in range(ROUNDS):
-        for setting in settings:
+        for tile in tiles:
             if round_ > 0 and time.monotonic() > until:
                 break
-            best[setting] = min(measured(setting), best.get(setting, math.inf))
-    setting = min(best, key=lambda one: best[one])
+            best[tile] = min(measured(tile), best.get(tile, math.inf))
+    fastest = min(best, key=lambda one: best[one])
     seconds = {str(one): value for one, value in best.items()}
-    told = {"tile": [setting.tile.rows, setting.tile.vectors], "chunk": setting.chunk, "seconds": seconds}
+    told = {"tile": [fastest.rows, fastest.vectors], "seconds": seconds}
     store.remember(_file(shape, processor), json.dumps(told).encode())
-    return Choice(setting, "measured now", seconds)
+    return Choice(fastest, "measured now", seconds)

@@ -2,8 +2,8 @@
 
 Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, what a table means.
 
-Threads take tasks from a common counter. For a task, entries go outermost in chunks, then tiles of lanes,
-then tiles of rows: the part of B that a tile of lanes needs stays in the first cache while A passes once.
+Threads take tasks from a common counter. For a task, entries go outermost in sections, then tiles of
+lanes, then tiles of rows: the part of B that a tile of lanes needs stays near while A passes once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Job(IntEnum):
     B_PITCH = 10
     NEXT = 11
     CLAIM = 12
-    CHUNK = 13
+    SECTION = 13
     SCRATCH = 14
     SLOTS = 15
     SLOT_SIZE = 16
@@ -245,10 +245,10 @@ def _write_tiled(
     b_pitch: ir.Value,
     c: ir.Value,
 ) -> None:
-    """The loops over chunks of entries, tiles of lanes, tiles of rows."""
+    """The loops over sections of entries, tiles of lanes, tiles of rows."""
     build = w.b
     a = w.at(w.pointer_field(job, Job.A), w.field(task, Task.A))
-    a_pitch, chunk = w.field(job, Job.A_PITCH), w.field(job, Job.CHUNK)
+    a_pitch, section = w.field(job, Job.A_PITCH), w.field(job, Job.SECTION)
     offsets = w.slot(w.pointer_field(job, Job.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
     entries = w.slot(w.pointer_field(job, Job.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size))
@@ -261,11 +261,11 @@ def _write_tiled(
         )
     )
     biases = w.at(w.pointer_field(job, Job.BIASES), w.field(task, Task.NORM)) if kind.finish else None
-    chunks = build.sdiv(build.sub(build.add(count, chunk), integer(1)), chunk)
-    at_least_one = build.select(build.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+    sections = build.sdiv(build.sub(build.add(count, section), integer(1)), section)
+    at_least_one = build.select(build.icmp_signed(">", sections, integer(0)), sections, integer(1))
     with loop(w, at_least_one) as part:
-        first = build.mul(part.index, chunk)
-        here = w.least(chunk, build.sub(count, first))
+        first = build.mul(part.index, section)
+        here = w.least(section, build.sub(count, first))
         now = w.slot(entries, build.mul(first, entry_size))
         final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
         with loop(w, w.field(task, Task.LANE_TILES)) as across:

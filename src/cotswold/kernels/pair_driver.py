@@ -31,8 +31,8 @@ from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
 
 KINDS = ("product", "product_few", "adjoint", "outer")
 """The kinds of kernel that there are for bfloat16."""
-CHUNK_MOST = 2048
-"""The most k of a chunk, so that what is packed fits the second cache."""
+CHUNK = 1024
+"""About how many k make a chunk: what is packed of them fits the second cache."""
 LANE_TILES = 4
 """Tiles of lanes whose B is packed at a time, if A is packed too."""
 PANEL_ROWS = 128
@@ -176,7 +176,7 @@ class _Task:
     def write(self) -> None:
         """The loops over groups of tiles of lanes, and over chunks of entries."""
         w, task = self.w, self.task
-        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.CHUNK)
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.SECTION)
         tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind.name)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))

@@ -18,11 +18,15 @@ from cotswold.kernels.driver import Job, Task
 from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
 
 Table = NDArray[np.int64]
-K_MOST = 256
-"""The longest stretch of k in one entry: longer ones are cut, so that chunks can fit a cache."""
+SECTION = 256
+"""The most k that are summed in one chain: what a section of them reads fits the caches."""
+IMAGES_SECTION = 384
+"""The same where k are images: common batches are one section, after which gradients are written once."""
 
 ROWS_MOST = 256
 """Rows of a task of ``Wx``: as many as leave a chunk of A in the second cache while lanes pass over it."""
+TRANSPOSED_NUMBERS = 1 << 16
+"""Numbers of a transposed δ in scratch, if one tile of lanes is not more."""
 STEP_NUMBERS = 1 << 16
 """Numbers of a gradient that a step keeps in scratch, if one tile of lanes is not more."""
 
@@ -54,6 +58,8 @@ class Plan:
     row_tiles: Table
     lane_tiles: Table
     offsets: Table
+    section: int
+    """Entries of a section, the sums of whose products are added to those of the section before."""
     scratch_pitch: int = 0
     scratch_size: int = 0
     gradient: int = 0
@@ -70,6 +76,7 @@ class Plan:
             (Job.OFFSETS, self.offsets),
         ):
             found[name] = table.ctypes.data
+        found[Job.SECTION] = self.section
         found[Job.SLOT_SIZE], found[Job.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
         found[Job.GRADIENT] = self.gradient
         return found
@@ -91,7 +98,7 @@ class _Tables:
         return first
 
     def finished(
-        self, tasks: Table, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
+        self, tasks: Table, section: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
     ) -> Plan:
         def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
             return np.array(rows, np.int64).reshape(-1, fields)
@@ -102,6 +109,7 @@ class _Tables:
             table(self.row_tiles),
             table(self.lane_tiles),
             np.concatenate(self.offsets).astype(np.int64),
+            section,
             scratch_pitch,
             scratch_size,
             gradient,
@@ -130,7 +138,7 @@ def lane_cuts(count: int, grain: Grain) -> Iterator[tuple[int, int, int]]:
         first += width
 
 
-def _stretches(total: int, most: int = K_MOST) -> Iterator[tuple[int, int]]:
+def _stretches(total: int, most: int = SECTION) -> Iterator[tuple[int, int]]:
     """``(first, length)`` of nearly equal parts of at most ``most``."""
     parts = -(-total // most)
     first = 0
@@ -138,6 +146,12 @@ def _stretches(total: int, most: int = K_MOST) -> Iterator[tuple[int, int]]:
         length = total // parts + (number < total % parts)
         yield first, length
         first += length
+
+
+def _section(total: int, most: int = SECTION) -> int:
+    """Entries of a section, where stretches of ``total`` are entries; fewer at borders change nothing."""
+    longest = max((length for _, length in _stretches(total, most)), default=1)
+    return max(1, most // longest)
 
 
 def _ahead(entries: Sequence[tuple[int, int, int]], onward: int) -> list[tuple[int, int, int, int]]:
@@ -264,7 +278,7 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
         part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
         tables.entries.extend(_ahead(entries, layer.fan_in * layer.neurons))
         tasks.append(_spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
-    return tables.finished(np.concatenate(tasks))
+    return tables.finished(np.concatenate(tasks), _section(layer.x.size * layer.input.channels))
 
 
 @lru_cache(maxsize=64)
@@ -286,7 +300,8 @@ def few_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grai
             part[:, Task.NEURON] = neurons
             tasks.append(_spread_tasks(part, rows, [(first, count, lane, width)]))
         tables.entries.extend(_ahead(entries, layer.x.step * x.column))
-    return tables.finished(np.concatenate(tasks), pitch, _whole(images, grain.lanes) * pitch)
+    section = _section(layer.x.size * layer.input.channels)
+    return tables.finished(np.concatenate(tasks), section, pitch, _whole(images, grain.lanes) * pitch)
 
 
 def _whole(count: int, of: int) -> int:
@@ -311,8 +326,9 @@ def _lane_ranges(tables: _Tables, count: int, grain: Grain, parts: int) -> list[
 @lru_cache(maxsize=64)
 def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
-    parts = _parts(layer.grid[0] * layer.grid[1], grain)
-    entries = list(_stretches(images))
+    scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
+    parts = max(_parts(layer.grid[0] * layer.grid[1], grain), scratch)
+    entries = list(_stretches(images, IMAGES_SECTION))
     return _outer(layer, x, y, grain, parts, [entries], layer.neurons, images, gradient=False)
 
 
@@ -321,7 +337,7 @@ def step_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Gra
     """The sum of two ``δx'``, into scratch: of two δ, and of two inputs, the second half of the entries."""
     vectors = max(STEP_NUMBERS // layer.fan_in // grain.lanes, grain.tile.vectors)
     parts = -(-layer.neurons // (vectors * grain.lanes))
-    entries = list(_stretches(images))
+    entries = list(_stretches(images, IMAGES_SECTION))
     return _outer(layer, x, y, grain, parts, [entries, entries], 0, images, gradient=True)
 
 
@@ -369,7 +385,8 @@ def _outer(
     # the last square of the transposition may reach beyond the last image
     deltas = (len(stretches) - 1) * images * scratch_pitch + _whole(images, grain.lanes) * scratch_pitch
     size = deltas + (layer.fan_in * scratch_pitch if gradient else 0)
-    return tables.finished(_blockwise(tasks), scratch_pitch, size, deltas)
+    section = _section(images, IMAGES_SECTION)
+    return tables.finished(_blockwise(tasks), section, scratch_pitch, size, deltas)
 
 
 def _blockwise(tasks: list[Table]) -> Table:
@@ -449,4 +466,4 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
             for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns]:
                 tasks.append(tuple(part))
-    return tables.finished(np.array(tasks, np.int64))
+    return tables.finished(np.array(tasks, np.int64), _section(layer.columns * layer.depth))

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Window
 from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
-from cotswold.kernels.choice import Choice, Setting, ShapeClass
+from cotswold.kernels.choice import Choice, ShapeClass
 from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.plan import Grain, Pitches, Plan, Table
+from cotswold.kernels.tile import Tile
 
 TASKS_A_THREAD = 8
 """Into how many tasks work is cut at least for each thread, so that none waits long for another."""
@@ -43,10 +44,10 @@ class Map:
 
 @dataclass(frozen=True)
 class Forced:
-    """What is otherwise chosen, for tests and measurements: processor, setting, threads."""
+    """What is otherwise chosen, for tests and measurements: processor, tile, threads."""
 
     processor: Machine | None = None
-    setting: Setting | None = None
+    tile: Tile | None = None
     threads: int | None = None
     few: bool | None = None
 
@@ -136,8 +137,8 @@ def activated(
     """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when."""
     call = product_call(x, filters, layer, out, Forced(forced.processor, few=False))
     processor, count = _processor(forced), _thread_count(call, forced)
-    setting = forced.setting or choose(call, processor, count).setting
-    execute(replace(call, kind=FINISHED[activation], biases=biases), setting, processor, count)
+    tile = forced.tile or choose(call, processor, count).tile
+    execute(replace(call, kind=FINISHED[activation], biases=biases), tile, processor, count)
 
 
 def finishes(images: int, dtype: torch.dtype, layer: BlockLocal) -> bool:
@@ -146,10 +147,12 @@ def finishes(images: int, dtype: torch.dtype, layer: BlockLocal) -> bool:
 
 
 def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
-    """Whether images would leave so many lanes empty that neurons fill them better."""
+    """Whether images fill no vector, and neurons fill them better; larger batches share their kernels."""
     if forced.few is not None:
         return forced.few
     lanes = _lanes(forced, dtype)
+    if images > lanes:
+        return False
     rows = images + (PACKED_ROWS if dtype == "bfloat16" else 0)
     of_images, of_neurons = layer.neurons * -(-images // lanes), rows * -(-layer.neurons // lanes)
     return of_neurons * FEW_GAIN < of_images
@@ -230,17 +233,17 @@ def step(
         lambda grain: plan.step_plan(layer, images, x.pitches, delta.pitches, grain), update,
     )  # fmt: skip
     processor, count = _processor(forced), _thread_count(call, forced)
-    setting = forced.setting or _setting_of_outer(delta, x, layer, processor, count)
-    execute(call, setting, processor, count)
+    tile = forced.tile or _tile_of_outer(delta, x, layer, processor, count)
+    execute(call, tile, processor, count)
 
 
-def _setting_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Setting:
-    """The setting of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
+def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Tile:
+    """The tile of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
     height = min(layer.y.size - layer.y.low, layer.input.height)
     window = Window(layer.y.size, layer.y.step, layer.y.low, layer.y.size - layer.y.low - height)
     row = replace(layer, input=replace(layer.input, height=height), y=window)
     gradient = x.values.new_empty(row.filters_shape)
-    return choose(outer_call(delta, x, row, gradient, FREE), processor, count).setting
+    return choose(outer_call(delta, x, row, gradient, FREE), processor, count).tile
 
 
 def _thread_count(call: Call, forced: Forced) -> int:
@@ -254,12 +257,12 @@ def _processor(forced: Forced) -> Machine:
 
 
 def run(call: Call, forced: Forced = FREE) -> None:
-    """Run a call in the best setting known, measuring first where none is."""
+    """Run a call in the best tile known, measuring first where none is."""
     if call.c.numel() == 0:
         return
     processor, count = _processor(forced), _thread_count(call, forced)
-    setting = forced.setting or choose(call, processor, count).setting
-    execute(call, setting, processor, count)
+    tile = forced.tile or choose(call, processor, count).tile
+    execute(call, tile, processor, count)
 
 
 def choose(call: Call, processor: Machine, count: int) -> Choice:
@@ -268,42 +271,41 @@ def choose(call: Call, processor: Machine, count: int) -> Choice:
     shape = ShapeClass.of(call.kind.name, call.dtype, call.rows, depth, call.entry, call.narrow)
     part = min(1.0, MEASURED_FLOPS / max(call.flops, 1.0))
 
-    def measured(setting: Setting) -> float:
+    def measured(tile: Tile) -> float:
         begun = time.perf_counter()
-        execute(call, setting, processor, count, part)
+        execute(call, tile, processor, count, part)
         return time.perf_counter() - begun
 
     return choice.choose(shape, processor, call.flops, measured)
 
 
-def execute(call: Call, setting: Setting, processor: Machine, count: int, part: float = 1.0) -> None:
+def execute(call: Call, tile: Tile, processor: Machine, count: int, part: float = 1.0) -> None:
     """Run a call, or the first part of its tasks, on so many threads."""
-    work = library.kernel(call.kind.name, call.dtype, setting.tile, processor)
+    work = library.kernel(call.kind.name, call.dtype, tile, processor)
     lanes = processor.lanes(_summed(call.dtype))
-    grain = Grain(setting.tile, lanes, TASKS_A_THREAD * count if count > 1 else 1)
+    grain = Grain(tile, lanes, TASKS_A_THREAD * count if count > 1 else 1)
     tables = call.planned(grain)
     job = tables.job.copy()
     tasks = max(1, int(len(tables.tasks) * part))
     job[Job.TASK_COUNT] = tasks
     job[Job.CLAIM] = max(1, tasks // (count * CLAIMS_A_THREAD))
-    job[Job.CHUNK] = max(1, setting.chunk // call.entry)
     job[Job.A], job[Job.B], job[Job.C] = call.a.data_ptr(), call.b.data_ptr(), call.c.data_ptr()
     job[Job.A_PITCH], job[Job.B_PITCH] = call.a_pitch, call.b_pitch
     job[Job.IMAGES] = call.images
     job[Job.BIASES] = 0 if call.biases is None else call.biases.data_ptr()
     entries = None if call.update is None else _join(job, call, call.update, tables)
-    size = _pack(job, call, setting, tables) if call.dtype == "bfloat16" else tables.scratch_size
+    size = _pack(job, call, tile, tables) if call.dtype == "bfloat16" else tables.scratch_size
     scratch = call.c.new_empty(size * count) if size else None
     job[Job.SCRATCH] = 0 if scratch is None else scratch.data_ptr()
     threads.run(work, job.ctypes.data, count)
     del entries  # the kernel has read them until here
 
 
-def _pack(job: Table, call: Call, setting: Setting, tables: Plan) -> int:
+def _pack(job: Table, call: Call, tile: Tile, tables: Plan) -> int:
     """Put where bfloat16 is packed and summed into a job; returns the numbers of scratch of a thread."""
-    chunk = max(1, min(setting.chunk, pair_driver.CHUNK_MOST) // call.entry)
-    size, packed_a, sums, c = pair_driver.scratch(tables, call.kind, setting.tile, chunk)
-    job[Job.CHUNK], job[Job.SLOT_SIZE] = chunk, size
+    chunk = max(1, tables.section * pair_driver.CHUNK // plan.SECTION)
+    size, packed_a, sums, c = pair_driver.scratch(tables, call.kind, tile, chunk)
+    job[Job.SECTION], job[Job.SLOT_SIZE] = chunk, size
     job[Job.PACKED_A], job[Job.SUMS], job[Job.GRADIENT] = packed_a, sums, c
     return size
 

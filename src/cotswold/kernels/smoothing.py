@@ -31,8 +31,12 @@ TASKS_A_THREAD = 4
 """Tasks that a thread should find at least, where a map has so many rows."""
 LEAST_ROWS = 8
 """Rows of a task at least: the rows around them are read twice."""
-BLOCK_BYTES = 1 << 10
-"""Bytes of the lanes of a task: a window's columns of them stay in the first cache."""
+BLOCK_BYTES = 3 << 10
+"""Bytes of the lanes of a task, which are contiguous: memory is slow where it is read in smaller pieces."""
+CACHED_BYTES = 1 << 20
+"""Bytes of the rows of a window and the next two: they stay in the second cache."""
+LEAST_COLUMNS = 12
+"""Columns of a task at least: those around them are summed twice."""
 ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
 
@@ -100,19 +104,25 @@ def _run(
     blocks = max(-(-lanes // block), min(workers.threads, -(-lanes // strip)))
     block = -(-lanes // (blocks * strip)) * strip
     blocks = -(-lanes // block)
+    room = CACHED_BYTES // ((smoothing.size + 3) * block * BYTES[workers.dtype]) - smoothing.size
+    columns = min(max(LEAST_COLUMNS, room), target.width)
+    columns = -(-target.width // -(-target.width // columns))
+    columns += columns % 2
+    beside = -(-target.width // columns)
     count = 1 if outputs < ALONE else workers.threads
-    wanted = 1 if count == 1 else -(-TASKS_A_THREAD * count // (groups * blocks))
+    wanted = 1 if count == 1 else -(-TASKS_A_THREAD * count // (groups * blocks * beside))
     rows = max(LEAST_ROWS, -(-target.height // wanted))
     rows += rows % 2
     parts = -(-target.height // rows)
     fields = np.zeros(Window.FIELDS, np.int64)
-    fields[Head.TASKS] = groups * blocks * parts
+    fields[Head.TASKS] = groups * blocks * parts * beside
     fields[Window.LANES : Window.INPUT] = (
         *(lanes, blocks, block, parts, rows),
         *(source.height, source.width, target.height, target.width),
         *(low, smoothing.size, ring, bits(scalar)),
     )
+    fields[Window.COLUMN_PARTS], fields[Window.PART_COLUMNS] = beside, columns
     for field, view in zip((Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT), views, strict=True):
         fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
-    slot = scratch_elements(kind, block, ring, source.width)
+    slot = scratch_elements(kind, block, ring, min(source.width, columns + smoothing.size))
     perform(kernel(kind, workers.dtype, workers.processor), fields, slot, workers.dtype, count)

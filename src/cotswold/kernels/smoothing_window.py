@@ -64,7 +64,9 @@ class Window(IntEnum):
     SECOND = 22
     FACTOR = 26
     OUTPUT = 30
-    FIELDS = 34
+    COLUMN_PARTS = 34
+    PART_COLUMNS = 35
+    FIELDS = 36
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ PENALTY = Kind("penalty", quotient=True)
 
 
 def scratch_elements(kind: Kind, block: int, ring: int, width: int) -> int:
-    """Numbers of scratch a thread: zeros, waste, a ring of columns, one of rows of quotients."""
+    """Numbers of scratch a thread: zeros, waste, a ring of columns, one of rows of ``width`` quotients."""
     return block * (2 + 1 + 2 * ring + (ring * width if kind.quotient else 0))
 
 
@@ -98,13 +100,15 @@ def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
     with tasks(module, lanes) as (w, job, number, scratch):
         b = w.b
         parts, blocks = w.field(job, Window.PARTS), w.field(job, Window.BLOCKS)
-        part, rest = b.urem(number, parts), b.udiv(number, parts)
+        columns = w.field(job, Window.COLUMN_PARTS)
+        beside, rest = b.urem(number, columns), b.udiv(number, columns)
+        part, rest = b.urem(rest, parts), b.udiv(rest, parts)
         group = b.udiv(rest, blocks)
         lane = b.mul(b.urem(rest, blocks), w.field(job, Window.BLOCK))
         rows = w.field(job, Window.PART_ROWS)
         first = b.mul(part, rows)
         stop = w.least(b.add(first, rows), w.field(job, Window.OUT_HEIGHT))
-        _Block(w, kind, job, scratch, group, lane).write(first, stop)
+        _Block(w, kind, job, scratch, group, lane, beside).write(first, stop)
     return module
 
 
@@ -126,12 +130,25 @@ class _Block:
     """The block of lanes that a task works on."""
 
     def __init__(
-        self, w: Writer, kind: Kind, job: ir.Value, scratch: ir.Value, group: ir.Value, lane: ir.Value
+        self,
+        w: Writer,
+        kind: Kind,
+        job: ir.Value,
+        scratch: ir.Value,
+        group: ir.Value,
+        lane: ir.Value,
+        beside: ir.Value,
     ) -> None:
         self.w, self.kind = w, kind
         self.low, self.size = w.field(job, Window.LOW), w.field(job, Window.SIZE)
         self.in_height, self.in_width = w.field(job, Window.IN_HEIGHT), w.field(job, Window.IN_WIDTH)
         self.out_height, self.out_width = w.field(job, Window.OUT_HEIGHT), w.field(job, Window.OUT_WIDTH)
+        columns = w.field(job, Window.PART_COLUMNS)
+        self.left = w.b.mul(beside, columns)
+        self.right = w.least(w.b.add(self.left, columns), self.out_width)
+        self.source_left = most(w, w.b.sub(self.left, self.low), integer(0))
+        reach = w.b.sub(w.b.add(self.right, self.size), w.b.add(self.low, integer(1)))
+        self.source_width = between(w, self.source_left, w.least(reach, self.in_width))
         self.scalar = number_field(w, job, Window.SCALAR)
         self.block = w.field(job, Window.BLOCK)
         self.lanes = w.least(self.block, w.b.sub(w.field(job, Window.LANES), lane))
@@ -147,7 +164,7 @@ class _Block:
             self.second = _Map(w, job, Window.SECOND, group, lane)
             self.factor = _Map(w, job, Window.FACTOR, group, lane)
             self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
-            self.row_size = w.b.mul(self.in_width, self.block)
+            self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:
             w.write(w.at(self.zeros, turn.index), w.lanes.zero)
 
@@ -170,9 +187,9 @@ class _Block:
         w, b = self.w, self.w.b
         target = self._row(y)
         ahead = b.add(y, integer(2))
-        with loop(w, self.in_width) as turn:
-            x = turn.index
-            to, below = w.at(target, b.mul(x, self.block)), self.second.at(y, x)
+        with loop(w, self.source_width) as turn:
+            x = b.add(self.source_left, turn.index)
+            to, below = w.at(target, b.mul(turn.index, self.block)), self.second.at(y, x)
             below_ahead = self.second.at(ahead, x)
             if self.kind.grad:
                 above, above_ahead = self.input.at(y, x), self.input.at(ahead, x)
@@ -209,11 +226,12 @@ class _Block:
         w, b = self.w, self.w.b
         two = b.icmp_signed("<", b.add(y, integer(1)), stop)
         column = self._column_writer(top)
-        pairs = b.sdiv(b.add(self.out_width, integer(1)), integer(2))
-        with loop(w, pairs, integer(0)) as turn:
-            x = b.mul(turn.index, integer(2))
+        pairs = b.sdiv(b.add(b.sub(self.right, self.left), integer(1)), integer(2))
+        with loop(w, pairs, self.source_left) as turn:
+            x = b.add(self.left, b.mul(turn.index, integer(2)))
             left = b.sub(x, self.low)
-            ready = w.least(b.add(b.add(left, self.size), integer(1)), self.in_width)
+            reach = w.least(b.add(b.add(left, self.size), integer(1)), self.in_width)
+            ready = w.least(reach, b.add(self.source_left, self.source_width))
             with upto(w, turn.values[0], ready) as one:
                 column(one)
             turn.next = [most(w, turn.values[0], ready)]
@@ -236,8 +254,9 @@ class _Block:
         ahead = [self._row(b.add(bottom, integer(i))) for i in (1, 2)]
 
         def write(x: ir.Value) -> None:
-            places = [w.at(row, b.mul(x, step)) for row, step in (known or ends)]
-            offset = b.mul(x, pitch)
+            along = b.sub(x, self.source_left) if self.kind.quotient else x
+            places = [w.at(row, b.mul(along, step)) for row, step in (known or ends)]
+            offset = b.mul(along, pitch)
             ahead_here = [w.at(row, offset) for row in ahead]
             target = self._column(x)
 

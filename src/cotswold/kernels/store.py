@@ -3,8 +3,8 @@
 Knows: files, checksums. Does not know: what is in them.
 
 A file is written beside and renamed, so that any number of processes may write it at once; one that is
-damaged is as if it were not there. The directory may be deleted at any time. One that another user could write
-to is not read, for code comes from it.
+damaged is as if it were not there. The directory may be deleted at any time. One that another user could
+write to is not read, for code comes from it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import stat
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -81,5 +82,6 @@ def remember(name: str, content: bytes) -> None:
         temporary.write_bytes(hashlib.sha256(content).digest() + content)
         temporary.replace(place / name)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         _warn(place, error)

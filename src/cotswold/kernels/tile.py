@@ -7,8 +7,8 @@ A tile is ``rows x vectors`` accumulators. For every entry of a list and every k
 
     C[row, lane] += sum over entries, then over k, of A[row, k] B[k, lane]
 
-Lanes are always independent outputs, so an output is one chain of fused multiply-adds in the order of the
-list, whatever the tile, and whether the chain passes through memory between two calls or not.
+Lanes are always independent outputs. So an output is a chain of fused multiply-adds in the order of the list,
+begun at 0, and added at its end to what is in C, whatever the tile.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Tile:
 class Form:
     """How A lies, and what follows the products.
 
-    ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours. ``finish``:
-    the activation of the finished sums, to which a number a row is added before; none where it is empty.
+    ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours.
+    ``finish``: the activation of the finished sums, to which a number a row is added before; '' for none.
     """
 
     rows_adjoin: bool
@@ -62,8 +62,8 @@ def write_tile(
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
     Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes
-    in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a finish,
-    where the rows' biases are, or 0 where sums are not finished yet.
+    in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a
+    finish, where the rows' biases are, or 0 where sums are not finished yet.
     """
     kind = ir.FunctionType(
         NOTHING, [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
@@ -83,41 +83,24 @@ def write_tile(
         return w.read_part(pointer, mask) if mask and vector == shape.vectors - 1 else w.read(pointer)
 
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
-    adding = w.b.icmp_signed("!=", keep, integer(0))
     for row, v in flat:
         w.fetch_to_write(places[row][v])
-    start, fetched = w.b.block, None
-    with w.b.if_then(adding):
-        old = [load(places[row][v], v) for row, v in flat]
-        fetched = w.b.block
-    sums = []
-    for value in old:
-        phi = w.b.phi(lanes.type)
-        phi.add_incoming(lanes.zero, start)
-        phi.add_incoming(value, fetched)
-        sums.append(phi)
 
     thrice = w.b.mul(a_pitch, integer(3))
     steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
     four = w.b.shl(a_pitch, integer(2))
-    with loop(w, count, *sums) as entry:
+    with loop(w, count, *[lanes.zero] * len(flat)) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
         groups = [first_a]
         ahead = w.field(record, 3)
+        upcoming = w.at(first_a, ahead)
         if not form.rows_adjoin:
             for _ in range(GROUP, shape.rows, GROUP):
                 groups.append(w.at(groups[-1], four))
-        if not form.rows_adjoin:
-            with loop(w, w.field(record, 2), step=LINE_BYTES // lanes.scalar_bytes) as line:
-                for row in range(shape.rows):
-                    place = w.at(groups[row // GROUP], steps[row % GROUP])
-                    w.fetch(w.at(w.at(place, ahead), line.index))
         with loop_at_least_once(w, w.field(record, 2), first_b, *groups, *entry.values) as turn:
             here, *rest = turn.values
             pointers, sums = rest[: len(groups)], rest[len(groups) :]
-            if form.rows_adjoin:
-                w.fetch(w.at(pointers[0], ahead))
             vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
             for row in range(shape.rows):
                 place = (
@@ -129,15 +112,35 @@ def write_tile(
                 for v in range(shape.vectors):
                     i = row * shape.vectors + v
                     sums[i] = w.multiply_add(factor, vectors[v], sums[i])
+            if form.rows_adjoin:
+                w.fetch(w.at(pointers[0], ahead))
+            else:
+                line = w.b.and_(turn.index, integer(-LINE_BYTES // lanes.scalar_bytes))
+                number = w.b.and_(
+                    turn.index, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
+                )
+                w.fetch(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
             onward = a_pitch if form.rows_adjoin else 1
             turn.next = [w.at(here, b_pitch), *(w.at(p, onward) for p in pointers), *sums]
         entry.next = turn.values[1 + len(groups) :]
-    sums = _finished(w, form, biases, flat, entry.values) if form.finish else entry.values
-    for (row, v), value in zip(flat, sums, strict=True):
+
+    def put(row: int, v: int, value: ir.Value) -> None:
         if mask and v == shape.vectors - 1:
             w.write_part(places[row][v], value, mask)
         else:
             w.write(places[row][v], value)
+
+    sums = entry.values
+    adding = w.b.icmp_signed("!=", keep, integer(0))
+    start = w.b.block
+    with w.b.if_then(adding):
+        added = [w.b.fadd(load(places[row][v], v), value) for (row, v), value in zip(flat, sums, strict=True)]
+        after = w.b.block
+    sums = _either(w, (sums, start), (added, after))
+    if form.finish:
+        sums = _finished(w, form, biases, flat, sums)
+    for (row, v), value in zip(flat, sums, strict=True):
+        put(row, v, value)
     w.b.ret_void()
     return function
 
@@ -154,10 +157,22 @@ def _finished(
             for (row, _), value in zip(flat, sums, strict=True)
         ]
         after = w.b.block
+    return _either(w, (sums, before), (done, after))
+
+
+def _either(
+    w: Writer, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
+) -> list[ir.Value]:
+    """The values of whichever block the code came from."""
     found = []
-    for value, finished in zip(sums, done, strict=True):
+    for values in zip(one[0], other[0], strict=True):
         phi = w.b.phi(w.lanes.type)
-        phi.add_incoming(value, before)
-        phi.add_incoming(finished, after)
+        for value, block in zip(values, (one[1], other[1]), strict=True):
+            phi.add_incoming(value, block)
         found.append(phi)
     return found
+
+
+def _power(number: int) -> int:
+    """The least power of 2 that is not less."""
+    return 1 << (number - 1).bit_length()

@@ -46,7 +46,7 @@ _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _bias_gradient(delta: Tensor, code: Code) -> Tensor:
-    """The adjoint of laying biases out, summed over images; from integers alone, which compilers can trace."""
+    """The adjoint of laying biases out, summed over images; of integers, which compilers can trace."""
     *_, rows, columns, depth = code
     down, across = delta.shape[2] // rows, delta.shape[3] // columns
     apart = delta.sum(0).reshape(depth, down, rows, across, columns)
