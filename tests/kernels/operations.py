@@ -18,8 +18,8 @@ from cotswold.kernels import products as kernels
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.products import FREE, Forced
 from cotswold.kernels.tile import Tile
-from cotswold.ops import reference
-from cotswold.ops.layout import empty_map, images_last
+from cotswold.ops import images_last, reference
+from cotswold.ops.layout import empty_map
 from cotswold.ops.products import as_map
 
 OPERATIONS = ["product", "adjoint", "outer"]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine import Machine
-from cotswold.ops.layout import images_last
+from cotswold.ops import images_last
 
 CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
 """Field rows, and neurons of a block's row, that are cut into several entries."""

@@ -28,8 +28,8 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import cuda
 from cotswold.kernels.cuda import launch, tiles
 from cotswold.kernels.cuda.launch import interpreting
-from cotswold.ops import reference
-from cotswold.ops.layout import empty_map, images_last
+from cotswold.ops import images_last, reference
+from cotswold.ops.layout import empty_map
 
 FULL = BlockLocal(MapShape(2, 5, 4), Window(5), Window(4), rows=1, columns=1, depth=11)
 """A fully connected layer."""

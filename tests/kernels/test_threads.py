@@ -20,7 +20,7 @@ from cotswold.kernels import library, threads
 from cotswold.kernels import products as kernels
 from cotswold.kernels.driver import Job
 from cotswold.kernels.products import Forced
-from cotswold.ops.layout import images_last
+from cotswold.ops import images_last
 
 ROOT = Path(__file__).parents[2]
 IMAGES = 33

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
 
 from cotswold import ops
-from cotswold.errors import GeometryError
+from cotswold.errors import ForwardModeError, GeometryError
 from cotswold.ops.layout import Pitch, pitch_of
 
 
@@ -50,3 +56,55 @@ def test_a_slice_of_channels_is_copied_because_its_columns_do_not_touch() -> Non
 def test_other_than_four_dimensions_are_refused() -> None:
     with pytest.raises(GeometryError, match="image, channel, y, x"):
         ops.images_last(torch.randn(2, 3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 9), st.integers(1, 11))
+@settings(max_examples=60, deadline=None)
+def test_a_map_of_any_shape_is_itself_in_either_order(
+    dtype: torch.dtype, images: int, channels: int, height: int, width: int
+) -> None:
+    x = torch.randn(images, channels, height, width).to(dtype)
+    last = ops.images_last(x)
+    assert pitch_of(last) is not None and torch.equal(last, x)
+    first = ops.images_first(last)
+    assert first.is_contiguous() and torch.equal(first, x)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_map_of_many_positions_is_itself_in_either_order_on_any_number_of_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    x = torch.randn(37, 5, 61, 67)
+    assert torch.equal(ops.images_last(x), x)
+    assert torch.equal(ops.images_first(ops.images_last(x)), x)
+
+
+def test_a_slice_of_a_batch_and_a_padded_map_come_back_in_torchs_order() -> None:
+    parent = ops.images_last(torch.randn(20, 3, 6, 5))
+    for part in (parent[3:15], parent[:, :, 1:4, 2:5], parent[:, 1:2], parent[::2]):
+        found = ops.images_first(part)
+        assert found.is_contiguous() and torch.equal(found, part)
+
+
+def test_pictures_of_a_larger_tensor_are_read_where_they_lie() -> None:
+    parent = torch.randn(9, 4, 6, 5)
+    for part in (parent[::2], parent[1:], parent[:, 1:3], parent[..., 1:]):
+        assert torch.equal(ops.images_last(part), part)
+
+
+@pytest.mark.parametrize("order", [ops.images_last, ops.images_first])
+def test_an_order_keeps_torchs_rules_and_hands_gradients_on(order: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(5, 2, 3, 4, dtype=torch.float64)
+    x = (ops.images_last(x) if order is ops.images_first else x).requires_grad_()
+    assert gradcheck(order, (x,)) and gradgradcheck(lambda x: order(x) ** 2, (x,))
+    mapped = torch.vmap(order)(torch.stack([x, 2 * x]))
+    assert torch.equal(mapped, torch.stack([x, 2 * x]))
+    with pytest.raises(ForwardModeError):
+        torch.func.jvp(order, (x.detach(),), (x.detach(),))
+
+
+def test_images_first_hands_back_what_is_so_and_refuses_other_shapes() -> None:
+    x = torch.randn(3, 2, 4, 5)
+    assert ops.images_first(x) is x
+    with pytest.raises(GeometryError, match="image, channel, y, x"):
+        ops.images_first(torch.randn(2, 3, 4))

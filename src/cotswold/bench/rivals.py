@@ -84,9 +84,9 @@ def our_passes(operands: Operands) -> Passes:
     layer, delta = operands.layer, operands.delta
 
     def product(x: Tensor, filters: Tensor) -> Tensor:
-        return ops.local_product(x, filters, layer).contiguous()
+        return ops.images_first(ops.local_product(x, filters, layer))
 
-    return _passes(operands.x, operands.filters, delta, product)
+    return _passes(operands.x, operands.filters, delta, product, ops.images_first)
 
 
 def unfolded_passes(operands: Operands) -> Passes:
@@ -104,7 +104,13 @@ def unfolded_passes(operands: Operands) -> Passes:
     return _passes(operands.x, conventional_filters(operands.filters, layer), operands.delta, product)
 
 
-def _passes(x: Tensor, filters: Tensor, delta: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> Passes:
+def _passes(
+    x: Tensor,
+    filters: Tensor,
+    delta: Tensor,
+    product: Callable[[Tensor, Tensor], Tensor],
+    contiguous: Callable[[Tensor], Tensor] = Tensor.contiguous,
+) -> Passes:
     leaves = x.detach().requires_grad_(), filters.detach().requires_grad_()
 
     def forward() -> Tensor:
@@ -114,6 +120,6 @@ def _passes(x: Tensor, filters: Tensor, delta: Tensor, product: Callable[[Tensor
     def both() -> tuple[Tensor, Tensor, Tensor]:
         y = product(*leaves)
         to_x, to_filters = torch.autograd.grad(y, leaves, delta)
-        return y.detach(), to_x.contiguous(), to_filters
+        return y.detach(), contiguous(to_x), to_filters
 
     return {FORWARD: forward, BOTH: both}

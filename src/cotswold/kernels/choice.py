@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cotswold.kernels import library, store
 from cotswold.kernels.machine import Machine
@@ -35,6 +36,7 @@ class ShapeClass:
     narrow: bool
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> ShapeClass:
         """Rows of a task, its k in all and that of an entry, rounded so that near shapes share a class."""
         return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
@@ -76,14 +78,18 @@ _LOCK = threading.RLock()
 _CHOICES: dict[tuple[ShapeClass, Machine], Choice] = {}
 
 
-def choose(shape: ShapeClass, processor: Machine, flops: float, measured: Callable[[Tile], float]) -> Choice:
+@lru_cache(maxsize=8)
+def default(processor: Machine, narrow: bool) -> Choice:
+    """The choice for so little work that measuring would cost more than it gains."""
+    return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
+
+
+def choose(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float]) -> Choice:
     """The best tile of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
     key = shape, processor
     found = _CHOICES.get(key)
     if found is not None:
         return found
-    if flops < WORTH_FLOPS:
-        return Choice(candidates(processor, shape.narrow)[0], "too little work to measure", {})
     with _LOCK:
         if key not in _CHOICES:
             _CHOICES[key] = _recalled(shape, processor) or _measured(shape, processor, measured)

@@ -16,6 +16,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels import engine
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
+from cotswold.kernels.map_tasks import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
 from cotswold.kernels.normalisation_rows import (
     GRADIENT,
     MEASURE,
@@ -26,7 +27,6 @@ from cotswold.kernels.normalisation_rows import (
     scratch_elements,
     write_rows,
 )
-from cotswold.kernels.smoothing_task import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
 
 TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""

@@ -20,7 +20,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.smoothing_task import Head, Strip, most, number_field, root, strips, tasks, upto
+from cotswold.kernels.map_tasks import Head, Strip, most, number_field, root, strips, tasks, upto
 
 VECTORS = 2
 """Vectors that are worked on at a time."""

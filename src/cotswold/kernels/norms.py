@@ -18,7 +18,7 @@ from llvmlite import ir
 from cotswold.kernels import engine
 from cotswold.kernels.emit import Lanes, integer, loop
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.smoothing_task import BYTES, Head, Strip, perform, root, strips, tasks
+from cotswold.kernels.map_tasks import BYTES, Head, Strip, perform, root, strips, tasks
 
 VECTORS = 8
 """Vectors that are summed side by side."""

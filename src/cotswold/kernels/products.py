@@ -93,12 +93,17 @@ class Call:
     @property
     def flops(self) -> float:
         """Two for each multiplication and addition."""
-        return float(self.layer.product_flops * self.images * (1 if self.update is None else 2))
+        return float(_product_flops(self.layer) * self.images * (1 if self.update is None else 2))
 
     @property
     def dtype(self) -> str:
         """As kernels call it."""
         return _dtype(self.c)
+
+
+@lru_cache(maxsize=256)
+def _product_flops(layer: BlockLocal) -> int:
+    return layer.product_flops
 
 
 @lru_cache(maxsize=16)
@@ -267,16 +272,19 @@ def run(call: Call, forced: Forced = FREE) -> None:
 
 def choose(call: Call, processor: Machine, count: int) -> Choice:
     """The choice for a call; measuring computes its result, or a part of it."""
+    flops = call.flops
+    if flops < choice.WORTH_FLOPS:
+        return choice.default(processor, call.narrow)
     depth = call.layer.fan_in if call.kind is not OUTER else call.images
     shape = ShapeClass.of(call.kind.name, call.dtype, call.rows, depth, call.entry, call.narrow)
-    part = min(1.0, MEASURED_FLOPS / max(call.flops, 1.0))
+    part = min(1.0, MEASURED_FLOPS / max(flops, 1.0))
 
     def measured(tile: Tile) -> float:
         begun = time.perf_counter()
         execute(call, tile, processor, count, part)
         return time.perf_counter() - begun
 
-    return choice.choose(shape, processor, call.flops, measured)
+    return choice.choose(shape, processor, measured)
 
 
 def execute(call: Call, tile: Tile, processor: Machine, count: int, part: float = 1.0) -> None:

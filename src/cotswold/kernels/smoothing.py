@@ -14,7 +14,7 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import engine
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.smoothing_task import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
+from cotswold.kernels.map_tasks import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
 from cotswold.kernels.smoothing_window import (
     PENALTY,
     POOL,

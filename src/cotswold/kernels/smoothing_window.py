@@ -23,7 +23,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.smoothing_task import (
+from cotswold.kernels.map_tasks import (
     Head,
     Strip,
     between,

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from cotswold.ops.contrast import contrast_norm as contrast_norm
     from cotswold.ops.filters import filter_norms as filter_norms
     from cotswold.ops.filters import random_filters as random_filters
-    from cotswold.ops.layout import images_last as images_last
     from cotswold.ops.local import local_adjoint as local_adjoint
     from cotswold.ops.local import local_outer as local_outer
     from cotswold.ops.local import local_product as local_product
+    from cotswold.ops.order import images_first as images_first
+    from cotswold.ops.order import images_last as images_last
     from cotswold.ops.pooling import l2_pool as l2_pool
     from cotswold.ops.state import StackObjective as StackObjective
     from cotswold.ops.state import StackReport as StackReport
@@ -32,7 +33,8 @@ _HOME = {
     "contrast_norm": "contrast",
     "fully_connected": "activated",
     "filter_norms": "filters",
-    "images_last": "layout",
+    "images_first": "order",
+    "images_last": "order",
     "l2_pool": "pooling",
     "local_adjoint": "local",
     "local_layer": "activated",

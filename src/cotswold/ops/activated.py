@@ -15,7 +15,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import usable
 from cotswold.ops import products
-from cotswold.ops.layout import empty_map, images_last, lay_out
+from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import (
     Code,
     adjoint_of,
@@ -27,6 +27,7 @@ from cotswold.ops.local import (
     local_product,
     outer_of,
 )
+from cotswold.ops.order import arranged
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
@@ -66,7 +67,7 @@ def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int
         from cotswold.kernels import products as kernels
 
         if kernels.finishes(x.shape[0], x.dtype, layer):
-            x, filters, biases = images_last(x), filters.contiguous(), biases.contiguous()
+            x, filters, biases = arranged(x), filters.contiguous(), biases.contiguous()
             out = empty_map(x, x.shape[0], layer.output)
             own, into = products.as_map(x), products.as_map(out)
             kernels.activated(own, filters, biases, layer, into, activation)

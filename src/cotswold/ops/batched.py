@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.ops.layout import empty_map, images_last, pitch_of
+from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.order import arranged
 from cotswold.ops.runs import Run, all_runs
 
 WIDE_ENOUGH = 32
@@ -79,7 +80,7 @@ def _groups(rows: int, size: int) -> Iterable[tuple[int, int]]:
 
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
-    x, filters = images_last(x), filters.contiguous()
+    x, filters = arranged(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
     if out.numel() == 0:
         return out
@@ -103,7 +104,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
-    y, filters = images_last(y), filters.contiguous()
+    y, filters = arranged(y), filters.contiguous()
     sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
     if sums.numel() == 0:
         return sums.to(y.dtype)
@@ -148,7 +149,7 @@ def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: Run, layer: BlockLo
 
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
-    delta, x = images_last(delta), images_last(x)
+    delta, x = arranged(delta), arranged(x)
     padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
     if padded or x.shape[0] == 0:
         gradient = x.new_zeros(layer.filters_shape)

@@ -18,7 +18,8 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import usable
-from cotswold.ops.layout import empty_map, images_last
+from cotswold.ops.layout import empty_map
+from cotswold.ops.order import arranged, images_last
 from cotswold.ops.pooling import fold, unfold, view, workers
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
@@ -137,8 +138,8 @@ def _norm_op(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     refuse_forward_mode("contrast_norm", h)
     smoothing = Smoothing(size, keep)
     if not usable(h):
-        return images_last(_Steps(h, smoothing, floor).output())
-    h = images_last(h)
+        return arranged(_Steps(h, smoothing, floor).output())
+    h = arranged(h)
     out = empty_map(h, h.shape[0], _output_shape(h, smoothing))
     _normalisation(h, smoothing, floor).normalise(view(h), view(out))
     return out
@@ -154,8 +155,8 @@ def _gradient_op(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -
     refuse_forward_mode("contrast_norm", grad, h)
     smoothing = Smoothing(size, keep)
     if not usable(h):
-        return images_last(_Steps(h, smoothing, floor).backward(grad))
-    grad, h = images_last(grad), images_last(h)
+        return arranged(_Steps(h, smoothing, floor).backward(grad))
+    grad, h = arranged(grad), arranged(h)
     out = empty_map(h, h.shape[0], MapShape(*h.shape[1:]))
     _normalisation(h, smoothing, floor).gradient(view(grad), view(h), view(out))
     return out

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape
 
 
@@ -56,17 +55,3 @@ def lay_out(values: Tensor, layer: BlockLocal) -> Tensor:
     down, across = layer.grid
     spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).permute(4, 0, 2, 1, 3)
     return spread.reshape(layer.depth, down * layer.rows, across * layer.columns)
-
-
-def images_last(x: Tensor) -> Tensor:
-    """The same values with the images last in memory; ``x`` itself where they are already.
-
-    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture
-    keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
-    """
-    if x.dim() != 4:
-        raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
-    if pitch_of(x) is not None:
-        return x
-    # not .contiguous(), which leaves an empty tensor the strides that it has
-    return x.permute(2, 3, 1, 0).clone(memory_format=torch.contiguous_format).permute(3, 2, 0, 1)

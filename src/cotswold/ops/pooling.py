@@ -14,11 +14,12 @@ from torch.nn.functional import avg_pool2d, pad
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import usable
-from cotswold.ops.layout import empty_map, images_last, pitch_of
+from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.smoothing_task import View, Workers
+    from cotswold.kernels.map_tasks import View, Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
 
 def view(x: Tensor) -> View:
     """A map, images last, as kernels take it."""
-    from cotswold.kernels.smoothing_task import View
+    from cotswold.kernels.map_tasks import View
 
     pitch = pitch_of(x)
     assert pitch is not None, "the images of a map must be last"
@@ -73,7 +74,7 @@ def view(x: Tensor) -> View:
 def workers(x: Tensor) -> Workers:
     """Who works on a map: this processor, and as many threads as torch would take."""
     from cotswold.kernels import machine
-    from cotswold.kernels.smoothing_task import Workers
+    from cotswold.kernels.map_tasks import Workers
 
     here = machine.host()
     assert here is not None, "kernels are usable only where the processor is known"
@@ -88,7 +89,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.smoothing import pool
 
-    x, shape = images_last(x), MapShape(*x.shape[1:])
+    x, shape = arranged(x), MapShape(*x.shape[1:])
     out = empty_map(x, x.shape[0], smoothing.output(shape))
     pool(view(x), view(out), shape, smoothing, epsilon, workers(x))
     return out
@@ -114,8 +115,8 @@ def _gradient_op(
     from cotswold.kernels.smoothing import pool_gradient
 
     shape = MapShape(*x.shape[1:])
-    pooled, x = images_last(pooled), images_last(x)
-    grad = images_last(grad) if grad is not None else None
+    pooled, x = arranged(pooled), arranged(x)
+    grad = arranged(grad) if grad is not None else None
     out = empty_map(x, x.shape[0], shape)
     above = view(grad) if grad is not None else None
     pool_gradient(above, view(pooled), view(x), view(out), shape, smoothing, weight, workers(x))
@@ -134,7 +135,7 @@ def _slope(grad: Tensor | None, pooled: Tensor, weight: float) -> Tensor:
 def _plain_gradient(
     grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float
 ) -> Tensor:
-    return images_last(x * box_spread(_slope(grad, pooled, weight), x, smoothing))
+    return arranged(x * box_spread(_slope(grad, pooled, weight), x, smoothing))
 
 
 def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:

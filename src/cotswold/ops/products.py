@@ -17,7 +17,8 @@ from cotswold.geometry import BlockLocal
 from cotswold.kernels import cuda
 from cotswold.kernels.available import multiplies, on_cuda
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, images_last, pitch_of
+from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.order import arranged
 
 if TYPE_CHECKING:
     from cotswold.kernels import products as kernels
@@ -32,7 +33,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
-    x, filters = images_last(x), filters.contiguous()
+    x, filters = arranged(x), filters.contiguous()
     out = empty_map(x, x.shape[0], layer.output)
     if x.is_cuda:
         cuda.product(x, filters, layer, out)
@@ -45,7 +46,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
     if not multiplies(y) and not on_cuda(y):
         return batched.adjoint(y, filters, layer)
-    y, filters = images_last(y), filters.contiguous()
+    y, filters = arranged(y), filters.contiguous()
     out = empty_map(y, y.shape[0], layer.input)
     if y.is_cuda:
         cuda.adjoint(y, filters, layer, out)
@@ -58,7 +59,7 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
     if not multiplies(x) and not on_cuda(x):
         return batched.outer(delta, x, layer)
-    delta, x = images_last(delta), images_last(x)
+    delta, x = arranged(delta), arranged(x)
     padded = any((layer.y.low, layer.y.high, layer.x.low, layer.x.high))
     new = x.new_zeros if padded or x.shape[0] == 0 else x.new_empty
     gradient = new(layer.filters_shape)

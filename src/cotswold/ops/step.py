@@ -20,8 +20,9 @@ from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import images_last, lay_out, pitch_of
+from cotswold.ops.layout import lay_out, pitch_of
 from cotswold.ops.local import check_filters, check_map
+from cotswold.ops.order import arranged
 from cotswold.ops.pooling import box_spread, l2_pool
 from cotswold.ops.products import adjoint, as_map, product
 from cotswold.ops.runs import Run, row_runs
@@ -80,7 +81,7 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
     check_filters("a stack", state.filters, geometry.filters)
     if batch.shape[0] == 0:
         raise UserError("a stack cannot learn from an empty batch; leave it out")
-    return images_last(batch)
+    return arranged(batch)
 
 
 @torch.no_grad()
@@ -153,7 +154,7 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
     """The gradient by the pooled map over the pooled map: of its weighted sum and of the losses above."""
     if upstream is None:
         return weight / pooled
-    above = images_last(upstream)
+    above = arranged(upstream)
     if geometry.norm.size > 1:
         above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
     return (above + weight) / pooled

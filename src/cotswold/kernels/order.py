@@ -1,0 +1,151 @@
+"""Between images first and images last: a map as foreign code has it, and as kernels do.
+
+Knows: squares of vectors that are transposed in registers, how positions are cut into tasks. Does not know:
+tensors, what a map is of.
+
+A map of images first is a matrix, images in its rows and positions ``(channel, y, x)`` in its columns, dense;
+one of images last is the transposed matrix, whose rows lie where the map's pitches put them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from cotswold.kernels import engine
+from cotswold.kernels.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.machine import Machine
+from cotswold.kernels.map_tasks import Head, View, perform, tasks
+from cotswold.kernels.transpose import transposed
+
+BLOCK = 64
+"""Positions of a task: some lines of every image, so that pages and lines are not left half read."""
+ALONE = 1 << 15
+"""Numbers for which waking other threads does not pay."""
+
+
+class Order(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    IMAGES = Head.FIELDS
+    POSITIONS = 6
+    PLACES = 7
+    LAST = 8
+    FIRST = 9
+    PITCH = 10
+    FIELDS = 11
+
+
+@dataclass(frozen=True)
+class First:
+    """A map of images first: its address, numbers between images, and its shape."""
+
+    address: int
+    pitch: int
+    images: int
+    channels: int
+    height: int
+    width: int
+
+
+def write_order(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
+    """A module with ``work(job)``: tasks of some positions of all images, until none is left."""
+    module = ir.Module(f"order_{lanes.dtype}_{lanes.count}_{int(to_last)}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, _):
+        b = w.b
+        images, positions = w.field(job, Order.IMAGES), w.field(job, Order.POSITIONS)
+        begin = b.mul(number, integer(BLOCK))
+        stop = w.least(b.add(begin, integer(BLOCK)), positions)
+        square = _Square(w, job, images, positions, to_last)
+        with (
+            loop(w, images, step=lanes.count) as down,
+            loop(w, b.sub(stop, begin), step=lanes.count) as along,
+        ):
+            first = b.add(begin, along.index)
+            whole = b.and_(
+                b.icmp_signed("<=", b.add(down.index, integer(lanes.count)), images),
+                b.icmp_signed("<=", b.add(first, integer(lanes.count)), positions),
+            )
+            with b.if_else(whole) as (full, part):
+                with full:
+                    square.write(down.index, first, False)
+                with part:
+                    square.write(down.index, first, True)
+    return module
+
+
+class _Square:
+    """As many images and positions as a vector has lanes."""
+
+    def __init__(
+        self, w: Writer, job: ir.Value, images: ir.Value, positions: ir.Value, to_last: bool
+    ) -> None:
+        self.w, self.images, self.positions, self.to_last = w, images, positions, to_last
+        self.places = w.pointer_field(job, Order.PLACES)
+        self.last, self.first = w.pointer_field(job, Order.LAST), w.pointer_field(job, Order.FIRST)
+        self.pitch = w.field(job, Order.PITCH)
+
+    def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
+        """Transpose one square; ``partly``: of which some images or positions do not exist."""
+        w, b = self.w, self.w.b
+        rows = []
+        for i in range(w.lanes.count):
+            here = self._within(image, i, self.images, partly)
+            rows.append(w.at(self.first, b.add(b.mul(here, self.pitch), position)))
+        columns = []
+        for i in range(w.lanes.count):
+            here = self._within(position, i, self.positions, partly)
+            columns.append(w.at(w.at(self.last, w.field(self.places, here)), image))
+        sources, targets = (rows, columns) if self.to_last else (columns, rows)
+        if not partly:
+            for place, value in zip(targets, transposed(w, [w.read(one) for one in sources]), strict=True):
+                w.write(place, value)
+            return
+        across, down = (
+            (b.sub(self.positions, position), b.sub(self.images, image))
+            if self.to_last
+            else (b.sub(self.images, image), b.sub(self.positions, position))
+        )
+        read, written = w.first_lanes(across), w.first_lanes(down)
+        values = transposed(w, [w.read_part(one, read) for one in sources])
+        for i, (place, value) in enumerate(zip(targets, values, strict=True)):
+            there = b.icmp_signed("<", integer(i), across)
+            w.write_part(place, value, b.and_(written, w.spread_value(there)))
+
+    def _within(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
+        """The i-th from the first on; the last one again where there is none."""
+        here = self.w.b.add(first, integer(i))
+        return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
+
+
+@lru_cache(maxsize=16)
+def kernel(dtype: str, processor: Machine, to_last: bool) -> int:
+    """The address of the kernel."""
+    module = write_order(Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
+    return engine.loaded(engine.compiled(module, processor), processor, "work")
+
+
+@lru_cache(maxsize=64)
+def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) -> NDArray[np.int64]:
+    """Where positions of images first lie in a map of images last, of its pitches."""
+    row, column, channel = last
+    c, y, x = np.ogrid[:channels, :height, :width]
+    return np.ascontiguousarray((y * row + x * column + c * channel).ravel(), np.int64)
+
+
+def order(first: First, last: View, to_last: bool, dtype: str, processor: Machine, threads: int) -> None:
+    """Copy a map from images first to images last, or back; both have images and positions."""
+    places = _places(first.channels, first.height, first.width, (last.row, last.column, last.channel))
+    count = 1 if first.images * len(places) < ALONE else threads
+    fields = np.zeros(Order.FIELDS, np.int64)
+    fields[Head.TASKS] = -(-len(places) // BLOCK)
+    fields[Order.IMAGES :] = (
+        *(first.images, len(places), places.ctypes.data, last.address, first.address, first.pitch),
+    )
+    perform(kernel(dtype, processor, to_last), fields, 0, dtype, count)

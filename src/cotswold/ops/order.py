@@ -1,0 +1,144 @@
+"""The order of a map in memory: images last, as products have them, or first, as foreign code does.
+
+Knows: which copies run on kernels of our own, that a map's values and gradient are the same in either order.
+Does not know: what is computed from a map.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import MapShape
+from cotswold.kernels.available import usable
+from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+FEWEST = 4
+"""Images from which on squares of images and positions are transposed faster than torch copies."""
+
+
+def images_last(x: Tensor) -> Tensor:
+    """The same values with the images last in memory; ``x`` itself where they are already.
+
+    Shape ``(image, channel, y, x)``; any strides, those of 0 included. A slice of a batch or of a picture
+    keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
+    """
+    _check(x)
+    return x if pitch_of(x) is not None else apply("images_last", _Last, x)
+
+
+def images_first(x: Tensor) -> Tensor:
+    """The same values, contiguous in torch's own order; ``x`` itself where they are already.
+
+    As ``x.contiguous()``, and several times as fast where the images are last: for what leaves layers of
+    ours. Shape ``(image, channel, y, x)``. Raises GeometryError for other than four dimensions.
+    """
+    _check(x)
+    return x if x.is_contiguous() else apply("images_first", _First, x)
+
+
+def _check(x: Tensor) -> None:
+    if x.dim() != 4:
+        raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
+
+
+def arranged(x: Tensor) -> Tensor:
+    """As `images_last`, inside an operation: gradients do not pass."""
+    if pitch_of(x) is not None:
+        return x
+    if _turns(x) and x[0].is_contiguous():
+        out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
+        _turn(x, out, to_last=True)
+        return out
+    # not .contiguous(), which leaves an empty tensor the strides that it has
+    return x.permute(2, 3, 1, 0).clone(memory_format=torch.contiguous_format).permute(3, 2, 0, 1)
+
+
+def _turns(x: Tensor) -> bool:
+    return x.shape[0] >= FEWEST and x.numel() > 0 and usable(x)
+
+
+def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
+    from cotswold.kernels import machine, order
+    from cotswold.kernels.map_tasks import View
+
+    pitch, here = pitch_of(last), machine.host()
+    assert pitch is not None and here is not None, "usable tensors have a processor, maps a pitch"
+    images, channels, height, width = first.shape
+    order.order(
+        order.First(first.data_ptr(), first.stride(0), images, channels, height, width),
+        View.of(last, pitch.channel, pitch.row),
+        to_last,
+        str(first.dtype).removeprefix("torch."),
+        here,
+        torch.get_num_threads(),
+    )
+
+
+@torch.library.custom_op("cotswold::images_last", mutates_args=())
+def _last_op(x: Tensor) -> Tensor:
+    refuse_forward_mode("images_last", x)
+    out = arranged(x)
+    return out.clone() if out is x else out
+
+
+@_last_op.register_fake
+def _(x: Tensor) -> Tensor:
+    return empty_map(x, x.shape[0], MapShape(*x.shape[1:])) if x.numel() else torch.empty_like(x)
+
+
+@torch.library.custom_op("cotswold::images_first", mutates_args=())
+def _first_op(x: Tensor) -> Tensor:
+    refuse_forward_mode("images_first", x)
+    if not _turns(x) or pitch_of(x) is None:
+        return x.clone(memory_format=torch.contiguous_format)
+    out = x.new_empty(x.shape)
+    _turn(out, x, to_last=False)
+    return out
+
+
+@_first_op.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+class _Last(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = _last_op(x)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
+        return torch.stack([apply("images_last", _Last, one) for one in x.unbind(in_dims[0])]), 0
+
+
+class _First(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = _first_op(x)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
+        return torch.stack([apply("images_first", _First, one) for one in x.unbind(in_dims[0])]), 0
