@@ -162,6 +162,8 @@ def random_cases(seed: str, cases: str) -> None:
 def shifted_cases() -> None:
     """Cases that must die, each in a child."""
     faulthandler.disable()
+    for dtype in DTYPES:
+        operands("product", WHOLE, 17, dtype)  # compiled once, not in every child
     for (operation, few), dtype, processor in product(KERNELS, DTYPES, processors()):
         for at_end, operand in product([True, False], range(3)):
             case = Case(operation, few, WHOLE, 17, 0, dtype, processor, (8, 3), at_end)

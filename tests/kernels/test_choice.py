@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from llvmlite import ir
 from tests.kernels.operations import KERNELS, OPERATIONS, forced, operands, run, same_bits
 from tests.ops.layers import WIDE
 
@@ -37,13 +39,13 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that are compiled."""
     found: list[str] = []
-    usual = library._written
+    usual = library._compiled
 
-    def noted(kind: str, dtype: str, tile: Tile, processor: Machine) -> bytes:
-        found.append(f"{kind} {dtype} {tile}")
-        return usual(kind, dtype, tile, processor)
+    def noted(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> bytes:
+        found.append(" ".join(map(str, name)))
+        return usual(name, processor, write)
 
-    monkeypatch.setattr(library, "_written", noted)
+    monkeypatch.setattr(library, "_compiled", noted)
     return found
 
 
@@ -170,7 +172,7 @@ def test_another_batch_compiles_nothing(operation: str, others: tuple[int, ...])
     assert loaded
     for images in others:
         run(operation, MIDDLING, operands(operation, MIDDLING, images, torch.float32))
-    assert {(kind, str(tile)) for kind, _, tile, _ in set(library._ADDRESSES) - loaded} == set()
+    assert {" ".join(map(str, name)) for name, _ in set(library._ADDRESSES) - loaded} == set()
 
 
 @pytest.mark.usefixtures("_unmeasured")
@@ -187,8 +189,9 @@ def test_a_damaged_object_is_compiled_anew(
     cache: Path, written: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = operands("adjoint", WIDE, 9, torch.float32)
+    written.clear()
     expected = run("adjoint", WIDE, pair, forced(2, 3))
-    (file,) = cache.glob("*.o")
+    (file,) = cache.glob("adjoint*.o")
     whole = file.read_bytes()
     for spoilt in (whole[:1000], whole[:200] + b"\xff" + whole[201:]):
         file.write_bytes(spoilt)
@@ -203,9 +206,9 @@ def test_a_damaged_object_is_compiled_anew(
 
 def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
     cache.write_bytes(b"a file")
-    pair = operands("adjoint", WIDE, 9, torch.float32)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
+        pair = operands("adjoint", WIDE, 9, torch.float32)
         found = [run("adjoint", WIDE, pair, forced(rows, 1)) for rows in (1, 2, 3)]
     assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
     assert [one.category for one in told] == [RuntimeWarning]

@@ -63,6 +63,7 @@ def test_as_many_threads_as_are_asked_for_share_the_work(
     operation: str, few: bool | None, dtype: torch.dtype, entered: list[int]
 ) -> None:
     pair = operands(operation, WIDE, IMAGES, dtype)
+    entered.clear()
     found = [run(operation, WIDE, pair, forced(5, 3, count, few=few)) for count in (1, 2, 3)]
     assert entered == [1, 2, 3]
     assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])

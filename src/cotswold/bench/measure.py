@@ -23,6 +23,8 @@ Document = dict[str, object]
 Clock = Callable[[], float]
 Key = TypeVar("Key")
 
+UNTIMED_SECONDS = 0.25
+"""A call of this length is hardly touched by what ran before it."""
 SHORTEST_SECONDS = 2e-3
 """An action that is shorter is repeated within a sample until it takes about so long."""
 REPEATS_MOST = 1000
@@ -71,8 +73,9 @@ def interleaved(
 ) -> dict[Key, list[float]]:
     """Seconds of every action in every round, after one round that does not count.
 
-    A round begins with another action each time, so that none always follows the same one. What is too slow
-    for the rounds has one sample.
+    A round begins with another action each time, so that none always follows the same one. Before a sample an
+    action runs once without being timed, unless it is long: threads of libraries spin for a while after their
+    work is done, and caches hold what others left. What is too slow for the rounds has one sample.
     """
     patience = rounds if isinstance(rounds, Patience) else Patience(rounds)
     trials = {key: _trial(action, clock) for key, action in actions.items()}
@@ -86,6 +89,8 @@ def interleaved(
                 break
             first = number % len(keys)
             for key in keys[first:] + keys[:first]:
+                if trials[key] < UNTIMED_SECONDS:
+                    actions[key]()
                 samples[key].append(_sample(actions[key], repeats[key], clock))
     return samples
 

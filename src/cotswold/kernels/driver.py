@@ -279,12 +279,30 @@ def _write_tiled(
                     _write_fetches(w, tile, job, task, row, lane)
                 number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
                 place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
-                arguments = [now, here, w.at(a, a_offset), a_pitch, b_here, b_pitch]
+                if kind.rows_adjoin:
+                    towards, onward = integer(0), integer(1)
+                else:
+                    towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
+                arguments = [now, here, w.at(a, a_offset), a_pitch, towards, onward, b_here, b_pitch]
                 arguments += [c_here, w.slot(offsets, row), last, first]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
                 signature = ir.FunctionType(NOTHING, [one.type for one in arguments])
                 build.call(build.load(place, typ=signature.as_pointer()), arguments)
+
+
+def _next_tile(
+    w: Writer, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """How far A of the next tile of rows is, and whether it is of the next section (1) or of this one (0)."""
+    count, one = w.field(task, Task.ROW_TILES), integer(1)
+    following = w.b.add(down, one)
+    last = w.b.icmp_signed("==", following, count)
+    number = w.b.select(last, integer(0), following)
+    record = w.slot(row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
+    towards = w.b.sub(w.field(record, ROW_TILE_FIELDS - 1), a)
+    end = w.b.icmp_signed("==", w.b.add(across, one), w.field(task, Task.LANE_TILES))
+    return towards, w.b.zext(w.b.and_(last, end), INT)
 
 
 def _write_fetches(

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 import llvmlite
 from llvmlite import binding as llvm
+from llvmlite import ir
 
 from cotswold.kernels import engine, store
 from cotswold.kernels.driver import KINDS, write_kernel
@@ -20,54 +22,51 @@ from cotswold.kernels.machine import Machine
 from cotswold.kernels.pair_driver import write_pair_kernel
 from cotswold.kernels.tile import Tile
 
-_SOURCES = (
-    "activation",
-    "driver",
-    "emit",
-    "engine",
-    "pair_driver",
-    "pair_tile",
-    "pairs",
-    "tile",
-    "transpose",
-    "update",
-)
 _LOCK = threading.Lock()
-_ADDRESSES: dict[tuple[str, str, Tile, Machine], int] = {}
+_ADDRESSES: dict[tuple[tuple[object, ...], Machine], int] = {}
 
 
 @lru_cache(maxsize=1)
 def edition() -> str:
-    """A digest of the generator and of LLVM's version."""
-    here = Path(__file__).parent
+    """A digest of the generators and of LLVM's version."""
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    for name in _SOURCES:
-        digest.update((here / f"{name}.py").read_bytes())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
-def kernel(kind: str, dtype: str, tile: Tile, processor: Machine) -> int:
-    """The address of ``work(job)`` of this kernel; from the cache, or compiled in some tenths of a second."""
-    key = kind, dtype, tile, processor
-    found = _ADDRESSES.get(key)
+def address(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> int:
+    """The address of ``work(job)`` of the kernel of this name; ``write`` writes it where it is not known.
+
+    It comes from this process, or from the cache, or is compiled in some tenths of a second.
+    """
+    found = _ADDRESSES.get((name, processor))
     if found is not None:
         return found
     with _LOCK:
-        if key not in _ADDRESSES:
-            name = f"{kind}-{dtype}-{tile}-{digest(processor)}.o"
-            code = store.recall(name)
+        if (name, processor) not in _ADDRESSES:
+            file = f"{'-'.join(map(str, name))}-{digest(processor)}.o"
+            code = store.recall(file)
             if code is None:
-                code = _written(kind, dtype, tile, processor)
-                store.remember(name, code)
-            _ADDRESSES[key] = engine.loaded(code, processor, "work")
-        return _ADDRESSES[key]
+                code = _compiled(name, processor, write)
+                store.remember(file, code)
+            _ADDRESSES[name, processor] = engine.loaded(code, processor, "work")
+        return _ADDRESSES[name, processor]
 
 
-def _written(kind: str, dtype: str, tile: Tile, processor: Machine) -> bytes:
-    if dtype == "bfloat16":
-        return engine.compiled(write_pair_kernel(KINDS[kind], tile, processor.triple), processor)
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    return engine.compiled(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor)
+def _compiled(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> bytes:
+    return engine.compiled(write(), processor)
+
+
+def kernel(kind: str, dtype: str, tile: Tile, processor: Machine) -> int:
+    """The address of a kernel of products."""
+
+    def write() -> ir.Module:
+        if dtype == "bfloat16":
+            return write_pair_kernel(KINDS[kind], tile, processor.triple)
+        return write_kernel(KINDS[kind], Lanes(dtype, processor.lanes(dtype)), tile, processor.triple)
+
+    return address((kind, dtype, tile), processor, write)
 
 
 @lru_cache(maxsize=16)

@@ -6,14 +6,13 @@ Knows: how a map is cut into tasks, which kernel does them. Does not know: Gauss
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels import engine
+from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
@@ -46,11 +45,12 @@ class Bands:
     transposed: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@lru_cache(maxsize=64)
 def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
     """The address of a kernel."""
-    module = write_rows(kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return engine.loaded(engine.compiled(module, processor), processor, "work")
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return library.address(
+        ("normalisation", kind.name, dtype), processor, lambda: write_rows(kind, lanes, processor.triple)
+    )
 
 
 @dataclass(frozen=True)

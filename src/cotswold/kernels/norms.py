@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
 
 import numpy as np
 from llvmlite import ir
 
-from cotswold.kernels import engine
+from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes, integer, loop
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, Head, Strip, perform, root, strips, tasks
@@ -89,11 +88,10 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
-@lru_cache(maxsize=16)
 def kernel(dtype: str, processor: Machine) -> int:
     """The address of the kernel."""
-    module = write_norms(Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return engine.loaded(engine.compiled(module, processor), processor, "work")
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return library.address(("norms", dtype), processor, lambda: write_norms(lanes, processor.triple))
 
 
 def norms(filters: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels import engine
+from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import Head, View, perform, tasks
@@ -124,11 +124,14 @@ class _Square:
         return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
 
 
-@lru_cache(maxsize=16)
 def kernel(dtype: str, processor: Machine, to_last: bool) -> int:
     """The address of the kernel."""
-    module = write_order(Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
-    return engine.loaded(engine.compiled(module, processor), processor, "work")
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return library.address(
+        ("images_last" if to_last else "images_first", dtype),
+        processor,
+        lambda: write_order(lanes, processor.triple, to_last),
+    )
 
 
 @lru_cache(maxsize=64)

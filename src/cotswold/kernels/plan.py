@@ -154,12 +154,17 @@ def _section(total: int, most: int = SECTION) -> int:
     return max(1, most // longest)
 
 
-def _ahead(entries: Sequence[tuple[int, int, int]], onward: int) -> list[tuple[int, int, int, int]]:
-    """Entries, each with the way in A to the next one; after the last comes the first, so much further on."""
-    if not entries:
-        return []
-    following = [*(a for a, _, _ in entries[1:]), entries[0][0] + onward]
-    return [(a, b, k, after - a) for (a, b, k), after in zip(entries, following, strict=True)]
+def _ahead(
+    entries: Sequence[tuple[int, int, int]], onward: int, distance: int = 1
+) -> list[tuple[int, int, int, int]]:
+    """Entries, each with the way in A to the one so far behind it; after the last the first, further on."""
+    count = len(entries)
+    found = []
+    for number, (a, b, k) in enumerate(entries):
+        after = number + distance
+        place = entries[after][0] if after < count else entries[number % distance % count][0] + onward
+        found.append((a, b, k, place - a))
+    return found
 
 
 def _axis(window: Window, extent: int) -> tuple[Table, Table, Table]:
@@ -363,7 +368,8 @@ def _outer(
         for first, length in one:
             entries.append((first, before * scratch_pitch, length))
             before += length
-    tables.entries.extend(_ahead(entries, grain.tile.rows * x.channel))
+    section = _section(images, IMAGES_SECTION)
+    tables.entries.extend(_ahead(entries, layer.x.step * x.column, section))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []
@@ -385,7 +391,6 @@ def _outer(
     # the last square of the transposition may reach beyond the last image
     deltas = (len(stretches) - 1) * images * scratch_pitch + _whole(images, grain.lanes) * scratch_pitch
     size = deltas + (layer.fan_in * scratch_pitch if gradient else 0)
-    section = _section(images, IMAGES_SECTION)
     return tables.finished(_blockwise(tasks), section, scratch_pitch, size, deltas)
 
 
@@ -415,6 +420,7 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     tables, tasks = _Tables(), []
     channels, neurons = layer.input.channels, layer.neurons
     wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
+    section = _section(layer.columns * layer.depth)
     across_all = _covered(layer.x, layer.input.width)
     down_all = _covered(layer.y, layer.input.height)
     tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
@@ -456,7 +462,7 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
                     for first, length in _stretches(layer.columns * layer.depth)
                 ]
                 known[key] = len(tables.entries), len(made)
-                tables.entries.extend(_ahead(made, block))
+                tables.entries.extend(_ahead(made, block, section))
             part = [0] * Task.FIELDS
             part[Task.ENTRY], part[Task.ENTRIES] = known[key]
             part[Task.A] = (y_first * layer.grid[1] + x_first) * block
@@ -466,4 +472,4 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
             for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns]:
                 tasks.append(tuple(part))
-    return tables.finished(np.array(tasks, np.int64), _section(layer.columns * layer.depth))
+    return tables.finished(np.array(tasks, np.int64), section)

@@ -6,12 +6,11 @@ Knows: how a map is cut into tasks, which kernel does them. Does not know: tenso
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import engine
+from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
@@ -41,11 +40,14 @@ ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
 
 
-@lru_cache(maxsize=64)
 def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
     """The address of a kernel."""
-    module = write_window(kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
-    return engine.loaded(engine.compiled(module, processor), processor, "work")
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return library.address(
+        ("smoothing", kind.name, kind.size, dtype),
+        processor,
+        lambda: write_window(kind, lanes, processor.triple),
+    )
 
 
 def pool(x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:

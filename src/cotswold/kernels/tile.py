@@ -61,17 +61,18 @@ def write_tile(
 ) -> ir.Function:
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
-    Its arguments: entries, number of entries, A, pitch of A, B, pitch of B, C, the rows' offsets in C, lanes
+    Its arguments: entries, number of entries, A, pitch of A, where A is needed next (how far from here; 1
+    where an entry's own way comes to that, else 0), B, pitch of B, C, the rows' offsets in C, lanes
     in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a
     finish, where the rows' biases are, or 0 where sums are not finished yet.
     """
     kind = ir.FunctionType(
-        NOTHING, [POINTER, INT, POINTER, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
+        NOTHING, [POINTER, INT, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    entries, count, a, a_pitch, b, b_pitch, c, offsets, last, keep, biases = function.args
+    entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases = function.args
     w = Writer(function, lanes)
     mask = w.first_lanes(last) if masked else None
     places = [
@@ -93,7 +94,7 @@ def write_tile(
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
         first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
         groups = [first_a]
-        ahead = w.field(record, 3)
+        ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
         upcoming = w.at(first_a, ahead)
         if not form.rows_adjoin:
             for _ in range(GROUP, shape.rows, GROUP):
