@@ -95,3 +95,18 @@ def test_empty_blocks_and_maps_are_refused(rows: int) -> None:
         BlockLocal(MapShape(1, 6, 6), Window(3), Window(3), rows, 1, 1)
     with pytest.raises(GeometryError, match="nothing in it"):
         MapShape(1, rows, 6)
+
+
+@given(layers(), st.data())
+def test_rows_of_blocks_see_what_they_see_in_the_whole_layer(layer: BlockLocal, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, layer.grid[0] - 1))
+    stop = data.draw(st.integers(first + 1, layer.grid[0]))
+    part, (top, bottom) = layer.block_rows(first, stop)
+    assert part.grid == (stop - first, layer.grid[1])
+    assert part.input.height == bottom - top
+    for block in range(first, stop):
+        whole = layer.y.reads(block, layer.input.height)
+        seen = part.y.reads(block - first, part.input.height)
+        assert (seen[0] + top, seen[1] + top) == whole
+        skipped = part.y.skipped(block - first, part.input.height)
+        assert skipped == layer.y.skipped(block, layer.input.height)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine import Machine
+from cotswold.ops import order
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
 """A layer that reads every number of its map."""
@@ -140,10 +141,26 @@ class Case:
         assert same_bits(out, expected), "another result"
 
 
+def turn(chance: random.Random) -> None:
+    """Copy some map from images first to images last and back, both between guards."""
+    images, *shape = (chance.randint(1, most) for most in (40, 5, 7, 9))
+    pitch, guard = chance.choice([0, 0, 3]), Guard(chance.random() < 0.5)
+    x = torch.randn(images, *shape, dtype=chance.choice(DTYPES))
+    print("turn", tuple(x.shape), pitch, x.dtype, guard.at_end, flush=True)
+    first = guard.numbers(x.numel(), x.dtype, x.flatten()).view(x.shape)
+    last = guard.like(torch.empty_like(x), pitch, False)
+    order._turn(first, last, to_last=True)
+    assert same_bits(last, x), "another map, images last"
+    first, last = guard.numbers(x.numel(), x.dtype).view(x.shape), guard.like(x, pitch, True)
+    order._turn(first, last, to_last=False)
+    assert same_bits(first, x), "another map, images first"
+
+
 def random_cases(seed: str, cases: str) -> None:
     """Cases of which none may die."""
     chance = random.Random(seed)
     for _ in range(int(cases)):
+        turn(chance)
         case = Case(
             *chance.choice(KERNELS),
             any_layer(chance),

@@ -13,6 +13,8 @@ from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import batched, reference
+from cotswold.ops.layout import pitch_of
+from cotswold.ops.products import in_bands
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
 """So narrow that field rows are merged."""
@@ -164,3 +166,23 @@ def test_operands_that_do_not_fit_are_named(
 ) -> None:
     with pytest.raises(error, match=words):
         call(random_map(ODD.input, 2), random_map(ODD.output, 2), random_weights(ODD))
+
+
+TALL = BlockLocal(MapShape(2, 61, 7), Window(5, 2, 3, 4), Window(3, 1, 1, 0), rows=1, columns=2, depth=3)
+"""So tall that a map with its images first is copied in bands."""
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("images", [1, 5, 33])
+def test_a_tall_map_in_torchs_order_gives_the_same_bits(images: int, dtype: torch.dtype) -> None:
+    x, filters = random_map(TALL.input, images, dtype=dtype), random_weights(TALL, dtype=dtype)
+    biases = torch.randn(TALL.norms_shape, dtype=dtype)
+    bands: list[slice] = []
+    in_bands(x, TALL, lambda *band: bands.append(band[2]))
+    assert len(bands) > 1
+    found, last = ops.local_product(x, filters, TALL), ops.images_last(x)
+    assert torch.equal(found, ops.local_product(last, filters, TALL)) and pitch_of(found) is not None
+    close(found, reference.local_product(x.double(), filters.double(), TALL), 1e-5)
+    activated = ops.local_layer(x, filters, biases, TALL, "tanh")
+    assert torch.equal(activated, ops.local_layer(last, filters, biases, TALL, "tanh"))

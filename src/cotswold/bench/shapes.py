@@ -60,6 +60,11 @@ def paper_shapes() -> list[Shape]:
     return [paper(3, 60, 96), paper(8, 60, 96), _large()]
 
 
+def paper_maps() -> Shape:
+    """The paper's first stack on its own map of 200 pixels, for what passes over maps."""
+    return paper(3, 200, 96)
+
+
 def recipe_shapes() -> list[Shape]:
     """The stacks of the recipe `faces`."""
     faces = load("faces")

@@ -5,7 +5,7 @@ Knows: the geometry of Coates et al. 2013, section 4.1 and figure 2. Does not kn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from cotswold.errors import GeometryError
@@ -96,6 +96,17 @@ class BlockLocal:
     def parameters(self) -> int:
         """The number of filter weights."""
         return prod(self.filters_shape)
+
+    def block_rows(self, first: int, stop: int) -> tuple[BlockLocal, tuple[int, int]]:
+        """Rows of blocks ``first .. stop`` as a layer of their own, and the rows of the input that it is on.
+
+        Its blocks see what they see in the whole layer, padding included.
+        """
+        rows = self.y.reads(first, self.input.height)[0], self.y.reads(stop - 1, self.input.height)[1]
+        low = self.y.skipped(first, self.input.height)[0]
+        high = self.y.skipped(stop - 1, self.input.height)[1]
+        part = replace(self.input, height=rows[1] - rows[0])
+        return replace(self, input=part, y=replace(self.y, low=low, high=high)), rows
 
     @property
     def product_flops(self) -> int:

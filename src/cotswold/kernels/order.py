@@ -3,8 +3,9 @@
 Knows: squares of vectors that are transposed in registers, how positions are cut into tasks. Does not know:
 tensors, what a map is of.
 
-A map of images first is a matrix, images in its rows and positions ``(channel, y, x)`` in its columns, dense;
-one of images last is the transposed matrix, whose rows lie where the map's pitches put them.
+A map of images first is a matrix, images in its rows and positions ``(y, x)`` in its columns, dense, for each
+channel, or for all if the channels follow each other; one of images last is the transposed matrix, whose rows
+lie where the map's pitches put them.
 """
 
 from __future__ import annotations
@@ -38,15 +39,19 @@ class Order(IntEnum):
     LAST = 8
     FIRST = 9
     PITCH = 10
-    FIELDS = 11
+    BLOCKS = 11
+    FIRST_CHANNEL = 12
+    LAST_CHANNEL = 13
+    FIELDS = 14
 
 
 @dataclass(frozen=True)
 class First:
-    """A map of images first: its address, numbers between images, and its shape."""
+    """A map of images first: its address, numbers between images and between channels, and its shape."""
 
     address: int
     pitch: int
+    channel: int
     images: int
     channels: int
     height: int
@@ -54,15 +59,16 @@ class First:
 
 
 def write_order(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
-    """A module with ``work(job)``: tasks of some positions of all images, until none is left."""
+    """A module with ``work(job)``: tasks of some positions of a channel of all images, until none is left."""
     module = ir.Module(f"order_{lanes.dtype}_{lanes.count}_{int(to_last)}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
         images, positions = w.field(job, Order.IMAGES), w.field(job, Order.POSITIONS)
-        begin = b.mul(number, integer(BLOCK))
+        blocks = w.field(job, Order.BLOCKS)
+        channel, begin = b.udiv(number, blocks), b.mul(b.urem(number, blocks), integer(BLOCK))
         stop = w.least(b.add(begin, integer(BLOCK)), positions)
-        square = _Square(w, job, images, positions, to_last)
+        square = _Square(w, job, channel, to_last)
         with (
             loop(w, images, step=lanes.count) as down,
             loop(w, b.sub(stop, begin), step=lanes.count) as along,
@@ -83,12 +89,14 @@ def write_order(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
 class _Square:
     """As many images and positions as a vector has lanes."""
 
-    def __init__(
-        self, w: Writer, job: ir.Value, images: ir.Value, positions: ir.Value, to_last: bool
-    ) -> None:
-        self.w, self.images, self.positions, self.to_last = w, images, positions, to_last
+    def __init__(self, w: Writer, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
+        self.w, self.to_last = w, to_last
+        self.images, self.positions = w.field(job, Order.IMAGES), w.field(job, Order.POSITIONS)
         self.places = w.pointer_field(job, Order.PLACES)
-        self.last, self.first = w.pointer_field(job, Order.LAST), w.pointer_field(job, Order.FIRST)
+        self.last, self.first = (
+            w.at(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
+            for one, pitch in ((Order.LAST, Order.LAST_CHANNEL), (Order.FIRST, Order.FIRST_CHANNEL))
+        )
         self.pitch = w.field(job, Order.PITCH)
 
     def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
@@ -144,11 +152,15 @@ def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) 
 
 def order(first: First, last: View, to_last: bool, dtype: str, processor: Machine, threads: int) -> None:
     """Copy a map from images first to images last, or back; both have images and positions."""
-    places = _places(first.channels, first.height, first.width, (last.row, last.column, last.channel))
-    count = 1 if first.images * len(places) < ALONE else threads
+    together = first.channel == first.height * first.width
+    channels, alike = (1, first.channels) if together else (first.channels, 1)
+    places = _places(alike, first.height, first.width, (last.row, last.column, last.channel))
+    blocks = -(-len(places) // BLOCK)
+    count = 1 if first.images * channels * len(places) < ALONE else threads
     fields = np.zeros(Order.FIELDS, np.int64)
-    fields[Head.TASKS] = -(-len(places) // BLOCK)
+    fields[Head.TASKS] = channels * blocks
     fields[Order.IMAGES :] = (
         *(first.images, len(places), places.ctypes.data, last.address, first.address, first.pitch),
+        *(blocks, first.channel, last.channel),
     )
     perform(kernel(dtype, processor, to_last), fields, 0, dtype, count)

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal, Window
+from cotswold.geometry import BlockLocal
 from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
 from cotswold.kernels.choice import Choice, ShapeClass
 from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
@@ -244,9 +244,7 @@ def step(
 
 def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Tile:
     """The tile of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
-    height = min(layer.y.size - layer.y.low, layer.input.height)
-    window = Window(layer.y.size, layer.y.step, layer.y.low, layer.y.size - layer.y.low - height)
-    row = replace(layer, input=replace(layer.input, height=height), y=window)
+    row, _ = layer.block_rows(0, 1)
     gradient = x.values.new_empty(row.filters_shape)
     return choose(outer_call(delta, x, row, gradient, FREE), processor, count).tile
 

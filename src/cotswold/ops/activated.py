@@ -27,7 +27,6 @@ from cotswold.ops.local import (
     local_product,
     outer_of,
 )
-from cotswold.ops.order import arranged
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
@@ -67,10 +66,15 @@ def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int
         from cotswold.kernels import products as kernels
 
         if kernels.finishes(x.shape[0], x.dtype, layer):
-            x, filters, biases = arranged(x), filters.contiguous(), biases.contiguous()
+            filters, biases = filters.contiguous(), biases.contiguous()
             out = empty_map(x, x.shape[0], layer.output)
-            own, into = products.as_map(x), products.as_map(out)
-            kernels.activated(own, filters, biases, layer, into, activation)
+
+            def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
+                rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
+                own, into = products.as_map(seen), products.as_map(out[:, :, rows])
+                kernels.activated(own, filters[blocks], biases[blocks], band, into, activation)
+
+            products.in_bands(x, layer, of_band)
             return out
     y = products.product(x, filters, layer).add_(lay_out(biases, layer))
     return _APPLIED[activation](y)

@@ -50,7 +50,7 @@ def arranged(x: Tensor) -> Tensor:
     """As `images_last`, inside an operation: gradients do not pass."""
     if pitch_of(x) is not None:
         return x
-    if _turns(x) and x[0].is_contiguous():
+    if _turns(x) and x[0, 0].is_contiguous():
         out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
         _turn(x, out, to_last=True)
         return out
@@ -70,7 +70,7 @@ def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
     assert pitch is not None and here is not None, "usable tensors have a processor, maps a pitch"
     images, channels, height, width = first.shape
     order.order(
-        order.First(first.data_ptr(), first.stride(0), images, channels, height, width),
+        order.First(first.data_ptr(), first.stride(0), first.stride(1), images, channels, height, width),
         View.of(last, pitch.channel, pitch.row),
         to_last,
         str(first.dtype).removeprefix("torch."),

@@ -7,6 +7,7 @@ not know: gradients, how any of them works.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from cotswold.kernels import products as kernels
 
 
+BANDS_MOST = 4
+LEAST_BLOCK_ROWS = 6
+"""Block rows of a band at least: what two bands see of the same rows is copied for each."""
+
+
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """The type in which products of this type are summed."""
     return batched.accumulator(dtype)
@@ -33,13 +39,31 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
-    x, filters = arranged(x), filters.contiguous()
-    out = empty_map(x, x.shape[0], layer.output)
+    filters, out = filters.contiguous(), empty_map(x, x.shape[0], layer.output)
     if x.is_cuda:
-        cuda.product(x, filters, layer, out)
-    else:
-        _kernels().product(as_map(x), filters, layer, as_map(out))
+        cuda.product(arranged(x), filters, layer, out)
+        return out
+
+    def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
+        rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
+        _kernels().product(as_map(seen), filters[blocks], band, as_map(out[:, :, rows]))
+
+    in_bands(x, layer, of_band)
     return out
+
+
+def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
+    """Do a layer in bands of block rows, each with the input that it sees, images last, and its block rows.
+
+    A map whose images are last already is one band. Another is copied band by band, so that a forward pass
+    never holds a second copy of the whole map.
+    """
+    down = layer.grid[0]
+    count = 1 if pitch_of(x) is not None else max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
+    for number in range(count):
+        first, stop = down * number // count, down * (number + 1) // count
+        band, rows = layer.block_rows(first, stop)
+        of_band(band, arranged(x[:, :, slice(*rows)]), slice(first, stop))
 
 
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
