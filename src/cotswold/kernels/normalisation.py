@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from llvmlite import ir
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import BYTES, NONE, Head, View, Workers, bits, perform, up_to_power
+from cotswold.kernels.map_tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform
+from cotswold.kernels.normalisation_backward import write_backward
+from cotswold.kernels.normalisation_forward import write_forward
 from cotswold.kernels.normalisation_rows import (
     GRADIENT,
     MEASURE,
@@ -24,15 +27,18 @@ from cotswold.kernels.normalisation_rows import (
     Kind,
     Row,
     scratch_elements,
-    write_rows,
 )
 
 TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
 LEAST_ROWS = 3
 """Windows of rows that a task has at least: those around them are made twice."""
-CACHED_BYTES = 1 << 19
-"""Bytes of the rows between the first step and the last: they stay in the second cache."""
+CACHED_BYTES = 1 << 22
+"""Bytes of the rows between the first step and the last: they should stay in the caches."""
+AHEAD_BYTES = 1 << 13
+"""How far ahead of what is summed a map is fetched."""
+STREAM_BYTES = 1 << 22
+"""Maps from this size on are written past the caches."""
 ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
 
@@ -45,12 +51,16 @@ class Bands:
     transposed: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
-    """The address of a kernel."""
+def kernel(kind: Kind, dtype: str, size: int, processor: Machine) -> int:
+    """The address of a kernel for windows of a size."""
     lanes = Lanes(dtype, processor.lanes(dtype))
-    return library.address(
-        ("normalisation", kind.name, dtype), processor, lambda: write_rows(kind, lanes, processor.triple)
-    )
+
+    def write() -> ir.Module:
+        if kind is GRADIENT:
+            return write_backward(lanes, size, processor.triple)
+        return write_forward(kind, lanes, size, processor.triple)
+
+    return library.address(("normalisation", kind.name, dtype, size), processor, write)
 
 
 @dataclass(frozen=True)
@@ -108,16 +118,27 @@ class Normalisation:
         parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
         parts = 1 if count == 1 else parts
         part_rows = -(-rows // parts)
-        ring = up_to_power(size)
         fields = np.zeros(Row.FIELDS, np.int64)
         fields[Head.TASKS] = blocks * -(-rows // part_rows)
         fields[Row.IMAGES : Row.MAP] = (
             *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
-            *(size, low, 0 if self.smoothing.keep else Window.same(size).low, ring, bits(self.floor**2)),
+            *(low, 0 if self.smoothing.keep else Window.same(size).low),
+            max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
+            *(self._streams(kind, views[-1], block), bits(self.floor**2)),
             *(band.data_ptr() for band in bands),
         )
         for field, view in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), views, strict=True):
             fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
-        slot = scratch_elements(block, ring, shape.width)
-        perform(kernel(kind, workers.dtype, workers.processor), fields, slot, workers.dtype, count)
+        slot = scratch_elements(block, size, shape.width)
+        perform(kernel(kind, workers.dtype, size, workers.processor), fields, slot, workers.dtype, count)
+
+    def _streams(self, kind: Kind, out: View, block: int) -> bool:
+        """Whether the output is written past the caches: it is large, and its lines are whole."""
+        if kind is MEASURE:
+            return False
+        each = BYTES[self.workers.dtype]
+        shape = self.shape if kind is GRADIENT else self._power
+        outputs = self.workers.images * shape.channels * shape.height * shape.width
+        pitches = (out.address, *(each * one for one in (out.row, out.column, out.channel, block)))
+        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in pitches)
