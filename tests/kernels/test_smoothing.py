@@ -70,6 +70,7 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "CACHED_BYTES", 1)
     monkeypatch.setattr(smoothing, "BLOCK_BYTES", 64)
     monkeypatch.setattr(smoothing, "LEAST_COLUMNS", 3)
+    monkeypatch.setattr(smoothing, "WALK_COLUMNS", 3)
 
 
 @pytest.fixture
@@ -127,6 +128,20 @@ def test_bits_are_the_same_for_threads_tasks_vector_widths_and_places_in_the_bat
     if narrow is not None:
         monkeypatch.setattr(machine, "host", lambda: narrow)
         assert torch.equal(got, call(x, y))
+
+
+@pytest.mark.parametrize("name", ["pool", "pool gradient"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 7])
+def test_outputs_that_go_past_the_caches_have_the_same_bits(
+    name: str, dtype: torch.dtype, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smoothed = Smoothing(size)
+    x, y = operands(name, 16, MapShape(3, 19, 31), smoothed, dtype)
+    call = calls(smoothed)[name]
+    plain = call(x, y)
+    monkeypatch.setattr(smoothing, "STREAMED_BYTES", 0)
+    assert torch.equal(call(x, y), plain)
 
 
 @given(

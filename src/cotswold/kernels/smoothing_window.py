@@ -112,7 +112,7 @@ def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
-class _Map:
+class Map:
     """A map of a job: where a block of lanes begins, its pitches."""
 
     def __init__(self, w: Writer, job: ir.Value, field: int, group: ir.Value, lane: ir.Value) -> None:
@@ -152,8 +152,8 @@ class _Block:
         self.scalar = number_field(w, job, Window.SCALAR)
         self.block = w.field(job, Window.BLOCK)
         self.lanes = w.least(self.block, w.b.sub(w.field(job, Window.LANES), lane))
-        self.input = _Map(w, job, Window.INPUT, group, lane)
-        self.output = _Map(w, job, Window.OUTPUT, group, lane)
+        self.input = Map(w, job, Window.INPUT, group, lane)
+        self.output = Map(w, job, Window.OUTPUT, group, lane)
         ring = w.field(job, Window.RING)
         self.mask = w.b.sub(ring, integer(1))
         self.pair = w.b.shl(self.block, integer(1))
@@ -161,8 +161,8 @@ class _Block:
         self.waste = w.at(scratch, self.pair)
         self.columns = w.at(self.waste, self.block)
         if kind.quotient:
-            self.second = _Map(w, job, Window.SECOND, group, lane)
-            self.factor = _Map(w, job, Window.FACTOR, group, lane)
+            self.second = Map(w, job, Window.SECOND, group, lane)
+            self.factor = Map(w, job, Window.FACTOR, group, lane)
             self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
             self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:
