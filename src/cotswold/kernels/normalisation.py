@@ -33,9 +33,9 @@ TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
 LEAST_ROWS = 3
 """Windows of rows that a task has at least: those around them are made twice."""
-CACHED_BYTES = 1 << 22
+CACHED_BYTES = 3 << 19
 """Bytes of the rows between the first step and the last: they should stay in the caches."""
-AHEAD_BYTES = 1 << 13
+AHEAD_BYTES = 1 << 14
 """How far ahead of what is summed a map is fetched."""
 STREAM_BYTES = 1 << 22
 """Maps from this size on are written past the caches."""
@@ -111,9 +111,9 @@ class Normalisation:
         count = 1 if outputs < ALONE else workers.threads
         width = workers.processor.lanes(workers.dtype)
         place = 2 * size * shape.width * channels * BYTES[workers.dtype]
-        block = min(max(1, CACHED_BYTES // (place * width)), -(-images // width)) * width
-        if block > VECTORS * width:
-            block -= block % (VECTORS * width)
+        strip = VECTORS * width
+        block = min(max(1, CACHED_BYTES // (place * strip)), -(-images // strip)) * strip
+        block = min(block, -(-images // width) * width)
         blocks = -(-images // block)
         parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
         parts = 1 if count == 1 else parts

@@ -91,7 +91,6 @@ class _Backward(Rows):
         w, b = self.w, self.w.b
         to_over, to_centre = self.overs.row(y), self.centres.row(y)
         to_inverse, zero = self.inverses.row(y), w.lanes.zero
-        ahead = b.mul(self.map.column, self.columns_ahead)
         with loop(w, self.mean_width) as turn:
             x = turn.index
             places, mean_at, power_at = self._places(y, x, ir.Constant(BIT, 1))
@@ -112,7 +111,7 @@ class _Backward(Rows):
                     ]
 
                 here = [(w.at(place, lane), pitch) for place, pitch in places]
-                products, grads, centred = self.over_channels(strip, here, 3, chain, ahead)
+                products, grads, centred = self.over_channels(strip, here, 3, chain, fetch=True)
                 inverse = [self.inverse(one) for one in power]
                 slopes = []
                 for one, i, p in zip(products, inverse, power, strict=True):
@@ -181,6 +180,6 @@ class _Backward(Rows):
                     return found
 
                 here = [(w.at(place, lane), pitch) for place, pitch in places]
-                self.each_channel(strip, here, [], w.at(to, lane), value)
+                self.each_channel(strip, here, w.at(to, lane), value)
 
             strips(w, VECTORS, self.lanes, body)

@@ -5,7 +5,7 @@ Knows: which row of which step is wanted when. Does not know: Gaussians, tensors
 In the names of Le et al. 2012, ``m`` being the mean of h over window and channels:
 
     s, v: mean and variance of h over the channels of a place -> m, the mean of s over the window
-    v + (s - m)², the mean over the channels of g² = (h - m)² -> p, its mean over the window -> y = g / root of p
+    v + (s - m)², the mean over the channels of (h - m)² -> p, its mean over the window -> y
 
 So h is read twice: once from memory, and for y from a cache. There is no cancellation in ``v + (s - m)²``,
 as both terms are positive.
@@ -76,13 +76,12 @@ class _Forward(Rows):
             if kind is MEASURE:
                 self._export(self.smoothed.base, self.power, y, self.power_width)
             else:
-                self._write_row(y, inner.values[0])
+                self._write_row(y)
 
     def _sum(self, y: ir.Value) -> None:
         """Means and variances of a row of the map over channels."""
         w, b = self.w, self.w.b
         to_mean, to_spread = self.shares.row(y), self.spreads.row(y)
-        ahead = b.mul(self.map.column, self.columns_ahead)
         with loop(w, self.width) as turn:
             place, column = self.map.at(y, turn.index), b.mul(turn.index, self.block)
 
@@ -92,7 +91,7 @@ class _Forward(Rows):
                 def add(values: Values, sums: list[Values]) -> list[Values]:
                     return [[b.fadd(one, total) for one, total in zip(values, sums[0], strict=True)]]
 
-                (total,) = self.over_channels(strip, places, 1, add, ahead)
+                (total,) = self.over_channels(strip, places, 1, add, fetch=True)
                 mean = [b.fdiv(one, self.count) for one in total]
 
                 def spread(values: Values, sums: list[Values]) -> list[Values]:
@@ -140,15 +139,12 @@ class _Forward(Rows):
 
         self.flat(integer(0), self.power_width, body)
 
-    def _write_row(self, y: ir.Value, ahead: ir.Value) -> None:
-        """A row of the output; meanwhile the next row of the map is fetched."""
+    def _write_row(self, y: ir.Value) -> None:
         w, b = self.w, self.w.b
         twice = b.shl(self.crop, integer(1))
         means = w.at(self.means.row(b.add(y, self.crop)), b.mul(self.crop, self.block))
-        ahead = w.least(ahead, b.sub(self.height, integer(1)))
         with loop(w, self.power_width) as turn:
             x = turn.index
-            later = self.map.at(ahead, b.add(x, twice))
             place, to = self.map.at(b.add(y, twice), b.add(x, twice)), self.output.at(y, x)
             column = b.mul(x, self.block)
 
@@ -161,8 +157,8 @@ class _Forward(Rows):
                     centred = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
                     return [b.fmul(g, i) for g, i in zip(centred, inverse, strict=True)]
 
-                here, next_row = ((w.at(one, lane), self.map.channel) for one in (place, later))
-                self.each_channel(strip, [here], [next_row], w.at(to, lane), value)
+                here = [(w.at(place, lane), self.map.channel)]
+                self.each_channel(strip, here, w.at(to, lane), value)
 
             strips(w, VECTORS, self.lanes, body)
 

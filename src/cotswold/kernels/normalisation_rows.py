@@ -125,7 +125,7 @@ class Rows:
         self.bands = [w.pointer_field(job, Row.BANDS + i) for i in range(4)]
         self.map, self.output = Map(w, job, Row.MAP, lane), Map(w, job, Row.OUTPUT, lane)
         self.mean, self.power = Map(w, job, Row.MEAN, lane), Map(w, job, Row.POWER, lane)
-        self.columns_ahead = w.field(job, Row.AHEAD)
+        self.ahead = b.mul(self.map.column, w.field(job, Row.AHEAD))
         self.stream = b.icmp_signed("!=", w.field(job, Row.STREAM), integer(0))
         self._beside = b.mul(self.block, integer(size - 1))
         self._pitch = b.add(b.mul(self.width, self.block), b.shl(self._beside, integer(1)))
@@ -226,12 +226,12 @@ class Rows:
         places: list[tuple[ir.Value, ir.Value]],
         sums: int,
         chain: Chain,
-        ahead: ir.Value | None = None,
+        fetch: bool = False,
     ) -> list[Values]:
         """Sums over channels, in groups: ``places`` are addresses and pitches.
 
-        What lies ``ahead`` of them by so many numbers is fetched: steps of a channel are too far for the
-        processor to foresee what is read next.
+        Where they are read first, what follows is fetched: steps of a channel are too long for the processor
+        to foresee what is read next.
         """
         w, b = self.w, self.w.b
         maps, vectors = len(places), strip.vectors
@@ -240,8 +240,8 @@ class Rows:
         def turned(here: Values, totals: Values, channels: int) -> Values:
             split = [totals[i * vectors : (i + 1) * vectors] for i in range(sums)]
             for _ in range(channels):
-                for place in here if ahead is not None else ():
-                    strip.fetch(w.at(place, ahead))
+                for place in here if fetch else ():
+                    strip.fetch(w.at(place, self.ahead))
                 values = [one for place in here for one in strip.read(place)]
                 split = chain(values, split)
                 here = [w.at(place, pitch) for place, (_, pitch) in zip(here, places, strict=True)]
@@ -267,16 +267,15 @@ class Rows:
         self,
         strip: Strip,
         places: list[tuple[ir.Value, ir.Value]],
-        aheads: list[tuple[ir.Value, ir.Value]],
         target: ir.Value,
         value: Callable[[Values], Values],
     ) -> None:
-        """Write ``value`` of every channel; past the caches where the job says so. ``aheads`` are fetched."""
+        """Write ``value`` of every channel; past the caches where the job says so."""
         w, b = self.w, self.w.b
 
         def channels(write: Callable[[ir.Value, Values], None]) -> None:
-            carried = [*(place for place, _ in (*places, *aheads)), target]
-            pitches = [*(pitch for _, pitch in (*places, *aheads)), self.output.channel]
+            carried = [*(place for place, _ in places), target]
+            pitches = [*(pitch for _, pitch in places), self.output.channel]
             for count, turns in (
                 (UNROLL, b.sdiv(self.channels, integer(UNROLL))),
                 (1, b.srem(self.channels, integer(UNROLL))),
@@ -284,11 +283,11 @@ class Rows:
                 with loop(w, turns, *carried) as turn:
                     here = list(turn.values)
                     for _ in range(count):
-                        for place in here[len(places) : -1]:
-                            strip.fetch(place)
+                        for place in here[:-1]:
+                            strip.fetch(w.at(place, self.ahead))
                         write(
                             here[-1],
-                            value([one for place in here[: len(places)] for one in strip.read(place)]),
+                            value([one for place in here[:-1] for one in strip.read(place)]),
                         )
                         here = [w.at(place, pitch) for place, pitch in zip(here, pitches, strict=True)]
                     turn.next = here
