@@ -33,7 +33,7 @@ def _bars(rows: list[Row]) -> dict[str, list[float | None]]:
 
 
 def test_the_products_and_the_step_of_a_stack_have_their_shares_of_the_dense_product() -> None:
-    rows = stacks.measured(small_stack(), SMALLEST)
+    rows = stacks.measured(replace(small_stack(), group="paper"), SMALLEST)
     assert _bars(rows) == {"Wx": [0.9], "W'x": [0.85], "δx'": [0.9], "stack_step": [0.75]}
     dense = rows[-1]
     assert {"torch.mm", "NumPy"} <= set(dense.figures) and not dense.verdicts
@@ -91,10 +91,14 @@ def test_the_curve_has_every_library_and_no_bar() -> None:
     assert row.facts["work"] == 2 * 16**3
 
 
-def test_passes_over_memory_have_bars_forward_and_backward() -> None:
+@pytest.mark.parametrize(("cache", "bar"), [(0, 0.6), (1 << 30, None)])
+def test_passes_over_memory_have_bars_where_no_cache_holds_them(
+    cache: int, bar: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoothing, "CACHE_BYTES", cache)
     rows = smoothing.measured(small_stack(), SMALLEST)
     names = ("filter norms", "L2 pooling", "contrast normalisation")
-    assert _bars(rows) == {name + way: [0.6] for name in names for way in BOTH_WAYS}
+    assert _bars(rows) == {name + way: [bar] for name in names for way in BOTH_WAYS}
     assert {row.unit for row in rows} == {"GB/s"}
 
 

@@ -24,7 +24,7 @@ SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    store._trusted.cache_clear()
+    store._REFUSED.clear()
     forget(monkeypatch)
     return tmp_path / "cache"
 

@@ -16,7 +16,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own."""
     place = tmp_path / "deep" / "cache"
     monkeypatch.setenv("COTSWOLD_CACHE", str(place))
-    store._trusted.cache_clear()
+    store._REFUSED.clear()
     return place
 
 
@@ -61,20 +61,15 @@ def test_the_folder_may_be_deleted_at_any_time(cache: Path) -> None:
     store.remember("a.o", b"code")
     shutil.rmtree(cache)
     assert store.recall("a.o") is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        store.remember("a.o", b"code")
-    assert store.recall("a.o") in (b"code", None)
+    store.remember("a.o", b"code")
+    assert store.recall("a.o") == b"code"
 
 
 def test_a_file_in_the_place_of_the_deleted_folder_does_no_harm(cache: Path) -> None:
     store.remember("a.o", b"code")
     shutil.rmtree(cache)
     cache.write_bytes(b"")
-    assert store.recall("a.o") is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        store.remember("a.o", b"code")
+    warned_once(used, str(cache))
 
 
 def warned_once(act: Callable[[], object], words: str) -> None:
@@ -102,7 +97,7 @@ def test_a_folder_that_cannot_be_made_is_named_once(cache: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -> None:
     store.remember("b.o", b"code of theirs")
     cache.chmod(mode)
-    store._trusted.cache_clear()
+    store._REFUSED.clear()
     warned_once(used, "others can write to it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -113,5 +108,27 @@ def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -
 def test_a_folder_of_someone_else_is_not_read(cache: Path) -> None:
     store.remember("b.o", b"code of theirs")
     os.chown(cache, 65534, 65534)
-    store._trusted.cache_clear()
+    store._REFUSED.clear()
     warned_once(used, str(cache))
+
+
+def test_a_folder_that_others_make_again_after_its_deletion_is_not_read(cache: Path) -> None:
+    store.remember("a.o", b"code")
+    content = (cache / "a.o").read_bytes()
+    shutil.rmtree(cache)
+    cache.mkdir()
+    cache.chmod(0o777)
+    (cache / "a.o").write_bytes(content)
+    with pytest.warns(RuntimeWarning, match="others can write to it"):
+        assert store.recall("a.o") is None
+
+
+def test_a_user_without_a_home_is_told_once_and_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("COTSWOLD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    store._REFUSED.clear()
+    warned_once(used, "has no home")

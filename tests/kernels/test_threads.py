@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +20,11 @@ from tests.ops.layers import WIDE, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.kernels import library, threads
+from cotswold.kernels import library, machine, threads
 from cotswold.kernels import products as kernels
 from cotswold.kernels.driver import Job
 from cotswold.kernels.products import Forced
+from cotswold.kernels.tile import Tile
 from cotswold.ops import images_last
 
 ROOT = Path(__file__).parents[2]
@@ -183,3 +188,38 @@ def test_compiled_code_gives_the_same_bits() -> None:
     (gradient,) = torch.autograd.grad(found.sum(), filters)
     (wanted,) = torch.autograd.grad(expected.sum(), filters)
     assert same_bits(gradient, wanted)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> None:
+    here = machine.host()
+    assert here is not None
+    started = threading.Event()
+
+    def compile_for_long() -> None:
+        for rows in range(1, 4):
+            started.set()
+            library.kernel("adjoint", "float64", Tile(rows, 5), here)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of a fork beside threads
+        worker = threading.Thread(target=compile_for_long)
+        worker.start()
+        started.wait(60)
+        child = os.fork()
+    if child == 0:
+        try:
+            library.kernel("adjoint", "float64", Tile(1, 6), here)
+            os._exit(7)
+        finally:
+            os._exit(1)
+    worker.join()
+    until = time.monotonic() + 60
+    done, status = 0, 0
+    while done == 0 and time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        threading.Event().wait(0.01)
+    if done == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 7

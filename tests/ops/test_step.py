@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -276,3 +277,38 @@ def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
         ops.calibrate(
             replace(state, filters=random_weights(ODD)), random_map(PLAIN.input, 2), PLAIN, OBJECTIVE
         )
+
+
+def step_of(state: ops.StackState, batch: Tensor, **others: Any) -> None:
+    ops.stack_step(state, batch, PLAIN, OBJECTIVE, ops.StepRule(rate=0.1), **others)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        lambda state, x: step_of(state, x.float()),
+        lambda state, x: step_of(replace(state, momentum=state.momentum[:1]), x),
+        lambda state, x: step_of(replace(state, norms=state.norms[:, 1:]), x),
+        lambda state, x: step_of(state, x, upstream=torch.zeros(5, 3, 2, 2).double()),
+        lambda state, x: step_of(state, x, upstream=random_map(PLAIN.output, 4)),
+        lambda state, x: step_of(state, x, upstream=random_map(PLAIN.output, 5).float()),
+        lambda state, x: step_of(state, x, fetch=lambda r: r[:, :, 1:]),
+        lambda state, x: step_of(state, x, sum_maps=lambda r: r.float()),
+    ],
+    ids=["batch", "momentum", "norms", "above", "images above", "type above", "fetched", "summed"],
+)
+def test_what_does_not_fit_is_refused_before_anything_moves(
+    spoilt: Callable[[ops.StackState, Tensor], None],
+) -> None:
+    state, batch = new_state(PLAIN), random_map(PLAIN.input, 5)
+    before = state.filters.clone()
+    with pytest.raises((GeometryError, UserError)):
+        spoilt(state, batch)
+    assert torch.equal(state.filters, before)
+
+
+def test_seams_may_give_back_maps_in_any_order() -> None:
+    states, batch = (new_state(PLAIN), new_state(PLAIN)), random_map(PLAIN.input, 5)
+    step_of(states[0], batch)
+    step_of(states[1], batch, fetch=lambda r: r.contiguous(), sum_maps=lambda r: r.contiguous())
+    torch.testing.assert_close(states[0].filters, states[1].filters)

@@ -147,7 +147,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
         }
         for one in found
     ]
-    table("a tile is rows x vectors of results; k by n: after n terms sums pass through memory", rows)
+    table("a tile is rows x vectors of results that are summed at a time", rows)
 
 
 def _print(found: Document) -> None:

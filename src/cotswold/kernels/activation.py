@@ -21,6 +21,8 @@ _EXP_RANGE = (-87.3, 88.3)
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
 _TANH_SMALL = 0.625
 _TANH_LARGE = 10.0
+_SIGMOID_LEAST = -103.0
+"""Below this float32 has only 0 for a sigmoid; from -88 on it is less than 1e-38, and kept there."""
 _EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
 
 
@@ -68,6 +70,7 @@ def _tanh(w: Writer, x: ir.Value) -> ir.Value:
 def _sigmoid(w: Writer, x: ir.Value) -> ir.Value:
     one = w.lanes.constant(1.0)
     found = w.b.fdiv(one, w.b.fadd(_exp(w, w.b.fneg(x)), one))
+    found = w.b.select(w.b.fcmp_ordered("<", x, w.lanes.constant(_SIGMOID_LEAST)), w.lanes.zero, found)
     return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
 
 
@@ -85,3 +88,5 @@ ACTIVATIONS: dict[str, Callable[[Writer, ir.Value], ir.Value]] = {
     "sigmoid": _sigmoid,
     "relu": _rectifier,
 }
+CURVES = ("tanh", "sigmoid")
+"""Those whose bits are ours, not torch's."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cotswold.kernels import library, store
+from cotswold.kernels import engine, library, store
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.tile import Tile
 
@@ -116,13 +117,27 @@ def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], 
         library.kernel(shape.kind, shape.dtype, tile, processor)
     best: dict[Tile, float] = {}
     until = time.monotonic() + SECONDS_MOST
-    for round_ in range(ROUNDS):
-        for tile in tiles:
-            if round_ > 0 and time.monotonic() > until:
-                break
-            best[tile] = min(measured(tile), best.get(tile, math.inf))
+    for tile in tiles * ROUNDS:
+        best[tile] = min(measured(tile), best.get(tile, math.inf))
+        if time.monotonic() > until:
+            break
     fastest = min(best, key=lambda one: best[one])
     seconds = {str(one): value for one, value in best.items()}
     told = {"tile": [fastest.rows, fastest.vectors], "seconds": seconds}
     store.remember(_file(shape, processor), json.dumps(told).encode())
     return Choice(fastest, "measured now", seconds)
+
+
+def _hold_locks() -> None:
+    for lock in (_LOCK, library.LOCK, engine.LOCK):
+        lock.acquire()
+
+
+def _release_locks() -> None:
+    for lock in (engine.LOCK, library.LOCK, _LOCK):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # a child must not inherit a lock, LLVM's own among them, that a thread it does not have holds
+    os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)

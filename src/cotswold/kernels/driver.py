@@ -284,6 +284,7 @@ def _write_tiled(
                 else:
                     towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
                 arguments = [now, here, w.at(a, a_offset), a_pitch, towards, onward, b_here, b_pitch]
+                # all sections but the first are added to C
                 arguments += [c_here, w.slot(offsets, row), last, first]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))

@@ -231,7 +231,8 @@ def loop(w: Writer, stop: ir.Value, *carried: ir.Value, start: int = 0, step: in
 
 @contextmanager
 def loop_at_least_once(w: Writer, count: ir.Value, *carried: ir.Value) -> Iterator[Loop]:
-    """``count`` turns, one at least: one jump a turn, not two. After it ``values`` are the next ones."""
+    """``count`` turns, one at least: one jump a turn, not two. ``index`` is how many turns are left, this one
+    included; after the loop ``values`` are the next ones."""
     b = w.b
     before = b.block
     body, after = w.function.append_basic_block("body"), w.function.append_basic_block("after")

@@ -13,7 +13,8 @@ from llvmlite import ir
 
 from cotswold.kernels.machine import Machine
 
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
+"""Held while code is made or loaded; and by whoever forks, see `choice`."""
 _LOADED: list[llvm.ExecutionEngine] = []
 
 
@@ -42,7 +43,7 @@ def assembly(module: ir.Module, machine: Machine) -> str:
 
 def loaded(code: bytes, machine: Machine, name: str) -> int:
     """The address of a function of an object file, which stays loaded as long as the process."""
-    with _LOCK:
+    with LOCK:
         empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')
         engine = llvm.create_mcjit_compiler(empty, target_machine(machine))
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))

@@ -22,7 +22,8 @@ from cotswold.kernels.machine import Machine
 from cotswold.kernels.pair_driver import write_pair_kernel
 from cotswold.kernels.tile import Tile
 
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
+"""Held while code is made or loaded; and by whoever forks, see `choice`."""
 _ADDRESSES: dict[tuple[tuple[object, ...], Machine], int] = {}
 
 
@@ -43,7 +44,7 @@ def address(name: tuple[object, ...], processor: Machine, write: Callable[[], ir
     found = _ADDRESSES.get((name, processor))
     if found is not None:
         return found
-    with _LOCK:
+    with LOCK:
         if (name, processor) not in _ADDRESSES:
             file = f"{'-'.join(map(str, name))}-{digest(processor)}.o"
             code = store.recall(file)

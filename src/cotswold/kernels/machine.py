@@ -35,11 +35,6 @@ class Machine:
         """Vector registers."""
         return REGISTERS[self.isa]
 
-    @property
-    def native(self) -> bool:
-        """Whether its code runs here."""
-        return self in {host(), *(other for other in (narrower(),) if other)}
-
 
 def prepare() -> None:
     """Load LLVM's knowledge of this processor."""

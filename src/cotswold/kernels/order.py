@@ -26,6 +26,8 @@ from cotswold.kernels.transpose import transposed
 
 BLOCK = 64
 """Positions of a task: some lines of every image, so that pages and lines are not left half read."""
+TOGETHER_MOST = 256
+"""Positions of a channel up to which channels that follow each other are one, in a table of all places."""
 ALONE = 1 << 15
 """Numbers for which waking other threads does not pay."""
 
@@ -142,7 +144,7 @@ def kernel(dtype: str, processor: Machine, to_last: bool) -> int:
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) -> NDArray[np.int64]:
     """Where positions of images first lie in a map of images last, of its pitches."""
     row, column, channel = last
@@ -152,7 +154,8 @@ def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) 
 
 def order(first: First, last: View, to_last: bool, dtype: str, processor: Machine, threads: int) -> None:
     """Copy a map from images first to images last, or back; both have images and positions."""
-    together = first.channel == first.height * first.width
+    area = first.height * first.width
+    together = first.channel == area < TOGETHER_MOST
     channels, alike = (1, first.channels) if together else (first.channels, 1)
     places = _places(alike, first.height, first.width, (last.row, last.column, last.channel))
     blocks = -(-len(places) // BLOCK)

@@ -24,7 +24,7 @@ IMAGES_SECTION = 384
 """The same where k are images: common batches are one section, after which gradients are written once."""
 
 ROWS_MOST = 256
-"""Rows of a task of ``Wx``: as many as leave a chunk of A in the second cache while lanes pass over it."""
+"""Rows of a task of ``Wx``: as many as leave a section of A in the second cache while lanes pass over it."""
 TRANSPOSED_NUMBERS = 1 << 16
 """Numbers of a transposed δ in scratch, if one tile of lanes is not more."""
 STEP_NUMBERS = 1 << 16

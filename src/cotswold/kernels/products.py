@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
+from cotswold.kernels.activation import CURVES
 from cotswold.kernels.choice import Choice, ShapeClass
 from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
 from cotswold.kernels.machine import Machine
@@ -28,6 +30,8 @@ FLOPS_A_THREAD = 2e6
 """Work below which another thread does not pay."""
 MEASURED_FLOPS = 2e9
 """The most work of one measurement."""
+TASKS_OF_A_PART = 2
+"""Tasks that a part of a call has at least, so that it is no more work than it should be."""
 FEW_GAIN = 1.15
 """By how much neurons in the lanes must save work, for their results are transposed afterwards."""
 PACKED_ROWS = 4
@@ -44,7 +48,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Forced:
-    """What is otherwise chosen, for tests and measurements: processor, tile, threads."""
+    """What is otherwise chosen, for tests and measurements; ``few``: whether neurons are in the lanes."""
 
     processor: Machine | None = None
     tile: Tile | None = None
@@ -146,9 +150,14 @@ def activated(
     execute(replace(call, kind=FINISHED[activation], biases=biases), tile, processor, count)
 
 
-def finishes(images: int, dtype: torch.dtype, layer: BlockLocal) -> bool:
-    """Whether biases and activations can be part of the product: float32, images in the lanes."""
-    return dtype == torch.float32 and images > 0 and not _few(images, layer, _named(dtype), FREE)
+def finishes(images: int, dtype: torch.dtype, layer: BlockLocal, activation: str) -> bool:
+    """Whether biases and an activation are part of the product: in float32, with images in the lanes.
+
+    Curves take this way for any number of images: the bits of a response must not depend on the batch.
+    """
+    if dtype != torch.float32 or images == 0:
+        return False
+    return activation in CURVES or not _few(images, layer, _named(dtype), FREE)
 
 
 def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
@@ -245,8 +254,12 @@ def step(
 def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Tile:
     """The tile of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
     row, _ = layer.block_rows(0, 1)
-    gradient = x.values.new_empty(row.filters_shape)
-    return choose(outer_call(delta, x, row, gradient, FREE), processor, count).tile
+
+    def with_gradient() -> Call:
+        return outer_call(delta, x, row, x.values.new_empty(row.filters_shape))
+
+    # without one it tells its class, which is all that is needed once the tile is known
+    return choose(outer_call(delta, x, row, x.values.new_empty(0)), processor, count, with_gradient).tile
 
 
 def _thread_count(call: Call, forced: Forced) -> int:
@@ -268,8 +281,8 @@ def run(call: Call, forced: Forced = FREE) -> None:
     execute(call, tile, processor, count)
 
 
-def choose(call: Call, processor: Machine, count: int) -> Choice:
-    """The choice for a call; measuring computes its result, or a part of it."""
+def choose(call: Call, processor: Machine, count: int, complete: Callable[[], Call] | None = None) -> Choice:
+    """The choice for a call; measuring computes its result, or a part of it, or that of the complete call."""
     flops = call.flops
     if flops < choice.WORTH_FLOPS:
         return choice.default(processor, call.narrow)
@@ -277,9 +290,13 @@ def choose(call: Call, processor: Machine, count: int) -> Choice:
     shape = ShapeClass.of(call.kind.name, call.dtype, call.rows, depth, call.entry, call.narrow)
     part = min(1.0, MEASURED_FLOPS / max(flops, 1.0))
 
+    whole: list[Call] = []
+
     def measured(tile: Tile) -> float:
+        if not whole:
+            whole.append(complete() if complete else call)
         begun = time.perf_counter()
-        execute(call, tile, processor, count, part)
+        execute(whole[0], tile, processor, count, part)
         return time.perf_counter() - begun
 
     return choice.choose(shape, processor, measured)
@@ -289,7 +306,8 @@ def execute(call: Call, tile: Tile, processor: Machine, count: int, part: float 
     """Run a call, or the first part of its tasks, on so many threads."""
     work = library.kernel(call.kind.name, call.dtype, tile, processor)
     lanes = processor.lanes(_summed(call.dtype))
-    grain = Grain(tile, lanes, TASKS_A_THREAD * count if count > 1 else 1)
+    least = TASKS_A_THREAD * count if count > 1 else 1
+    grain = Grain(tile, lanes, max(least, TASKS_OF_A_PART * ceil(1 / part)) if part < 1 else least)
     tables = call.planned(grain)
     job = tables.job.copy()
     tasks = max(1, int(len(tables.tasks) * part))

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import warnings
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 VARIABLE = "COTSWOLD_CACHE"
@@ -24,19 +23,34 @@ _SUM_BYTES = 32
 
 
 def folder() -> Path:
-    """``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory."""
+    """``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory; OSError for a user without one."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "cotswold"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cotswold"
-
-
-@lru_cache(maxsize=8)
-def _trusted(place: Path) -> bool:
-    """Whether the folder is there, or was made, and is the user's alone; says once if not."""
+    found = os.environ.get("XDG_CACHE_HOME")
+    if found and sys.platform != "darwin":
+        return Path(found) / "cotswold"
     try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home") from error
+    return home.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "cotswold")
+
+
+_REFUSED: set[str] = set()
+"""Folders that were warned of."""
+
+
+def _trusted() -> Path | None:
+    """The folder if it is there, or was made, and is the user's alone; None, said once, if not.
+
+    It is looked at each time, for it may have been deleted and made again by somebody else.
+    """
+    place: Path | None = None
+    try:
+        place = folder()
+        if str(place) in _REFUSED:
+            return None
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = place.stat()
         if hasattr(os, "getuid") and (
@@ -46,23 +60,26 @@ def _trusted(place: Path) -> bool:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        _warn(place, error)
-        return False
-    return True
+        _refuse(place, error)
+        return None
+    return place
 
 
-def _warn(place: Path, error: OSError) -> None:
-    warnings.warn(
-        f"kernels are not remembered in {place} ({error}); set {VARIABLE} to a folder of your own",
-        RuntimeWarning,
-        stacklevel=4,
-    )
+def _refuse(place: Path | None, error: OSError) -> None:
+    name = "the user's cache directory" if place is None else str(place)
+    if name not in _REFUSED:
+        _REFUSED.add(name)
+        warnings.warn(
+            f"kernels are not remembered in {name} ({error}); set {VARIABLE} to a folder of your own",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def recall(name: str) -> bytes | None:
     """What was remembered under this name, if it is whole."""
-    place = folder()
-    if not _trusted(place):
+    place = _trusted()
+    if place is None:
         return None
     try:
         found = (place / name).read_bytes()
@@ -74,8 +91,8 @@ def recall(name: str) -> bytes | None:
 
 def remember(name: str, content: bytes) -> None:
     """Keep something under a name; a full disk only costs the memory of it."""
-    place = folder()
-    if not _trusted(place):
+    place = _trusted()
+    if place is None:
         return
     temporary = place / f"{name}.{os.getpid()}.{hashlib.sha256(os.urandom(8)).hexdigest()[:8]}"
     try:
@@ -84,4 +101,4 @@ def remember(name: str, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        _warn(place, error)
+        _refuse(place, error)

@@ -116,13 +116,15 @@ def write_tile(
             if form.rows_adjoin:
                 w.fetch(w.at(pointers[0], ahead))
             else:
-                line = w.b.and_(turn.index, integer(-LINE_BYTES // lanes.scalar_bytes))
+                # one line a turn: the low bits of the turns left name a row, the others a line of it
+                before = w.b.sub(turn.index, integer(1))
+                line = w.b.and_(before, integer(-LINE_BYTES // lanes.scalar_bytes))
                 number = w.b.and_(
-                    turn.index, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
+                    before, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
                 )
                 w.fetch(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
-            onward = a_pitch if form.rows_adjoin else 1
-            turn.next = [w.at(here, b_pitch), *(w.at(p, onward) for p in pointers), *sums]
+            further = a_pitch if form.rows_adjoin else 1
+            turn.next = [w.at(here, b_pitch), *(w.at(p, further) for p in pointers), *sums]
         entry.next = turn.values[1 + len(groups) :]
 
     def put(row: int, v: int, value: ir.Value) -> None:

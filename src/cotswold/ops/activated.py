@@ -65,7 +65,7 @@ def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int
     if usable(x):
         from cotswold.kernels import products as kernels
 
-        if kernels.finishes(x.shape[0], x.dtype, layer):
+        if kernels.finishes(x.shape[0], x.dtype, layer, activation):
             filters, biases = filters.contiguous(), biases.contiguous()
             out = empty_map(x, x.shape[0], layer.output)
 
@@ -132,7 +132,8 @@ def local_layer(
 
     ``x`` is ``(image, channel, y, x)``, ``filters`` are ``(block_y, block_x, field_y, field_x * channel,
     neuron)``, ``biases`` ``(block_y, block_x, neuron)``. Differentiable any number of times in reverse.
-    Errors as for ``local_product``; UserError for another activation.
+    In float32 tanh and sigmoid are polynomials of our own, good to some units in the last place. Errors as
+    for ``local_product``; UserError for another activation.
     """
     if activation not in _APPLIED:
         raise UserError(f"local_layer knows the activations {', '.join(_APPLIED)}, not {activation!r}")

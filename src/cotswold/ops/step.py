@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cotswold.errors import UserError
+from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.kernels.available import usable
 from cotswold.ops import rule as rules
@@ -21,7 +21,7 @@ from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import lay_out, pitch_of
-from cotswold.ops.local import check_filters, check_map
+from cotswold.ops.local import check_alike, check_filters, check_map
 from cotswold.ops.order import arranged
 from cotswold.ops.pooling import box_spread, l2_pool
 from cotswold.ops.products import adjoint, as_map, product
@@ -81,7 +81,22 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
     check_filters("a stack", state.filters, geometry.filters)
     if batch.shape[0] == 0:
         raise UserError("a stack cannot learn from an empty batch; leave it out")
+    check_alike("a stack", batch, state.filters)
+    _check_held("norms", state.norms, geometry.filters.norms_shape)
     return arranged(batch)
+
+
+def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(held.shape) != shape:
+        raise GeometryError(f"a stack needs {name} of the shape {shape}, not {tuple(held.shape)}")
+
+
+def _handed_back(by: str, x: Tensor, like: Tensor) -> Tensor:
+    """What a seam of a step gives back for a map, images last; raises where it is another kind of map."""
+    if x.shape != like.shape:
+        raise GeometryError(f"{by} must give back maps {tuple(like.shape)}, not {tuple(x.shape)}")
+    check_alike(by, x, like)
+    return arranged(x)
 
 
 @torch.no_grad()
@@ -120,17 +135,20 @@ def stack_step(
     shapes do not fit, UserError for an empty batch.
     """
     batch, layer = _checked(state, batch, geometry), geometry.filters
+    _check_held("momentum", state.momentum, layer.filters_shape)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha.clone(), state.gain
     unit = lay_out(rules.reciprocal(state.norms), layer).to(dtype)
 
     z = _responses(state, batch, layer)
-    decoded = sum_maps(_decode(z, state, layer))
+    summed = _decode(z, state, layer)
+    decoded = _handed_back("sum_maps", sum_maps(summed), summed)
+    del summed
     overlap, energy = gain * _dot(decoded, batch), _dot(decoded, decoded)
     residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
     reconstruction = _dot(residual, residual) / images
     residual.mul_(2 / images)  # from here on the gradient by the decoded map
-    fetched = fetch(residual)
+    fetched = _handed_back("fetch", fetch(residual), residual)
 
     pooled = l2_pool(z, geometry.pool, objective.epsilon)
     penalty = objective.sparsity * _total(pooled)
@@ -154,6 +172,12 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
     """The gradient by the pooled map over the pooled map: of its weighted sum and of the losses above."""
     if upstream is None:
         return weight / pooled
+    check_map("the gradient from above", upstream, geometry.output)
+    if upstream.shape[0] != pooled.shape[0]:
+        raise GeometryError(
+            f"the gradient from above is of {upstream.shape[0]} images, the batch has {pooled.shape[0]}"
+        )
+    check_alike("a stack", upstream, pooled)
     above = arranged(upstream)
     if geometry.norm.size > 1:
         above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
