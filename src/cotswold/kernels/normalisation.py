@@ -33,7 +33,7 @@ TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
 LEAST_ROWS = 3
 """Windows of rows that a task has at least: those around them are made twice."""
-CACHED_BYTES = 3 << 19
+CACHED_BYTES = 1 << 22
 """Bytes of the rows between the first step and the last: they should stay in the caches."""
 AHEAD_BYTES = 1 << 14
 """How far ahead of what is summed a map is fetched."""
