@@ -50,7 +50,7 @@ def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
     """The address of a kernel."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     return library.address(
-        ("smoothing", kind.name, kind.size, dtype),
+        ("smoothing", kind.name, dtype),
         processor,
         lambda: write_window(kind, lanes, processor.triple),
     )

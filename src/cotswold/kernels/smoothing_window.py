@@ -1,4 +1,4 @@
-"""The kernels of L2 pooling: sums over square windows, forward and backward, row by row of the map.
+"""The kernels of L2 pooling for windows of any size: sums over squares, forward and backward, row by row.
 
 Knows: the order of a window's sum, rings of rows and columns in scratch. Does not know: tensors, autograd.
 
@@ -37,8 +37,6 @@ from cotswold.kernels.map_tasks import (
 
 VECTORS = 2
 """Vectors that are worked on at a time."""
-UNROLLED = 7
-"""The largest window whose sums are written out in a kernel of their own."""
 
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Of a square: rows, then columns."""
@@ -74,13 +72,12 @@ class Kind:
     """What is summed, and what becomes of a sum.
 
     ``pool``: ``sqrt(sum x² + epsilon)``. ``slope``: ``x * sum((grad + weight) / pooled)``; without ``grad``
-    the sum is of ``weight / pooled``. ``size`` is the window's if its sums are written out, else 0.
+    the sum is of ``weight / pooled``.
     """
 
     name: str
     quotient: bool
     grad: bool = False
-    size: int = 0
 
 
 POOL = Kind("pool", quotient=False)
@@ -95,7 +92,7 @@ def scratch_elements(kind: Kind, block: int, ring: int, width: int) -> int:
 
 def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
     """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
-    module = ir.Module(f"{kind.name}_{kind.size}_{lanes.dtype}_{lanes.count}")
+    module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         b = w.b
@@ -239,7 +236,7 @@ class _Block:
 
     def _column_writer(self, top: ir.Value) -> Callable[[ir.Value], None]:
         """What sums a column downwards, for the rows that begin at ``top`` and one below."""
-        w, b, size = self.w, self.w.b, self.kind.size
+        w, b = self.w, self.w.b
         pitch = self.block if self.kind.quotient else self.input.column
         bottom = b.add(top, self.size)
 
@@ -247,15 +244,14 @@ class _Block:
             there = self._within(y, self.in_height)
             return b.select(there, self._row(y), self.zeros), b.select(there, pitch, integer(0))
 
-        known = [row_of(b.add(top, integer(j))) for j in range(size + 1)] if size else []
-        ends = [known[0], known[-1]] if size else [row_of(top), row_of(bottom)]
+        ends = [row_of(top), row_of(bottom)]
         first = most(w, b.add(top, integer(1)), integer(0))
         count = between(w, first, w.least(bottom, self.in_height))
         ahead = [self._row(b.add(bottom, integer(i))) for i in (1, 2)]
 
         def write(x: ir.Value) -> None:
             along = b.sub(x, self.source_left) if self.kind.quotient else x
-            places = [w.at(row, b.mul(along, step)) for row, step in (known or ends)]
+            places = [w.at(row, b.mul(along, step)) for row, step in ends]
             offset = b.mul(along, pitch)
             ahead_here = [w.at(row, offset) for row in ahead]
             target = self._column(x)
@@ -265,42 +261,33 @@ class _Block:
                 if not self.kind.quotient:
                     for one in ahead_here:
                         strip.fetch(w.at(one, lane))
-                total: list[ir.Value] | None = None
-                if size:
-                    for place in places[1:-1]:
-                        total = self._added(read(w.at(place, lane)), total)
-                else:
-                    with loop(w, count, *strip.zeros()) as down:
-                        here = w.at(self._row(b.add(first, down.index)), b.add(offset, lane))
-                        down.next = self._added(read(here), down.values)
-                    total = down.values
-                for i, place in enumerate((places[0], places[-1])):
-                    values = self._added(read(w.at(place, lane)), total)
+                with loop(w, count, *strip.zeros()) as down:
+                    here = w.at(self._row(b.add(first, down.index)), b.add(offset, lane))
+                    down.next = self._added(read(here), down.values)
+                for i, place in enumerate(places):
+                    values = self._added(read(w.at(place, lane)), down.values)
                     strip.keep(w.at(target, b.add(lane, b.mul(self.block, integer(i)))), values)
 
             strips(w, VECTORS, self.lanes, body)
 
         return write
 
-    def _added(self, values: list[ir.Value], total: list[ir.Value] | None) -> list[ir.Value]:
+    def _added(self, values: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
         """A sum and one row more."""
         b = self.w.b
         if self.kind.quotient:
-            return values if total is None else _sums(b, values, total)
-        if total is None:
-            return [b.fmul(one, one) for one in values]
+            return _sums(b, values, total)
         return [self.w.multiply_add(one, one, other) for one, other in zip(values, total, strict=True)]
 
     def _write_square(self, y: ir.Value, x: ir.Value, left: ir.Value, two: ir.Value) -> None:
         """Sums across, for two rows and two columns, and what becomes of them."""
-        w, b, size = self.w, self.w.b, self.kind.size
+        w, b = self.w, self.w.b
         right = b.add(left, self.size)
 
         def place_of(column: ir.Value) -> ir.Value:
             return b.select(self._within(column, self.in_width), self._column(column), self.zeros)
 
-        known = [place_of(b.add(left, integer(j))) for j in range(size + 1)] if size else []
-        ends = [known[0], known[-1]] if size else [place_of(left), place_of(right)]
+        ends = [place_of(left), place_of(right)]
         first = most(w, b.add(left, integer(1)), integer(0))
         count = between(w, first, w.least(right, self.in_width))
         outputs = []
@@ -322,19 +309,12 @@ class _Block:
                 strip.fetch(w.at(one, lane))
             for i in range(2):
                 start = b.add(lane, b.mul(self.block, integer(i)))
-                total: list[ir.Value] | None = None
-                if size:
-                    for place in known[1:-1]:
-                        values = strip.recall(w.at(place, start))
-                        total = values if total is None else _sums(b, values, total)
-                else:
-                    with loop(w, count, *strip.zeros()) as across:
-                        here = self._column(b.add(first, across.index))
-                        across.next = _sums(b, strip.recall(w.at(here, start)), across.values)
-                    total = across.values
+                with loop(w, count, *strip.zeros()) as across:
+                    here = self._column(b.add(first, across.index))
+                    across.next = _sums(b, strip.recall(w.at(here, start)), across.values)
                 for j, place in enumerate(ends):
                     values = strip.recall(w.at(place, start))
-                    found = values if total is None else _sums(b, values, total)
+                    found = _sums(b, values, across.values)
                     output, factor = outputs[2 * i + j]
                     strip.write(w.at(output, lane), self._finished(strip, found, w.at(factor, lane)))
 
