@@ -77,3 +77,27 @@ def test_nan_and_infinity_reach_their_own_norm_only() -> None:
     filters[0, 0, 1, 1, 4], filters[0, 0, 2, 2, 7] = float("nan"), float("inf")
     got = ops.filter_norms(filters)[0, 0]
     assert got[4].isnan() and got[7].isinf() and int(got.isfinite().sum()) == 18
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 2, 9, 20, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("streamed", [0, 1 << 40])
+def test_the_gradient_on_kernels_has_the_bits_of_torchs(
+    shape: tuple[int, ...], dtype: torch.dtype, streamed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(norms, "STREAM_BYTES", streamed)
+    filters = random_filters(shape, dtype).requires_grad_()
+    found = ops.filter_norms(filters)
+    (got,) = torch.autograd.grad(found, filters, found.detach() + 1, retain_graph=True)
+    (expected,) = torch.autograd.grad(found, filters, found.detach() + 1, create_graph=True)
+    assert torch.equal(got, expected)
+
+
+def test_gradients_of_norms_map_over_a_dimension_and_keep_torchs_rules() -> None:
+    filters = random_filters((2, 1, 3, 2, 5), torch.float64).requires_grad_()
+    found = ops.filter_norms(filters)
+    above = torch.randn(4, *found.shape, dtype=found.dtype)
+    (together,) = torch.autograd.grad(found, filters, above, retain_graph=True, is_grads_batched=True)
+    apart = [torch.autograd.grad(found, filters, one, retain_graph=True)[0] for one in above]
+    assert torch.equal(together, torch.stack(apart))
+    torch.library.opcheck(torch.ops.cotswold.scaled_filters.default, (filters.detach(), above[0]))

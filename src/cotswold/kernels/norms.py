@@ -19,12 +19,17 @@ from llvmlite import ir
 from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import Head, Strip, perform, root, strips, tasks
+from cotswold.kernels.map_tasks import BYTES, LINE, Head, Strip, perform, root, strips, tasks
+from cotswold.kernels.normalisation_rows import stream
 
 VECTORS = 4
 """Vectors that are summed side by side."""
 GROUP = 32
 """Rows of a group; part of what the result is, to the bit."""
+TASK_ROWS = 64
+"""Rows that are scaled by one task."""
+STREAM_BYTES = 1 << 22
+"""Filters from this size on are written past the caches."""
 ALONE = 1 << 14
 """Weights for which waking other threads does not pay."""
 
@@ -38,7 +43,9 @@ class Norm(IntEnum):
     NEURONS = 8
     CHUNK = 9
     CHUNKS = 10
-    FIELDS = 11
+    SCALES = 11
+    STREAM = 12
+    FIELDS = 13
 
 
 @dataclass(frozen=True)
@@ -156,5 +163,60 @@ def norms(filters: int, out: int, blocks: Blocks, processor: Machine, threads: i
     chunks = -(-blocks.neurons // chunk)
     fields = np.zeros(Norm.FIELDS, np.int64)
     fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.FILTERS :] = (filters, out, blocks.rows, blocks.neurons, chunk, chunks)
+    fields[Norm.FILTERS : Norm.SCALES] = (filters, out, blocks.rows, blocks.neurons, chunk, chunks)
     perform(kernel(blocks.dtype, processor), fields, 2 * chunk, blocks.dtype, count)
+
+
+def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of some rows of one block, every neuron times its own scale."""
+    module = ir.Module(f"scaled_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, _):
+        b = w.b
+        rows, neurons = w.field(job, Norm.ROWS), w.field(job, Norm.NEURONS)
+        chunks, chunk = w.field(job, Norm.CHUNKS), w.field(job, Norm.CHUNK)
+        block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+        offset = b.mul(b.add(b.mul(block, rows), first), neurons)
+        source, target = (w.at(w.pointer_field(job, one), offset) for one in (Norm.FILTERS, Norm.OUTPUT))
+        scales = w.at(w.pointer_field(job, Norm.SCALES), b.mul(block, neurons))
+        past = b.icmp_signed("!=", w.field(job, Norm.STREAM), integer(0))
+        with loop(w, w.least(chunk, b.sub(rows, first))) as row:
+            begin = b.mul(row.index, neurons)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                place = b.add(begin, lane)
+                values, factors = strip.read(w.at(source, place)), strip.read(w.at(scales, lane))
+                found = [b.fmul(one, factor) for one, factor in zip(values, factors, strict=True)]
+                to = w.at(target, place)
+                if strip.mask is not None:
+                    strip.write(to, found)
+                    return
+                with b.if_else(past) as (streamed, kept):
+                    with streamed:
+                        stream(strip, to, found)
+                    with kept:
+                        strip.write(to, found)
+
+            strips(w, VECTORS, neurons, body)
+        b.fence("seq_cst")
+    return module
+
+
+def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
+    """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
+    numbers = blocks.count * blocks.rows * blocks.neurons
+    if numbers == 0:
+        return
+    each, chunks = BYTES[blocks.dtype], -(-blocks.rows // TASK_ROWS)
+    whole = out % LINE == 0 and blocks.neurons * each % LINE == 0
+    fields = np.zeros(Norm.FIELDS, np.int64)
+    fields[Head.TASKS] = blocks.count * chunks
+    fields[Norm.FILTERS :] = (
+        *(filters, out, blocks.rows, blocks.neurons, TASK_ROWS, chunks, scales),
+        whole and numbers * each >= STREAM_BYTES,
+    )
+    lanes = Lanes(blocks.dtype, processor.lanes(blocks.dtype))
+    address = library.address(
+        ("scaled", blocks.dtype), processor, lambda: write_scaled(lanes, processor.triple)
+    )
+    perform(address, fields, 0, blocks.dtype, 1 if numbers < ALONE else threads)

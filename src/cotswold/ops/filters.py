@@ -5,7 +5,7 @@ Knows: the layout ``(block_y, block_x, field_y, field_x * channel, neuron)``. Do
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,10 @@ from cotswold.geometry import BlockLocal
 from cotswold.kernels.available import usable
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
+
+if TYPE_CHECKING:
+    from cotswold.kernels.machine import Machine
+    from cotswold.kernels.norms import Blocks
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
@@ -27,23 +31,62 @@ def _norms_op(filters: Tensor) -> Tensor:
     refuse_forward_mode("filter_norms", filters)
     if not usable(filters):
         return _plain_norms(filters)
+    from cotswold.kernels.norms import norms
+
+    filters = filters.contiguous()
+    out = filters.new_empty((*filters.shape[:2], filters.shape[4]))
+    norms(filters.data_ptr(), out.data_ptr(), *_workers(filters))
+    return out
+
+
+def _workers(filters: Tensor) -> tuple[Blocks, Machine, int]:
+    """The blocks of filters as kernels take them, and who works: this processor, so many threads."""
     from cotswold.kernels import machine
-    from cotswold.kernels.norms import Blocks, norms
+    from cotswold.kernels.norms import Blocks
 
     here = machine.host()
     assert here is not None, "kernels are usable only where the processor is known"
-    filters = filters.contiguous()
     rows, columns, high, wide, neurons = filters.shape
-    out = filters.new_empty((rows, columns, neurons))
     blocks = Blocks(rows * columns, high * wide, neurons, str(filters.dtype).removeprefix("torch."))
-    norms(filters.data_ptr(), out.data_ptr(), blocks, here, torch.get_num_threads())
-    return out
+    return blocks, here, torch.get_num_threads()
 
 
 @_norms_op.register_fake
 def _(filters: Tensor) -> Tensor:
     shape = (filters.shape[0], filters.shape[1], filters.shape[4])
     return filters.new_empty(shape, dtype=accumulator(filters.dtype))
+
+
+def _plain_scaled(filters: Tensor, scales: Tensor) -> Tensor:
+    return filters * scales[..., None, None, :].to(filters.dtype)
+
+
+@torch.library.custom_op("cotswold::scaled_filters", mutates_args=())
+def _scaled_op(filters: Tensor, scales: Tensor) -> Tensor:
+    """Every filter times its number; without derivatives."""
+    if not usable(filters) or not filters.is_contiguous():
+        return _plain_scaled(filters, scales)
+    from cotswold.kernels.norms import scaled
+
+    scales, out = scales.contiguous(), torch.empty_like(filters)
+    scaled(filters.data_ptr(), scales.data_ptr(), out.data_ptr(), *_workers(filters))
+    return out
+
+
+@_scaled_op.register_fake
+def _(filters: Tensor, scales: Tensor) -> Tensor:
+    return torch.empty_like(filters)
+
+
+@_scaled_op.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, int | None], filters: Tensor, scales: Tensor
+) -> tuple[Tensor, int]:
+    first, second = (
+        one if dim is None else one.movedim(dim, 0)
+        for one, dim in zip((filters, scales), in_dims, strict=True)
+    )
+    return _plain_scaled(first, second), 0
 
 
 class _Norms(torch.autograd.Function):
@@ -60,7 +103,8 @@ class _Norms(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         filters, norms = ctx.saved_tensors
         scale = torch.where(norms == 0, 0, grad / norms)
-        back: Tensor = filters * scale[:, :, None, None, :].to(filters.dtype)
+        # where the gradient is differentiated in turn, torch knows how
+        back: Tensor = (_plain_scaled if torch.is_grad_enabled() else _scaled_op)(filters, scale)
         return back
 
     @staticmethod
