@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.kernels import chains
 from tests.kernels.chains import chain, multiply_add
 from tests.kernels.operations import (
     DTYPES,
@@ -29,6 +30,8 @@ CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, colu
 """Field rows, and neurons of a block's row, that are cut into several entries."""
 FIXED = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "cut": CUT}
 TILES = [(1, 1), (2, 3), (5, 3), (6, 4), (7, 2), (8, 3), (12, 2), (24, 1)]
+TINY = BlockLocal(MapShape(1, 2, 3), Window(2), Window(2, 1, 1, 0), rows=1, columns=1, depth=2)
+"""A layer whose sums over images are soon done one number at a time."""
 SETTINGS = st.tuples(st.sampled_from(processors()), st.sampled_from(TILES), st.integers(1, 3))
 """A processor, a tile, threads."""
 PLACES = [(0, 1), (0, 70), (1, 2), (3, 20), (15, 33), (37, 70), (69, 70)]
@@ -84,6 +87,14 @@ def test_several_sections_give_the_same_bits_on_several_threads(operation: str, 
     pair = operands(operation, CUT, 900, torch.float32)
     found = run(operation, CUT, pair, forced(8, 3, threads, few=False))
     assert same_bits(found, plainest(operation, CUT, pair))
+
+
+def one_chain(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
+    """The result if sums had no sections."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "TERMS_MOST", 1 << 20)
+        patch.setattr(chains, "IMAGES_MOST", 1 << 20)
+        return chain(operation, layer, pair)
 
 
 def in_a_larger_map(x: Tensor, channel: int, row: int) -> Tensor:
@@ -172,6 +183,62 @@ def test_zeros_subnormals_infinities_and_nan_pass_as_ieee_says(
     found = run(operation, ODD, pair, forced(5, 3, processor=processor, few=few))
     expected = chain(operation, ODD, pair)
     assert same_bits(found, expected), (bits(found) != bits(expected)).nonzero()[:5]
+
+
+SECTIONED = {
+    "rows of 60, four to a section, five of six in the map above": (
+        BlockLocal(MapShape(12, 9, 5), Window(6, 4, 1, 0), Window(5, 2, 2, 2), rows=1, columns=1, depth=2),
+        ["product"],
+    ),
+    "rows of 325 or 260, in halves": (
+        BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=1, depth=1),
+        ["product"],
+    ),
+    "rows of 771 in four parts": (
+        BlockLocal(MapShape(257, 1, 3), Window(1), Window(3), rows=1, columns=1, depth=2),
+        ["product"],
+    ),
+    "blocks of two rows of 80, three rows to a section": (
+        BlockLocal(MapShape(1, 4, 3), Window(2, 1), Window(2, 1, 1, 0), rows=2, columns=2, depth=40),
+        ["adjoint"],
+    ),
+    "blocks of rows of 515, in three parts": (
+        BlockLocal(MapShape(1, 3, 2), Window(2, 1), Window(1), rows=1, columns=1, depth=515),
+        ["adjoint"],
+    ),
+}
+"""Layers whose sums are several sections, and the operations where they are."""
+MANY = [384, 385, 800]
+"""Images of one, two and three sections."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SECTIONED)
+def test_a_section_begins_at_0_and_is_added_to_those_before_it(name: str, dtype: torch.dtype) -> None:
+    layer, operations = SECTIONED[name]
+    for operation in operations:
+        pair = operands(operation, layer, 2, dtype)
+        expected = chain(operation, layer, pair)
+        assert not same_bits(expected, one_chain(operation, layer, pair)), "no border is crossed"
+        for processor in processors():
+            for tile in ((5, 3), (8, 3)):
+                for few in (False, True) if operation == "product" else (None,):
+                    found = run(operation, layer, pair, forced(*tile, processor=processor, few=few))
+                    assert same_bits(found, expected), (processor.isa, tile, few)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("images", MANY)
+def test_a_section_of_images_begins_at_0_and_is_added_to_those_before_it(
+    images: int, dtype: torch.dtype
+) -> None:
+    pair = operands("outer", TINY, images, dtype)
+    expected = chain("outer", TINY, pair)
+    assert same_bits(expected, one_chain("outer", TINY, pair)) == (images == 384)
+    for processor in processors():
+        for tile in ((5, 3), (8, 3)):
+            found = run("outer", TINY, pair, forced(*tile, processor=processor))
+            assert same_bits(found, expected), (processor.isa, tile)
 
 
 @given(st.floats(width=32), st.floats(width=32), st.floats(width=32, allow_subnormal=True))
