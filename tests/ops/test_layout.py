@@ -1,16 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernels.operations import DTYPES, processors
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
+from cotswold.kernels import order as copies
+from cotswold.kernels.machine import Machine
+from cotswold.kernels.map_tasks import View
 from cotswold.ops.layout import Pitch, pitch_of
 
 
@@ -71,12 +75,56 @@ def test_a_map_of_any_shape_is_itself_in_either_order(
     assert first.is_contiguous() and torch.equal(first, x)
 
 
+@pytest.fixture
+def threads_of_this_test() -> Iterator[None]:
+    """How many threads torch uses is as before afterwards."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads_of_this_test")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_map_of_many_positions_is_itself_in_either_order_on_any_number_of_threads(threads: int) -> None:
     torch.set_num_threads(threads)
     x = torch.randn(37, 5, 61, 67)
     assert torch.equal(ops.images_last(x), x)
     assert torch.equal(ops.images_first(ops.images_last(x)), x)
+
+
+@pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.integers(1, 11),
+    st.sampled_from([0, 3]),
+    st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
+    dtype: torch.dtype,
+    processor: Machine,
+    images: int,
+    channels: int,
+    height: int,
+    width: int,
+    apart: int,
+    threads: int,
+) -> None:
+    x = torch.randn(images, channels, height, width).to(dtype)
+    memory = torch.full((height, width, channels, images + apart), torch.nan, dtype=dtype)
+    last = memory.permute(3, 2, 0, 1)[:images]
+    back = torch.full_like(x, torch.nan)
+    view = View.of(last, images + apart, width * channels * (images + apart))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "ALONE", 1)
+        for map_, to_last in ((x, True), (back, False)):
+            first = copies.First(map_.data_ptr(), map_.stride(0), map_.stride(1), *x.shape)
+            copies.order(first, view, to_last, str(dtype).removeprefix("torch."), processor, threads)
+    assert torch.equal(last, x) and torch.equal(back, x)
+    assert memory[..., images:].isnan().all()
 
 
 def test_a_slice_of_a_batch_and_a_padded_map_come_back_in_torchs_order() -> None:
