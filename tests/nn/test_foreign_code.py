@@ -287,3 +287,21 @@ def test_a_foreign_network_with_a_local_layer_learns() -> None:
 def test_every_refusal_is_one_of_the_errors_that_the_command_knows() -> None:
     assert issubclass(ExportError, CotswoldError) and issubclass(ForwardModeError, CotswoldError)
     assert ExportError.exit_code == ForwardModeError.exit_code == 2
+
+
+@pytest.mark.parametrize("block", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_what_follows_a_layer_may_change_its_output_in_place(block: tuple[int, int], bias: bool) -> None:
+    layer = LocallyConnected2d(2, 3, 8, 3, block=block, bias=bias, dtype=torch.float64)
+    pictures = torch.rand(5, 2, 8, 8, dtype=torch.float64)
+    for x in (pictures, pictures[0]):
+        layer.zero_grad()
+        layer(x).relu().sum().backward()
+        expected = [one.grad.clone() for one in layer.parameters() if one.grad is not None]
+        layer.zero_grad()
+        torch.nn.ReLU(inplace=True)(layer(x)).sum().backward()
+        y = layer(x)
+        y *= 0
+        y.sum().backward()
+        for one, slope in zip(layer.parameters(), expected, strict=True):
+            assert one.grad is not None and torch.equal(one.grad, slope)

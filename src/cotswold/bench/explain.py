@@ -67,7 +67,7 @@ def backend() -> Backend:
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,
         f"{here.isa}, {machine.WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
-        str(store.folder()),
+        str(store.trusted() or "nowhere, as was warned"),
     )
 
 
@@ -91,8 +91,7 @@ def explained(shape: Shape) -> list[Explanation]:
     found = []
     for product in PRODUCTS:
         call = calls[product]()
-        count = max(1, min(torch.get_num_threads(), int(call.flops / products.FLOPS_A_THREAD)))
-        choice = products.choose(call, here, count)
+        choice = products.choose(call, here, products.thread_count(call))
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
             _explanation(shape, product, "llvm", call.kind.name, str(choice.tile), choice.why, taken)

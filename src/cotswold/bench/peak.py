@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -83,6 +84,8 @@ def _stepper(geometry: StackGeometry, batch: int) -> tuple[Callable[[], object],
 
 def allocations(action: Callable[[], object]) -> list[int]:
     """Bytes of every allocation of torch (positive) and every release (negative) during an action."""
+    # its profiler would tell stderr whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiled:

@@ -115,7 +115,7 @@ def some(every: Sequence[Trial[Any]], only: Sequence[str], match: str) -> list[T
     groups = groups_of(only)
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
     if not found:
-        names = "; ".join(one.name for one in every if one.group in groups)
+        names = "; ".join(dict.fromkeys(one.name for one in every if one.group in groups))
         raise UserError(f"nothing is left to measure of {names or 'these groups'}; give another --match")
     return found
 

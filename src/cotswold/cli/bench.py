@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from cotswold.cli.bench_kernels import kernels
 from cotswold.cli.figures import at_least_one, command, cores, leave, table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Json = Annotated[bool, Parameter(name="--json", negative=())]
 Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 
 
-app.command("cotswold.cli.bench_kernels:kernels", name="kernels")
+app.command(kernels)
 
 
 @app.command

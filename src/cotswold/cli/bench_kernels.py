@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cotswold.cli.figures import at_least_one, command, leave, table, thread_counts, write
+from cotswold.cli.figures import at_least_one, command, leave, ready, table, thread_counts, write
 
 if TYPE_CHECKING:
     from cotswold.bench.measure import Document
@@ -32,7 +32,7 @@ def kernels(
     quick: Flag = False,
     explain: Flag = False,
     layer: str | None = None,
-    images: int = EXPLAINED_IMAGES,
+    images: int | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -70,22 +70,33 @@ def kernels(
     layer
         With --explain, one shape: C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH.
     images
-        The batch of that shape.
+        The batch of that shape; 96 if not given.
     out
         A directory for kernels.json (every sample), kernels.svg and
         kernels-curve.svg.
     json_
         Print JSON.
     """
+    from cotswold.errors import UserError
+
     counts = thread_counts(threads)
+    if layer is None and images is not None:
+        raise UserError("--images goes with --layer; the other shapes have batches of their own")
+    if (explain or layer is not None) and out is not None:
+        raise UserError("--explain prints what runs and leaves no files; take --out away, or use --json")
     if explain or layer is not None:
-        _explain(counts[-1], _shapes(only or [], match, layer, at_least_one(images)), json_)
+        _explain(
+            counts[-1],
+            _shapes(only or [], match, layer, at_least_one(EXPLAINED_IMAGES if images is None else images)),
+            json_,
+        )
         return
     from cotswold.bench import kernels as measuring
     from cotswold.bench.effort import QUICK, Effort
     from cotswold.bench.trials import quick_trials, some, trials
     from cotswold.cli.progress import say
 
+    ready(out)
     chosen = some(quick_trials() if quick else trials(), only or [], match)
     effort = QUICK if quick else Effort()
     found = measuring.kernels(
@@ -112,7 +123,10 @@ def _shapes(only: Sequence[str], match: str, layer: str | None, images: int) -> 
     every = explainable()
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
     if not found:
-        raise UserError(f"no shape has {match!r} in its name, as in {every[0].name}")
+        kept = ", ".join(dict.fromkeys(one.group for one in every))
+        raise UserError(
+            f"nothing is left to explain; groups with shapes are {kept}, a name is {every[0].name}"
+        )
     return found
 
 
@@ -136,6 +150,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     print(f"backend: {about.name}, because {about.why}")
     print(f"processor: {about.processor}; vectors: {about.vector}")
     print(f"choices and code are kept in: {about.cache}")
+    heading = "candidates when its class was measured, ms"
     rows = [
         {
             "shape": f"{one.shape}, {one.images}",
@@ -143,7 +158,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
             "kernel": one.kind,
             "runs as": one.tile,
             "why": one.why,
-            "candidates, ms": "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
+            heading: "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
         }
         for one in found
     ]

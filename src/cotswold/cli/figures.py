@@ -36,10 +36,22 @@ def write(found: Document, name: str, out: Path | None) -> None:
     """Replace the file of a result at once, so that whoever reads it meanwhile reads a whole one."""
     if out is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
+    ready(out)
     beside = out / f".{name}.json.{os.getpid()}"
     beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
     beside.replace(out / f"{name}.json")
+
+
+def ready(out: Path | None) -> None:
+    """Make the directory of a result, before anything is measured; raises UserError where that cannot be."""
+    from cotswold.errors import UserError
+
+    if out is None:
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be made ({error.strerror}); name another directory") from error
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | None = None) -> None:

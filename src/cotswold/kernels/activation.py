@@ -63,7 +63,7 @@ def _tanh(w: Writer, x: ir.Value) -> ir.Value:
     square = w.b.fmul(x, x)
     small = w.multiply_add(w.b.fmul(_polynomial(w, square, _TANH), square), x, x)
     near = w.b.fcmp_ordered("<", w.magnitude(x), w.lanes.constant(_TANH_SMALL))
-    found = w.b.select(near, small, w.signed_as(large, x))
+    found = w.signed_as(w.b.select(near, small, large), x)
     return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
 
 

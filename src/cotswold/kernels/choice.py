@@ -20,7 +20,11 @@ from cotswold.kernels.tile import Tile
 
 SECONDS_MOST = 1.5
 """How long measuring may take, compiling not counted."""
-ROUNDS = 3
+SECONDS_LEAST = 0.1
+"""How long short calls are measured, so that other processes do not decide."""
+ROUNDS, ROUNDS_MOST = 3, 50
+WORTH = 1.03
+"""By how much another tile than the default must be faster."""
 WORTH_FLOPS = 2e7
 """Work below which nothing is measured: a default will do."""
 
@@ -116,12 +120,16 @@ def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], 
     for tile in tiles:
         library.kernel(shape.kind, shape.dtype, tile, processor)
     best: dict[Tile, float] = {}
-    until = time.monotonic() + SECONDS_MOST
-    for tile in tiles * ROUNDS:
-        best[tile] = min(measured(tile), best.get(tile, math.inf))
-        if time.monotonic() > until:
+    begun = time.monotonic()
+    until = begun + SECONDS_MOST
+    for number in range(ROUNDS_MOST * len(tiles)):
+        now, tile = time.monotonic(), tiles[number % len(tiles)]
+        if (best and now > until) or (number >= ROUNDS * len(tiles) and now > begun + SECONDS_LEAST):
             break
+        best[tile] = min(measured(tile), best.get(tile, math.inf))
     fastest = min(best, key=lambda one: best[one])
+    if best[tiles[0]] <= best[fastest] * WORTH:
+        fastest = tiles[0]
     seconds = {str(one): value for one, value in best.items()}
     told = {"tile": [fastest.rows, fastest.vectors], "seconds": seconds}
     store.remember(_file(shape, processor), json.dumps(told).encode())

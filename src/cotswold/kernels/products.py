@@ -145,7 +145,7 @@ def activated(
 ) -> None:
     """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when."""
     call = product_call(x, filters, layer, out, Forced(forced.processor, few=False))
-    processor, count = _processor(forced), _thread_count(call, forced)
+    processor, count = _processor(forced), thread_count(call, forced)
     tile = forced.tile or choose(call, processor, count).tile
     execute(replace(call, kind=FINISHED[activation], biases=biases), tile, processor, count)
 
@@ -246,7 +246,7 @@ def step(
         layer.x.size * layer.input.channels, images, False,
         lambda grain: plan.step_plan(layer, images, x.pitches, delta.pitches, grain), update,
     )  # fmt: skip
-    processor, count = _processor(forced), _thread_count(call, forced)
+    processor, count = _processor(forced), thread_count(call, forced)
     tile = forced.tile or _tile_of_outer(delta, x, layer, processor, count)
     execute(call, tile, processor, count)
 
@@ -262,7 +262,8 @@ def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, co
     return choose(outer_call(delta, x, row, x.values.new_empty(0)), processor, count, with_gradient).tile
 
 
-def _thread_count(call: Call, forced: Forced) -> int:
+def thread_count(call: Call, forced: Forced = FREE) -> int:
+    """Threads that a call is worth."""
     return max(1, min(forced.threads or torch.get_num_threads(), int(call.flops / FLOPS_A_THREAD)))
 
 
@@ -276,7 +277,7 @@ def run(call: Call, forced: Forced = FREE) -> None:
     """Run a call in the best tile known, measuring first where none is."""
     if call.c.numel() == 0:
         return
-    processor, count = _processor(forced), _thread_count(call, forced)
+    processor, count = _processor(forced), thread_count(call, forced)
     tile = forced.tile or choose(call, processor, count).tile
     execute(call, tile, processor, count)
 

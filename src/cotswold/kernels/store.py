@@ -26,7 +26,7 @@ def folder() -> Path:
     """``$COTSWOLD_CACHE``, or ``cotswold`` in the user's cache directory; OSError for a user without one."""
     named = os.environ.get(VARIABLE)
     if named:
-        return Path(named)
+        return Path(named).expanduser()
     found = os.environ.get("XDG_CACHE_HOME")
     if found and sys.platform != "darwin":
         return Path(found) / "cotswold"
@@ -41,7 +41,7 @@ _REFUSED: set[str] = set()
 """Folders that were warned of."""
 
 
-def _trusted() -> Path | None:
+def trusted() -> Path | None:
     """The folder if it is there, or was made, and is the user's alone; None, said once, if not.
 
     It is looked at each time, for it may have been deleted and made again by somebody else.
@@ -78,7 +78,7 @@ def _refuse(place: Path | None, error: OSError) -> None:
 
 def recall(name: str) -> bytes | None:
     """What was remembered under this name, if it is whole."""
-    place = _trusted()
+    place = trusted()
     if place is None:
         return None
     try:
@@ -91,7 +91,7 @@ def recall(name: str) -> bytes | None:
 
 def remember(name: str, content: bytes) -> None:
     """Keep something under a name; a full disk only costs the memory of it."""
-    place = _trusted()
+    place = trusted()
     if place is None:
         return
     temporary = place / f"{name}.{os.getpid()}.{hashlib.sha256(os.urandom(8)).hexdigest()[:8]}"

@@ -30,3 +30,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"cotswold.nn.{_HOME[name]}"), name)
     raise AttributeError(f"module 'cotswold.nn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

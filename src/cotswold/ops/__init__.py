@@ -50,3 +50,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"cotswold.ops.{_HOME[name]}"), name)
     raise AttributeError(f"module 'cotswold.ops' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

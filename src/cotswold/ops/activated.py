@@ -37,8 +37,8 @@ _APPLIED: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
 }
-_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "identity": lambda grad, y: grad,
+_SLOPES: dict[str, Callable[..., Tensor]] = {
+    "identity": lambda grad: grad,
     "tanh": torch.ops.aten.tanh_backward,
     "sigmoid": torch.ops.aten.sigmoid_backward,
     "relu": lambda grad, y: torch.ops.aten.threshold_backward(grad, y, 0),
@@ -94,13 +94,14 @@ class _Activated(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Code, str], output: Tensor) -> None:
         x, filters, _, ctx.code, ctx.activation = inputs
-        ctx.save_for_backward(x, filters, output)
+        # without an activation nobody needs the output, which may then be changed in place
+        ctx.save_for_backward(x, filters, *([] if ctx.activation == "identity" else [output]))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, filters, y = ctx.saved_tensors
+        x, filters, *saved = ctx.saved_tensors
         to_x, to_filters, to_biases, *_ = ctx.needs_input_grad
-        delta = _SLOPES[ctx.activation](grad, y)
+        delta = _SLOPES[ctx.activation](grad, *saved)
         return (
             adjoint_of(delta, filters, ctx.code) if to_x else None,
             outer_of(delta, x, ctx.code) if to_filters else None,

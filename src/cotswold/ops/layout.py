@@ -46,8 +46,11 @@ def pitch_of(x: Tensor) -> Pitch | None:
 
 def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | None = None) -> Tensor:
     """An uninitialised map ``(image, channel, y, x)``, images last, on the device of ``like``."""
-    physical = like.new_empty((shape.height, shape.width, shape.channels, images), dtype=dtype)
-    return physical.permute(3, 2, 0, 1)
+    channel = max(images, 1)
+    column, row = shape.channels * channel, shape.width * shape.channels * channel
+    # no view, which torch would not let be changed in place behind an autograd.Function
+    size, strides = (images, shape.channels, shape.height, shape.width), (1, channel, row, column)
+    return like.new_empty_strided(size, strides, dtype=dtype)
 
 
 def lay_out(values: Tensor, layer: BlockLocal) -> Tensor:

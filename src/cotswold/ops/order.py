@@ -50,12 +50,16 @@ def arranged(x: Tensor) -> Tensor:
     """As `images_last`, inside an operation: gradients do not pass."""
     if pitch_of(x) is not None:
         return x
+    out = _empty_as(x)
     if _turns(x) and x[0, 0].is_contiguous():
-        out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
         _turn(x, out, to_last=True)
         return out
-    # not .contiguous(), which leaves an empty tensor the strides that it has
-    return x.permute(2, 3, 1, 0).clone(memory_format=torch.contiguous_format).permute(3, 2, 0, 1)
+    return out.copy_(x)
+
+
+def _empty_as(x: Tensor) -> Tensor:
+    """A map of the same shape, images last."""
+    return torch.empty_like(x) if 0 in x.shape[1:] else empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
 
 
 def _turns(x: Tensor) -> bool:
@@ -88,7 +92,7 @@ def _last_op(x: Tensor) -> Tensor:
 
 @_last_op.register_fake
 def _(x: Tensor) -> Tensor:
-    return empty_map(x, x.shape[0], MapShape(*x.shape[1:])) if x.numel() else torch.empty_like(x)
+    return _empty_as(x)
 
 
 @torch.library.custom_op("cotswold::images_first", mutates_args=())

@@ -46,3 +46,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"cotswold.run.{_HOME[name]}"), name)
     raise AttributeError(f"module 'cotswold.run' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
