@@ -17,21 +17,29 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
 from tests.kernels.operations import DTYPES, KERNELS, forced, operands, processors, run, same_bits
+from tests.ops.layers import random_weights
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels import products as kernels
 from cotswold.kernels.machine import Machine
 from cotswold.ops import order
+from cotswold.ops.layout import empty_map
+from cotswold.ops.products import as_map
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
 """A layer that reads every number of its map."""
 
 TILES = [(1, 1), (5, 3), (8, 3), (12, 2)]
+MOVED = [("step", [0, 1, 2, 3, 5, 6, 7]), ("tanh", [0, 1, 2, 3])]
+"""What else is run, and those of its operands that may not lie one number too far."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -86,6 +94,17 @@ class Guard:
         return found.as_strided(x.shape, strides)
 
 
+@contextmanager
+def scratch_of(guard: Guard) -> Iterator[None]:
+    """Within, kernels get their scratch from a guard."""
+    usual = torch.Tensor.new_empty
+    try:
+        torch.Tensor.new_empty = lambda like, size: guard.numbers(size, like.dtype)  # type: ignore[assignment]  # one dimension
+        yield
+    finally:
+        torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
+
+
 def any_window(chance: random.Random, extent: int) -> Window:
     """Any window that fits."""
     size = chance.randint(1, min(extent + 2, 6))
@@ -131,13 +150,8 @@ class Case:
             guard.like(second, self.pitch, True, shifted == 1),
         )
         out = guard.like(expected, self.pitch, False, shifted == 2)
-        usual = torch.Tensor.new_empty
-        try:
-            # scratch comes from here
-            torch.Tensor.new_empty = lambda like, size: guard.numbers(size, like.dtype)  # type: ignore[assignment]  # one dimension
+        with scratch_of(guard):
             run(self.operation, self.layer, pair, setting, out)
-        finally:
-            torch.Tensor.new_empty = usual  # type: ignore[method-assign]  # as it was
         assert same_bits(out, expected), "another result"
 
 
@@ -154,6 +168,79 @@ def turn(chance: random.Random) -> None:
     first, last = guard.numbers(x.numel(), x.dtype).view(x.shape), guard.like(x, pitch, True)
     order._turn(first, last, to_last=False)
     assert same_bits(first, x), "another map, images first"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A step of filters, or a product with biases and an activation, and where its operands lie."""
+
+    kind: str
+    layer: BlockLocal
+    images: int
+    pitch: int
+    dtype: torch.dtype
+    processor: Machine
+    tile: tuple[int, int]
+    at_end: bool
+
+    def __str__(self) -> str:
+        return repr(replace(self, processor=replace(self.processor, features="")))
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """What is read; of a step also what is changed: filters, momentum, norms come last."""
+        layer, images, dtype = self.layer, self.images, self.dtype
+        x, y, filters = (*operands("outer", layer, images, dtype)[::-1], random_weights(layer, 3, dtype))
+        if self.kind != "step":
+            return [x, filters, filters[:, :, 0, 0].contiguous()]
+        constants = torch.tensor([0.9, 0.1, 0.1], dtype=torch.float64)
+        norms = filters.square().sum((2, 3)).sqrt()
+        return [y, x, 2 * y, x + 1, constants, filters, filters / 2, norms]
+
+    def call(self, given: list[Tensor], out: Tensor) -> list[Tensor]:
+        """Run on these operands; the tensors that are changed."""
+        setting = forced(*self.tile, 1, self.processor)
+        if self.kind != "step":
+            x, filters, biases = given
+            kernels.activated(as_map(x), filters, biases, self.layer, as_map(out), self.kind, setting)
+            return [out]
+        *maps, constants, filters, momentum, norms = given
+        first, second = (as_map(maps[0]), as_map(maps[1])), (as_map(maps[2]), as_map(maps[3]))
+        kernels.step(first, second, self.layer, (filters, momentum, norms), constants, setting)
+        return [filters, momentum, norms]
+
+    def run(self, shifted: int | None = None) -> None:
+        """As `Case.run`."""
+        guard = Guard(self.at_end)
+        given = self.operands
+        changed = 3 if self.kind == "step" else 0
+        out = empty_map(given[0], self.images, self.layer.output)
+        placed = [
+            guard.like(one, self.pitch, i < len(given) - changed, shifted == i) for i, one in enumerate(given)
+        ]
+        for i in range(len(given) - changed, len(given)):
+            if shifted is None:
+                placed[i].copy_(given[i])
+        into = guard.like(out, self.pitch, False, shifted == len(given))
+        with scratch_of(guard):
+            found = self.call(placed, into)
+        for ours, expected in zip(found, self.call(given, out), strict=True):
+            assert same_bits(ours, expected), "another result"
+
+
+def any_moved(chance: random.Random) -> Moved:
+    """A step or an activated product of any small layer."""
+    kind = chance.choice(["step", "step", "tanh", "relu"])
+    return Moved(
+        kind,
+        any_layer(chance),
+        chance.randint(1, 40),
+        chance.choice([0, 0, 3]),
+        chance.choice(DTYPES) if kind == "step" else torch.float32,
+        chance.choice(processors()),
+        chance.choice([(5, 3), (8, 3)]),
+        chance.random() < 0.5,
+    )
 
 
 def random_cases(seed: str, cases: str) -> None:
@@ -173,6 +260,9 @@ def random_cases(seed: str, cases: str) -> None:
         )
         print(case, flush=True)
         case.run()
+        moved = any_moved(chance)
+        print(moved, flush=True)
+        moved.run()
     print("alive")
 
 
@@ -184,14 +274,24 @@ def shifted_cases() -> None:
     for (operation, few), dtype, processor in product(KERNELS, DTYPES, processors()):
         for at_end, operand in product([True, False], range(3)):
             case = Case(operation, few, WHOLE, 17, 0, dtype, processor, (8, 3), at_end)
-            child = os.fork()
-            if child == 0:
-                case.run(operand)
-                os._exit(0)
-            _, status = os.waitpid(child, 0)
-            if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGSEGV, signal.SIGBUS)):
+            if not dies(case, operand):
                 print("lives:", operand, case)
+    for (kind, read), processor, at_end in product(MOVED, processors(), [True, False]):
+        for operand in read:
+            moved = Moved(kind, WHOLE, 17, 0, torch.float32, processor, (8, 3), at_end)
+            if not dies(moved, operand):
+                print("lives:", operand, moved)
     print("done")
+
+
+def dies(case: Case | Moved, operand: int) -> bool:
+    """Whether a child dies of an operand that lies one number too far."""
+    child = os.fork()
+    if child == 0:
+        case.run(operand)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGSEGV, signal.SIGBUS)
 
 
 if __name__ == "__main__":

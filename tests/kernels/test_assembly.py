@@ -12,6 +12,7 @@ from cotswold.kernels.driver import KINDS, write_kernel
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.tile import Tile, heights
+from cotswold.kernels.update import WIDEST
 
 AVX512 = Machine("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
 AVX2 = Machine("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
@@ -44,35 +45,44 @@ class Turn:
         return [line.strip() for line in self.lines if STACK[self.framed].search(line)]
 
     @property
+    def stores(self) -> list[str]:
+        """What goes to the stack; the rest of the spills comes from there, as constants do."""
+        return [line for line in self.spills if line.startswith("st") or line.endswith(")")]
+
+    @property
     def moves(self) -> list[str]:
         """From one vector register to another."""
         return [line.strip() for line in self.lines if MOVE.match(line)]
 
 
-def turns(text: str) -> dict[str, Turn]:
-    """The innermost loop that multiplies, of every tile in assembly."""
-    found: dict[str, Turn] = {}
-    tile, lines = "", list[str]()
+def loops(text: str) -> dict[str, list[Turn]]:
+    """The loops that multiply, inside out, of every tile and update in assembly."""
+    found: dict[str, list[Turn]] = {}
+    name, lines = "", list[str]()
     labels: dict[str, int] = {}
     for line in text.splitlines():
         code = re.split(r"\s(?:##?|//)\s", line)[0].rstrip()
         label = LABEL.match(code)
         if label:
-            if label[1].startswith("tile_"):
-                tile, lines, labels = label[1], [], {}
+            if not label[1].startswith((".", "$")):
+                name, lines, labels = label[1], [], {}
             labels[label[1]] = len(lines)
             continue
         if code.strip().startswith(".") or not code.strip():
             continue
         lines.append(code)
         jump = JUMP.match(code)
-        if tile and jump and jump[1] in labels:
+        if name.startswith(("tile_", "update_")) and jump and jump[1] in labels:
             framed = any(FRAME.search(one) for one in lines)
-            turn = Turn(tile, tuple(lines[labels[jump[1]] :]), framed)
-            # loops come inside out
-            if turn.multiply_adds and tile not in found:
-                found[tile] = turn
+            turn = Turn(name, tuple(lines[labels[jump[1]] :]), framed)
+            if turn.multiply_adds:
+                found.setdefault(name, []).append(turn)
     return found
+
+
+def turns(text: str) -> dict[str, Turn]:
+    """The innermost loop that multiplies, of every tile in assembly."""
+    return {name: inside[0] for name, inside in loops(text).items() if name.startswith("tile_")}
 
 
 def tiles(processor: Machine) -> list[Tile]:
@@ -90,14 +100,15 @@ def _every_target() -> None:
 CASES = [
     pytest.param(processor, kind, dtype, tile, id=f"{processor.isa}-{kind}-{dtype}-{tile}")
     for processor in MACHINES
-    for kind in ("product", "adjoint")
+    for kind in ("product", "adjoint", "step", "product_tanh", "product_sigmoid")
     for dtype in ("float32", "float64")
     for tile in tiles(processor)
+    if KINDS[kind].finish == "" or dtype == "float32"
 ]
 """Of the kinds, ``product_few`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=256)
 def written(processor: Machine, kind: str, dtype: str, tile: Tile) -> dict[str, Turn]:
     """The inner loops of a kernel."""
     lanes = Lanes(dtype, processor.lanes(dtype))
@@ -135,8 +146,27 @@ def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have
     processor: Machine, kind: str, dtype: str, tile: Tile
 ) -> None:
     most = 0 if processor is AVX512 else 5  # it has registers for masks; a sum is read and written
+    most += processor is AVX2 and KINDS[kind].finish != ""  # polynomials have constants
     found = written(processor, kind, dtype, tile).values()
     assert {one.tile: one.spills for one in found if len(one.spills) > most} == {}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("processor", MACHINES, ids=lambda one: one.isa)
+def test_the_passes_of_a_step_write_nothing_to_the_stack_and_read_it_only_where_registers_are_few(
+    processor: Machine, dtype: str
+) -> None:
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    kernel = write_kernel(KINDS["step"], lanes, Tile(4, 1), processor.triple)
+    found = loops(engine.assembly(kernel, processor))
+    for vectors in range(1, WIDEST + 1):
+        passes = found[f"update_{vectors}"][:4]  # more is what jumps around them
+        if processor is not machine.ARM:  # which has branches for masks, and parts of a pass more than once
+            assert [one.multiply_adds for one in passes] == [vectors, 3 * vectors, vectors, vectors]
+        assert [one.stores for one in passes] == [[]] * 4
+        # constants of the second pass
+        most = [0, 2 * vectors if processor is AVX2 else 0, 0, 0]
+        assert all(len(one.spills) <= count for one, count in zip(passes, most, strict=True)), vectors
 
 
 def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
