@@ -18,7 +18,7 @@ from cotswold.bench.row import Ceiling
 
 Action = Callable[[], object]
 Key = TypeVar("Key")
-TORCH_MM, ONEDNN, NUMPY, ADDED = "torch.mm", "oneDNN", "NumPy", "y += x"
+TORCH_MM, ONEDNN, NUMPY, ADDED, COPIED = "torch.mm", "oneDNN", "NumPy", "y += x", "copy_"
 
 
 def dense_products(size: int) -> dict[str, Action]:
@@ -88,6 +88,12 @@ def added(elements: int) -> Action:
     """``y += x``: three passes over ``elements`` float32 values, two to read and one to write."""
     x, y = torch.ones(elements), torch.zeros(elements)
     return lambda: y.add_(x)
+
+
+def copied(elements: int) -> Action:
+    """``y.copy_(x)``: what torch takes to read and write ``elements`` float32 values once each."""
+    x, y = torch.ones(elements), torch.zeros(elements)
+    return lambda: y.copy_(x)
 
 
 def _reordered(weight: torch.Tensor, rows: int) -> torch.Tensor | None:

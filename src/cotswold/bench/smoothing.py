@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.bench.ceilings import ADDED, added
+from cotswold.bench.ceilings import ADDED, COPIED, added, copied
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved
 from cotswold.bench.rivals import Action
@@ -38,18 +38,19 @@ class Pass:
 
 
 def measured(shape: Shape, effort: Effort) -> list[Row]:
-    """Every pass of a stack beside ``y += x`` of as many bytes."""
+    """Every pass of a stack beside ``y += x`` and ``copy_`` of as many bytes."""
     found = passes(shape)
     actions: dict[tuple[str, str], Action] = {(one.name, OURS): one.action for one in found}
     # each is read twice and written once
     elements = {one.name: max(1, one.bytes // (3 * FLOAT_BYTES)) for one in found}
     actions |= {(name, ADDED): added(count) for name, count in elements.items()}
+    actions |= {(one.name, COPIED): copied(max(1, one.bytes // (2 * FLOAT_BYTES))) for one in found}
     samples = interleaved(actions, effort.rounds)
     rows = []
     for one in found:
         ceiling = Ceiling(ADDED, 3 * FLOAT_BYTES * elements[one.name], samples[one.name, ADDED])
         bar = BAR if one.bytes > CACHE_BYTES else None
-        taken = {OURS: samples[one.name, OURS], ADDED: samples[one.name, ADDED]}
+        taken = {by: samples[one.name, by] for by in (OURS, ADDED, COPIED)}
         place = Place("smoothing", shape.name, one.name, shape.images)
         rows.append(timed(place, one.bytes, taken, [ceiling.reached(one.bytes, taken[OURS], bar)], "GB/s"))
     return rows
