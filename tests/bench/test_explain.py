@@ -5,6 +5,7 @@ from tests.bench.small import small_layer
 from cotswold.bench.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
+from cotswold.kernels.choice import WORTH
 
 
 def test_a_shape_in_eight_integers_is_a_layer() -> None:
@@ -45,4 +46,5 @@ def test_a_large_shape_has_the_times_of_its_candidates() -> None:
     found = explained(described("16,20,20,5,1,1,1,32", 32))
     for one in found:
         assert one.why in ("measured now", "measured before")
-        assert one.milliseconds[one.tile] == min(one.milliseconds.values())
+        # the default stays where another tile gains hardly anything
+        assert one.milliseconds[one.tile] <= 1.001 * WORTH * min(one.milliseconds.values())
