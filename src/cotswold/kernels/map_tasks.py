@@ -182,13 +182,6 @@ def number_field(w: Writer, job: ir.Value, index: int) -> ir.Value:
     return w.spread_value(value)
 
 
-def root(w: Writer, value: ir.Value) -> ir.Value:
-    """The square root, correctly rounded."""
-    kind = w.lanes.type
-    name = f"llvm.sqrt.v{w.lanes.count}f{8 * BYTES[w.lanes.dtype]}"
-    return w.b.call(declare(w.function.module, name, kind, [kind]), [value])
-
-
 @contextmanager
 def upto(w: Writer, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
     """``for index in range(done, stop)``, which may be empty."""

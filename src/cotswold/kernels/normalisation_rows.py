@@ -16,7 +16,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from cotswold.kernels.emit import Writer, integer, loop
-from cotswold.kernels.map_tasks import Head, Strip, between, most, number_field, root
+from cotswold.kernels.map_tasks import Head, Strip, between, most, number_field
 
 VECTORS = 2
 """Vectors of images that are worked on at a time."""
@@ -176,7 +176,7 @@ class Rows:
         """Of the divisor; that of a power that is no number is none."""
         b = self.w.b
         floored = b.select(b.fcmp_ordered("<", power, self.floor), self.floor, power)
-        return b.fdiv(self.w.lanes.constant(1.0), root(self.w, floored))
+        return b.fdiv(self.w.lanes.constant(1.0), self.w.root(floored))
 
     def down(
         self, rows: Ring, y: ir.Value, band: int, extent: ir.Value

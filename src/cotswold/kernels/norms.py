@@ -19,7 +19,7 @@ from llvmlite import ir
 from cotswold.kernels import library
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import BYTES, LINE, Head, Strip, perform, root, strips, tasks
+from cotswold.kernels.map_tasks import BYTES, LINE, Head, Strip, perform, strips, tasks
 from cotswold.kernels.normalisation_rows import stream
 
 VECTORS = 4
@@ -105,7 +105,7 @@ class _Columns:
                 (value,) = strip.read(here)
                 row.next = [w.at(here, self.pitch), w.multiply_add(value, value, so_far)]
             group.next = [w.b.fadd(row.values[1], group.values[0])]
-        strip.write(self.target, [root(w, group.values[0])])
+        strip.write(self.target, [w.root(group.values[0])])
 
     def write_many(self, sums: ir.Value, totals: ir.Value) -> None:
         """All neurons, row by row."""
@@ -131,7 +131,7 @@ class _Columns:
 
         def write(strip: Strip, lane: ir.Value) -> None:
             found = strip.recall(w.at(totals, lane))
-            strip.write(w.at(self.target, lane), [root(w, one) for one in found])
+            strip.write(w.at(self.target, lane), [w.root(one) for one in found])
 
         strips(w, VECTORS, self.lanes, write)
 

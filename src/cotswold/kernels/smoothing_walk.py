@@ -24,7 +24,7 @@ from functools import partial
 from llvmlite import ir
 
 from cotswold.kernels.emit import INT, SHORT, Lanes, Writer, integer, loop
-from cotswold.kernels.map_tasks import LINE, Strip, between, number_field, root, tasks, up_to_power
+from cotswold.kernels.map_tasks import LINE, Strip, between, number_field, tasks, up_to_power
 from cotswold.kernels.smoothing_window import Kind, Map, Window
 
 Values = list[ir.Value]
@@ -435,7 +435,7 @@ class _Walk:
             factors = self.strip.read(block.chosen(both, place, block.zeros))
             found = [b.fmul(one, other) for one, other in zip(factors, total, strict=True)]
         else:
-            found = [root(w, b.fadd(one, block.scalar)) for one in total]
+            found = [w.root(b.fadd(one, block.scalar)) for one in total]
         output = w.at(self.output[row], b.mul(x, block.output.column))
         self._store(block.chosen(both, output, block.waste), found)
 

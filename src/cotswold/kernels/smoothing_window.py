@@ -29,7 +29,6 @@ from cotswold.kernels.map_tasks import (
     between,
     most,
     number_field,
-    root,
     strips,
     tasks,
     upto,
@@ -324,7 +323,7 @@ class _Block:
         b = self.w.b
         if self.kind.quotient:
             return [b.fmul(one, total) for one, total in zip(strip.read(factor), sums, strict=True)]
-        return [root(self.w, b.fadd(total, self.scalar)) for total in sums]
+        return [self.w.root(b.fadd(total, self.scalar)) for total in sums]
 
 
 def _sums(b: ir.IRBuilder, values: list[ir.Value], totals: list[ir.Value]) -> list[ir.Value]:

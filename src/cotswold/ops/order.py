@@ -28,7 +28,7 @@ def images_last(x: Tensor) -> Tensor:
     keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
     """
     _check(x)
-    return x if pitch_of(x) is not None else apply("images_last", _Last, x)
+    return x if pitch_of(x) is not None else apply("images_last", _Ordered, x, "images_last")
 
 
 def images_first(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def images_first(x: Tensor) -> Tensor:
     ours. Shape ``(image, channel, y, x)``. Raises GeometryError for other than four dimensions.
     """
     _check(x)
-    return x if x.is_contiguous() else apply("images_first", _First, x)
+    return x if x.is_contiguous() else apply("images_first", _Ordered, x, "images_first")
 
 
 def _check(x: Tensor) -> None:
@@ -110,39 +110,23 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
 
-class _Last(torch.autograd.Function):
+class _Ordered(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        out: Tensor = _last_op(x)
+    def forward(x: Tensor, name: str) -> Tensor:
+        out: Tensor = _OPS[name](x)
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
         pass
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
-        return torch.stack([apply("images_last", _Last, one) for one in x.unbind(in_dims[0])]), 0
+    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, name: str) -> tuple[Tensor, int]:
+        return torch.stack([apply(name, _Ordered, one, name) for one in x.unbind(in_dims[0])]), 0
 
 
-class _First(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        out: Tensor = _first_op(x)
-        return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
-        return torch.stack([apply("images_first", _First, one) for one in x.unbind(in_dims[0])]), 0
+_OPS = {"images_last": _last_op, "images_first": _first_op}
