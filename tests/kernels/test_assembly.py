@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import pytest
 from llvmlite import binding as llvm
+from llvmlite import ir
 
-from cotswold.kernels import choice, engine, machine
+from cotswold.kernels import choice, engine, library, machine, normalisation, norms, order, smoothing
 from cotswold.kernels.driver import KINDS, write_kernel
 from cotswold.kernels.emit import Lanes
 from cotswold.kernels.machine import Machine
+from cotswold.kernels.normalisation_rows import GRADIENT, MEASURE, NORMALISE
+from cotswold.kernels.smoothing_walk import Form
+from cotswold.kernels.smoothing_window import PENALTY, POOL, SLOPE
 from cotswold.kernels.tile import Tile, heights
 from cotswold.kernels.update import WIDEST
 
@@ -172,3 +177,37 @@ def test_the_passes_of_a_step_write_nothing_to_the_stack_and_read_it_only_where_
 def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
     kernel = write_kernel(KINDS["product"], Lanes("float32", 8), Tile(8, 3), AVX2.triple)
     assert turns(engine.assembly(kernel, AVX2))["tile_8x3"].spills
+
+
+def over_maps(dtype: str, processor: Machine) -> None:
+    """Every kernel that passes over maps and filters, asked for."""
+    for to_last in (False, True):
+        order.kernel(dtype, processor, to_last)
+    norms.kernel(dtype, processor)
+    for kind in (POOL, SLOPE, PENALTY):
+        smoothing.kernel(kind, dtype, processor)
+        for size in (3, 5):
+            form = Form(size, rows=2, vectors=1, stream=False)
+            smoothing.walk_kernel(kind, form, dtype, processor)
+    for step in (NORMALISE, MEASURE, GRADIENT):
+        for size in (3, 5):
+            normalisation.kernel(step, dtype, size, processor)
+
+
+@pytest.mark.parametrize("processor", MACHINES, ids=lambda one: one.isa)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_over_maps_are_vectors_on_every_processor_and_each_has_a_name_of_its_own(
+    processor: Machine, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[tuple[object, ...], str] = {}
+
+    def address(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> int:
+        assert name not in written, "two kernels of one name"
+        written[name] = engine.assembly(write(), processor)
+        return 0
+
+    monkeypatch.setattr(library, "address", address)
+    over_maps(dtype, processor)
+    register = {"avx512": r"%zmm\d", "avx2": r"%ymm\d", "neon": r"\bv\d+\.(4s|2d)"}[processor.isa]
+    assert all(re.search(register, text) for text in written.values())
+    assert len(set(written.values())) == len(written)
