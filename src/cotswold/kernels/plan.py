@@ -427,20 +427,25 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
     ((lane_first, lane_count),) = _cut(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
-    parts = _parts(len(across_all) * len(down_all), grain)
-    row_tiles: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    # in a small map most of the work may lie in one stretch, which all windows see
+    whole = sum(rows * over for _, rows, _, over in down_all) * sum(
+        columns * over for _, columns, _, over in across_all
+    )
+    row_tiles: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     known: dict[tuple[int, ...], tuple[int, int]] = {}
     for row, rows, y_first, y_count in down_all:
         in_field_y = row + layer.y.low - y_first * layer.y.step
         for column, columns, x_first, x_count in across_all:
             in_field_x = column + layer.x.low - x_first * layer.x.step
-            if (rows, columns) not in row_tiles:
+            share = rows * y_count * columns * x_count
+            parts = -(-grain.tasks * share // max(whole, 1)) if grain.tasks > 1 else 1
+            if (rows, columns, parts) not in row_tiles:
                 cuts = [
                     (one * widest * channels + r, h, (one * wide + r) * neurons)
                     for one in range(rows)
                     for r, h in row_cuts(columns * channels, grain.tile)
                 ]
-                row_tiles[rows, columns] = _cut(tables.row_tiles, cuts, parts)
+                row_tiles[rows, columns, parts] = _cut(tables.row_tiles, cuts, parts)
             key = (y_count, in_field_y, x_count, in_field_x)
             if key not in known:
                 made = [
@@ -470,6 +475,6 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
             part[Task.C] = row * x.row + column * x.column
             part[Task.OFFSET] = offset
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
-            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns]:
+            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
                 tasks.append(tuple(part))
     return tables.finished(np.array(tasks, np.int64), section)
