@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from cotswold.kernels.emit import BIT, Lanes, Writer, integer, loop
 from cotswold.kernels.map_tasks import Strip, most, strips, tasks, upto
-from cotswold.kernels.normalisation_rows import VECTORS, Map, Row, Rows, Values, late_rows
+from cotswold.kernels.normalisation_rows import VECTORS, Map, Row, Rows, Values, late_rows, part_of
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -25,13 +25,9 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
     module = ir.Module(f"gradient_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        b = w.b
-        parts, rows = w.field(job, Row.PARTS), w.field(job, Row.PART_ROWS)
-        lane = b.mul(b.udiv(number, parts), w.field(job, Row.BLOCK))
-        first = b.mul(b.urem(number, parts), rows)
-        stop = w.least(b.add(first, rows), w.field(job, Row.HEIGHT))
+        lane, first, stop = part_of(w, job, number, Row.HEIGHT)
         _Backward(w, job, scratch, lane, size).write(first, stop)
-        b.fence("seq_cst")
+        w.b.fence("seq_cst")
     return module
 
 

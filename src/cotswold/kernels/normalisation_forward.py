@@ -27,6 +27,7 @@ from cotswold.kernels.normalisation_rows import (
     Rows,
     Values,
     late_rows,
+    part_of,
 )
 
 
@@ -35,13 +36,9 @@ def write_forward(kind: Kind, lanes: Lanes, size: int, triple: str) -> ir.Module
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        b = w.b
-        parts, rows = w.field(job, Row.PARTS), w.field(job, Row.PART_ROWS)
-        lane = b.mul(b.udiv(number, parts), w.field(job, Row.BLOCK))
-        first = b.mul(b.urem(number, parts), rows)
-        stop = w.least(b.add(first, rows), w.field(job, Row.POWER_HEIGHT))
+        lane, first, stop = part_of(w, job, number, Row.POWER_HEIGHT)
         _Forward(w, job, scratch, lane, size).write(first, stop, kind)
-        b.fence("seq_cst")
+        w.b.fence("seq_cst")
     return module
 
 

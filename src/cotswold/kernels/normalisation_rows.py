@@ -77,6 +77,15 @@ def late_rows(size: int) -> int:
     return size // 2 + 1
 
 
+def part_of(w: Writer, job: ir.Value, number: ir.Value, height: Row) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Of a task: first lane, first row and the one after its last; ``height`` is the field of all rows."""
+    b = w.b
+    parts, rows = w.field(job, Row.PARTS), w.field(job, Row.PART_ROWS)
+    lane = b.mul(b.udiv(number, parts), w.field(job, Row.BLOCK))
+    first = b.mul(b.urem(number, parts), rows)
+    return lane, first, w.least(b.add(first, rows), w.field(job, height))
+
+
 class Map:
     """A map of a job: where a block of images begins, its pitches."""
 

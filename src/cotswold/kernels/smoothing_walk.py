@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from cotswold.kernels.emit import INT, SHORT, Lanes, Writer, integer, loop
 from cotswold.kernels.map_tasks import LINE, Strip, between, number_field, tasks, up_to_power
-from cotswold.kernels.smoothing_window import Kind, Map, Window
+from cotswold.kernels.smoothing_window import Kind, Map, Window, part_of
 
 Values = list[ir.Value]
 """The vectors of a strip."""
@@ -61,19 +61,10 @@ def write_walk(kind: Kind, form: Form, lanes: Lanes, triple: str) -> ir.Module:
     module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        b = w.b
-        parts, blocks = w.field(job, Window.PARTS), w.field(job, Window.BLOCKS)
-        columns = w.field(job, Window.COLUMN_PARTS)
-        beside, rest = b.urem(number, columns), b.udiv(number, columns)
-        part, rest = b.urem(rest, parts), b.udiv(rest, parts)
-        group = b.udiv(rest, blocks)
-        lane = b.mul(b.urem(rest, blocks), w.field(job, Window.BLOCK))
-        rows = w.field(job, Window.PART_ROWS)
-        first = b.mul(part, rows)
-        stop = w.least(b.add(first, rows), w.field(job, Window.OUT_HEIGHT))
+        (group, lane, beside), first, stop = part_of(w, job, number)
         _Block(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
         if form.stream:
-            b.fence("seq_cst")
+            w.b.fence("seq_cst")
     return module
 
 

@@ -94,18 +94,25 @@ def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        b = w.b
-        parts, blocks = w.field(job, Window.PARTS), w.field(job, Window.BLOCKS)
-        columns = w.field(job, Window.COLUMN_PARTS)
-        beside, rest = b.urem(number, columns), b.udiv(number, columns)
-        part, rest = b.urem(rest, parts), b.udiv(rest, parts)
-        group = b.udiv(rest, blocks)
-        lane = b.mul(b.urem(rest, blocks), w.field(job, Window.BLOCK))
-        rows = w.field(job, Window.PART_ROWS)
-        first = b.mul(part, rows)
-        stop = w.least(b.add(first, rows), w.field(job, Window.OUT_HEIGHT))
+        (group, lane, beside), first, stop = part_of(w, job, number)
         _Block(w, kind, job, scratch, group, lane, beside).write(first, stop)
     return module
+
+
+def part_of(
+    w: Writer, job: ir.Value, number: ir.Value
+) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
+    """Of a task: group of lanes, first lane, part of the columns; first row and the one after its last."""
+    b = w.b
+    parts, blocks = w.field(job, Window.PARTS), w.field(job, Window.BLOCKS)
+    columns = w.field(job, Window.COLUMN_PARTS)
+    beside, rest = b.urem(number, columns), b.udiv(number, columns)
+    part, rest = b.urem(rest, parts), b.udiv(rest, parts)
+    lane = b.mul(b.urem(rest, blocks), w.field(job, Window.BLOCK))
+    rows = w.field(job, Window.PART_ROWS)
+    first = b.mul(part, rows)
+    stop = w.least(b.add(first, rows), w.field(job, Window.OUT_HEIGHT))
+    return (b.udiv(rest, blocks), lane, beside), first, stop
 
 
 class Map:
