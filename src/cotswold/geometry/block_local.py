@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from cotswold.errors import GeometryError
+from cotswold.geometry.box import Box
 from cotswold.geometry.window import Window
 
 
@@ -97,16 +98,36 @@ class BlockLocal:
         """The number of filter weights."""
         return prod(self.filters_shape)
 
+    def part(self, blocks: Box) -> tuple[BlockLocal, Box]:
+        """A box of blocks (y, x) as a layer of its own, and the box (y, x) of the input map that it is on.
+
+        Its blocks see what they see in the whole layer, padding included. Raises GeometryError for no block.
+        """
+        if blocks.size == 0 or not Box.whole(self.grid).contains(blocks):
+            raise GeometryError(f"{blocks} holds no blocks of a layer with {self.grid}")
+        extents = (self.input.height, self.input.width)
+        windows, edges = [], []
+        for window, extent, first, stop in zip(
+            (self.y, self.x), extents, blocks.start, blocks.stop, strict=True
+        ):
+            low, high = window.skipped(first, extent)[0], window.skipped(stop - 1, extent)[1]
+            windows.append(replace(window, low=low, high=high))
+            edges.append((window.reads(first, extent)[0], window.reads(stop - 1, extent)[1]))
+        (top, bottom), (left, right) = edges
+        below = MapShape(self.input.channels, bottom - top, right - left)
+        return replace(self, input=below, y=windows[0], x=windows[1]), Box((top, left), (bottom, right))
+
     def block_rows(self, first: int, stop: int) -> tuple[BlockLocal, tuple[int, int]]:
-        """Rows of blocks ``first .. stop`` as a layer of their own, and the rows of the input that it is on.
+        """Rows of blocks ``first .. stop`` as a layer of their own on the whole width of the input map, and
+        the rows of it that they are on.
 
         Its blocks see what they see in the whole layer, padding included.
         """
-        rows = self.y.reads(first, self.input.height)[0], self.y.reads(stop - 1, self.input.height)[1]
-        low = self.y.skipped(first, self.input.height)[0]
-        high = self.y.skipped(stop - 1, self.input.height)[1]
-        part = replace(self.input, height=rows[1] - rows[0])
-        return replace(self, input=part, y=replace(self.y, low=low, high=high)), rows
+        height = self.input.height
+        rows = self.y.reads(first, height)[0], self.y.reads(stop - 1, height)[1]
+        low, high = self.y.skipped(first, height)[0], self.y.skipped(stop - 1, height)[1]
+        below = replace(self.input, height=rows[1] - rows[0])
+        return replace(self, input=below, y=replace(self.y, low=low, high=high)), rows
 
     @property
     def product_flops(self) -> int:
