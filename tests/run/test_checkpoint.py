@@ -303,7 +303,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.checkpoint._FORMAT", 2)
+    monkeypatch.setattr("cotswold.run.manifest._FORMAT", 2)
     path = Checkpoints(tmp_path).save(1, {}, {})
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="is of format 2"):

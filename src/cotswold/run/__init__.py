@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cotswold.run.account import Account as Account
     from cotswold.run.checkpoint import Checkpoint as Checkpoint
-    from cotswold.run.checkpoint import Checkpoints as Checkpoints
-    from cotswold.run.checkpoint import Latest as Latest
+    from cotswold.run.checkpoints import Checkpoints as Checkpoints
+    from cotswold.run.checkpoints import Latest as Latest
     from cotswold.run.curves import tensorboard as tensorboard
     from cotswold.run.directory import RunDirectory as RunDirectory
     from cotswold.run.events import Event as Event
@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from cotswold.run.memory import keep_freed_bytes as keep_freed_bytes
     from cotswold.run.memory import require as require
     from cotswold.run.piece import Piece as Piece
+    from cotswold.run.ranks import ALONE as ALONE
+    from cotswold.run.ranks import Ranks as Ranks
+    from cotswold.run.ranks import together as together
     from cotswold.run.surroundings import environment as environment
 
 _HOME = {
+    "ALONE": "ranks",
     "Account": "account",
     "Checkpoint": "checkpoint",
-    "Checkpoints": "checkpoint",
+    "Checkpoints": "checkpoints",
     "DirectoryLock": "lock",
     "Event": "events",
     "EventLog": "events",
-    "Latest": "checkpoint",
+    "Latest": "checkpoints",
     "Piece": "piece",
+    "Ranks": "ranks",
     "RunDirectory": "directory",
     "available_bytes": "memory",
     "environment": "surroundings",
@@ -38,6 +43,7 @@ _HOME = {
     "read_events": "events",
     "require": "memory",
     "tensorboard": "curves",
+    "together": "ranks",
 }
 __all__ = list(_HOME)
 

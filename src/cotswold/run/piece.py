@@ -23,6 +23,7 @@ from torch import Tensor
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 from cotswold.run.durable import durable_file, write_all
+from cotswold.run.stretch import stretch_boxes
 
 _CHUNK_BYTES = 1 << 24
 _HEADER_BYTES_MAX = 1 << 20
@@ -61,6 +62,8 @@ class Piece:
             raise ValueError(f"a piece of {self.name} needs both its box and the shape of the whole")
         if self.box is not None and self.box.shape != own:
             raise ValueError(f"a piece of {self.name} has shape {own} and box {self.box}")
+        if self.box is not None and self.shape is not None and not _fits(self.box, self.shape):
+            raise ValueError(f"a piece of {self.name} with {self.box} is no part of a whole of {self.shape}")
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ class PieceRecord:
 
 
 def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
-    """Write and sync a new file, a few megabytes at a time, wherever the tensor lives."""
-    tensor = piece.tensor.detach().resolve_conj().resolve_neg().contiguous()
+    """Write and sync a new file, a few megabytes at a time, wherever and however the tensor lies."""
+    tensor = piece.tensor.detach()
     own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
     code = _CODES.get(tensor.dtype)
     entry = {"dtype": code or "U8", "shape": own if code else (total,), "data_offsets": (0, total)}
@@ -104,7 +107,7 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
     checksum = zlib.crc32(prefix)
     with durable_file(folder / file_name) as file:
         write_all(file, prefix)
-        for chunk in _chunks(tensor):
+        for chunk in _chunks(tensor) if _is_plain(tensor) else _gathered(tensor):
             write_all(file, chunk)
             checksum = zlib.crc32(chunk, checksum)
     box = piece.box or Box.whole(own)
@@ -120,12 +123,14 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
     )
 
 
-def read_piece(folder: Path, record: PieceRecord, target: Tensor) -> None:
-    """Fill ``target``, a contiguous CPU tensor of the piece's shape and type.
+def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> None:
+    """Fill ``target``, of the box's shape and the piece's type, with what lies in a box of the piece.
 
-    Raises CheckpointError if the file is not what was written.
+    The box is given in the whole tensor. The file passes by once, a few megabytes at a time. Raises
+    CheckpointError if it is not what was written.
     """
     path = folder / record.file
+    direct = box == record.box and _is_plain(target)
     with _reading(path) as file:
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
@@ -133,7 +138,7 @@ def read_piece(folder: Path, record: PieceRecord, target: Tensor) -> None:
             raise CheckpointError(f"{path} is damaged: it does not begin as a safetensors file")
         checksum = zlib.crc32(file.read(length), zlib.crc32(prefix))
         count = 8 + length
-        for chunk in _chunks(target):
+        for chunk in _chunks(target) if direct else _scattered(record.box, box, target):
             filled = _fill(file, chunk)
             checksum = zlib.crc32(chunk[:filled], checksum)
             count += filled
@@ -176,10 +181,66 @@ def _check(path: Path, record: PieceRecord, count: int, checksum: int) -> None:
         raise CheckpointError(f"{path} is damaged: its checksum is not the one in the manifest")
 
 
+def _fits(box: Box, shape: tuple[int, ...]) -> bool:
+    return len(box.start) == len(shape) and Box.whole(shape).contains(box)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether the values lie in this process's memory as they lie in a file."""
+    return (
+        tensor.is_contiguous()
+        and tensor.device.type == "cpu"
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
 def _chunks(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes of a contiguous tensor; writing to them writes to a tensor on the CPU."""
+    """The bytes of a plain tensor; writing to them writes to it."""
     flat = tensor.detach().reshape(-1)
     step = _CHUNK_BYTES // flat.element_size()
     for start in range(0, flat.numel(), step):
-        values: NDArray[np.uint8] = flat[start : start + step].cpu().view(torch.uint8).numpy()
-        yield values.data
+        yield _bytes(flat[start : start + step])
+
+
+def _gathered(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of any tensor in the order of a file, through one buffer."""
+    step = _CHUNK_BYTES // tensor.element_size()
+    buffer = torch.empty(min(step, tensor.numel()), dtype=tensor.dtype)
+    for start in range(0, tensor.numel(), step):
+        stop = min(start + step, tensor.numel())
+        at = 0
+        for box in stretch_boxes(tuple(tensor.shape), start, stop):
+            buffer[at : at + box.size].view(box.shape).copy_(tensor[box.slices])
+            at += box.size
+        yield _bytes(buffer[:at])
+
+
+def _scattered(piece: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
+    """Room for the bytes of a piece, a chunk at a time; what the caller puts there goes to the target, as
+    far as it lies in the box."""
+    step = _CHUNK_BYTES // target.element_size()
+    buffer = torch.empty(min(step, piece.size), dtype=target.dtype)
+    wanted = _seen_from(piece, box)
+    for start in range(0, piece.size, step):
+        stop = min(start + step, piece.size)
+        yield _bytes(buffer[: stop - start])
+        at = 0
+        for stretch in stretch_boxes(piece.shape, start, stop):
+            common = stretch.intersect(wanted)
+            if common.size:
+                values = buffer[at : at + stretch.size].view(stretch.shape)
+                with torch.no_grad():
+                    to = target[_seen_from(wanted, common).slices]
+                    to.copy_(values[_seen_from(stretch, common).slices])
+            at += stretch.size
+
+
+def _seen_from(outer: Box, inner: Box) -> Box:
+    """A box counted from where another one starts."""
+    return inner.shift(tuple(-start for start in outer.start))
+
+
+def _bytes(flat: Tensor) -> memoryview:
+    values: NDArray[np.uint8] = flat.view(torch.uint8).numpy()
+    return values.data

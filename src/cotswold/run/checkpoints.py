@@ -1,0 +1,172 @@
+"""A folder of checkpoints that any number of ranks write together.
+
+Knows: the order of writing, what may be removed. Does not know: what the tensors are, nor how many processes
+will read them. A checkpoint is written beside (`<step>.partial`), each rank its own pieces, synced, and
+renamed, so that a kill of any rank at any moment leaves the ones before as they were.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from cotswold.errors import CheckpointError, RunError
+from cotswold.run.checkpoint import Checkpoint
+from cotswold.run.durable import PARTIAL, disk_errors, sync_folder
+from cotswold.run.manifest import Manifest, State
+from cotswold.run.piece import Piece, PieceRecord, write_piece
+from cotswold.run.ranks import ALONE, Ranks, together
+
+
+class Latest(NamedTuple):
+    """The newest sound checkpoint, if there is any, and a sentence about each newer one that is damaged."""
+
+    checkpoint: Checkpoint | None
+    skipped: tuple[str, ...]
+
+
+class Checkpoints:
+    """A folder of checkpoints; the ``keep`` newest stay, and ``identity`` says whose they are.
+
+    With several ``ranks`` the folder is on a file system that all of them share, and `save`, `latest` and
+    `load` are called by all of them together: they return the same on each, or raise on each.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, keep: int = 2, identity: str = "", ranks: Ranks = ALONE
+    ) -> None:
+        if keep < 1:
+            raise ValueError(f"at least one checkpoint must be kept, not {keep}")
+        self.folder, self._keep, self._identity = Path(folder), keep, identity
+        self._ranks = ranks
+
+    def save(self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece], state: State) -> Path:
+        """Write a checkpoint, each rank its own pieces one after the other, and remove what it makes
+        superfluous.
+
+        Each value of a tensor is in one piece of one rank; a rank may have none at all. Pieces are asked for
+        one at a time and must not wait for other ranks. ``state`` is what JSON holds (tuples come back as
+        lists); that of rank 0 counts. Raises DiskFullError or CheckpointError, on every rank if on one, and
+        then every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not
+        take up, go; as do the leftovers of a save that was killed.
+        """
+        path = self._begun(step)
+        beside = _beside(path)
+        try:
+            with self._agreed():
+                own = self._written(beside, tensors)
+            records = [PieceRecord(**each) for rank in self._ranks.gather(own) for each in rank]
+            with self._agreed():
+                if self._ranks.rank == 0:
+                    Manifest(step, self._identity, state, tuple(records)).write(beside)
+                    sync_folder(beside)
+                    beside.rename(path)
+                    sync_folder(self.folder)
+                    self._prune(path)
+        except BaseException:
+            if self._ranks.rank == 0:
+                shutil.rmtree(beside, ignore_errors=True)
+            raise
+        return path
+
+    def latest(self) -> Latest:
+        """The newest sound checkpoint; raises CheckpointError if there are some and all are damaged."""
+        skipped: list[str] = []
+        with self._agreed():
+            own = [path.name for path in self.paths()]
+        for name in reversed(self._ranks.gather(own)[0]):
+            try:
+                return Latest(self.load(self.folder / name), tuple(skipped))
+            except CheckpointError as error:
+                skipped.append(str(error))
+        if skipped:
+            raise CheckpointError(f"every checkpoint in {self.folder} is damaged: {'; '.join(skipped)}")
+        return Latest(None, ())
+
+    def load(self, path: Path) -> Checkpoint:
+        """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another recipe's."""
+        checkpoint = Checkpoint(path, self._ranks)
+        with together(self._ranks, RunError):
+            if checkpoint.identity != self._identity:
+                raise RunError(
+                    f"{path} is a checkpoint of another recipe; resume with the recipe of its run, "
+                    "or choose another directory"
+                )
+        return checkpoint
+
+    def paths(self) -> list[Path]:
+        """Folders of finished checkpoints, by step."""
+        entries = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted(
+            (each for each in entries if _order(each) is not None), key=lambda each: _order(each) or ()
+        )
+
+    @contextmanager
+    def _agreed(self) -> Iterator[None]:
+        with together(self._ranks, CheckpointError), disk_errors(self.folder, CheckpointError):
+            yield
+
+    def _begun(self, step: int) -> Path:
+        """Where the checkpoint will be; rank 0 has made room for it, and the folder beside."""
+        steps = self._ranks.gather(step)
+        if len(set(steps)) > 1:
+            raise CheckpointError(f"the ranks are about to save different steps: {steps}")
+        name = ""
+        with self._agreed():
+            if self._ranks.rank == 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                for leftover in self.folder.glob(f"*{PARTIAL}"):
+                    shutil.rmtree(leftover)
+                path = self._free_path(step)
+                _beside(path).mkdir()
+                name = path.name
+        return self.folder / str(self._ranks.gather(name)[0])
+
+    def _free_path(self, step: int) -> Path:
+        """`<step>`, or `<step>-<n>` where that was saved before and stays until the new one is there."""
+        taken = [order[1] for each in self.paths() if (order := _order(each)) and order[0] == step]
+        return self.folder / (f"{step:08d}-{max(taken) + 1}" if taken else f"{step:08d}")
+
+    def _written(
+        self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece]
+    ) -> list[dict[str, object]]:
+        """Write this rank's pieces; what the manifest will say of them."""
+        if not folder.is_dir():
+            raise CheckpointError(
+                f"{folder}, which rank 0 has made, is not there; a run's directory must be on a file system "
+                "that all its hosts share"
+            )
+        pieces = (Piece(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
+        rank, size = self._ranks.rank, self._ranks.size
+        # the ranks take turns in the numbers, so that no two files have the same
+        return [
+            asdict(write_piece(folder, f"{rank + size * count:05d}.safetensors", piece))
+            for count, piece in enumerate(pieces)
+        ]
+
+    def _prune(self, newest: Path) -> None:
+        paths = self.paths()
+        position = paths.index(newest)
+        later, earlier = paths[position + 1 :], paths[:position]
+        same = [each for each in earlier if (_order(each) or ())[:1] == (_order(newest) or ())[:1]]
+        rest = [each for each in earlier if each not in same]
+        for path in [*later, *same, *rest[: max(len(rest) + 1 - self._keep, 0)]]:
+            shutil.rmtree(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL)
+
+
+def _order(path: Path) -> tuple[int, int] | None:
+    """(step, how often saved before) from a folder's name; None for anything else."""
+    step, _, again = path.name.partition("-")
+    if not (step.isdigit() and (again or "1").isdigit()):
+        return None
+    return int(step), int(again or 1)

@@ -1,0 +1,108 @@
+"""The manifest of a checkpoint: what it holds, sealed by a checksum of its own.
+
+Knows: its fields, its format, what pieces must agree on. Does not know: how pieces are written or read.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cotswold.errors import CheckpointError
+from cotswold.run.durable import durable_file, write_all
+from cotswold.run.piece import PieceRecord
+
+_FORMAT = 1
+_NAME = "manifest.json"
+
+State = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint holds; ``identity`` says whose it is."""
+
+    step: int
+    identity: str
+    state: State
+    pieces: tuple[PieceRecord, ...]
+
+    @property
+    def seal(self) -> str:
+        """A checksum of everything."""
+        return _seal(self._content())
+
+    def write(self, folder: Path) -> None:
+        """Write and sync it. Raises CheckpointError where the pieces cannot be of the same tensors."""
+        for name, records in by_tensor(self.pieces).items():
+            _check_pieces(name, records)
+        content = self._content()
+        with durable_file(folder / _NAME) as file:
+            write_all(file, json.dumps({"crc32": _seal(content), **content}, indent=1).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest in a folder; raises CheckpointError if it is damaged or of another format."""
+        path = folder / _NAME
+        try:
+            content = json.loads(path.read_bytes())
+            sealed = content.pop("crc32")
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{path} is damaged: it is not a manifest") from error
+        if _seal(content) != sealed:
+            raise CheckpointError(f"{path} is damaged: its checksum is not its own")
+        if content.get("format") != _FORMAT:
+            raise CheckpointError(
+                f"{path} is of format {content.get('format')}; this Cotswold reads {_FORMAT}"
+            )
+        pieces = tuple(PieceRecord(**entry) for entry in content["pieces"])
+        return cls(content["step"], content["identity"], content["state"], pieces)
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "format": _FORMAT,
+            "step": self.step,
+            "identity": self.identity,
+            "state": self.state,
+            "pieces": [asdict(each) for each in self.pieces],
+        }
+
+
+def by_tensor(pieces: Iterable[PieceRecord]) -> dict[str, list[PieceRecord]]:
+    """The pieces of each tensor."""
+    found: dict[str, list[PieceRecord]] = {}
+    for record in pieces:
+        found.setdefault(record.tensor, []).append(record)
+    return found
+
+
+def _seal(content: dict[str, object]) -> str:
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+
+
+def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:
+    """Raise CheckpointError where pieces differ in what the whole is, or share a value: a tensor that every
+    rank has belongs to one of them."""
+    first = records[0]
+    for other in records:
+        if (other.shape, other.dtype) != (first.shape, first.dtype):
+            raise CheckpointError(
+                f"the pieces of tensor {name} belong to different wholes: {first.dtype} {first.shape} in "
+                f"{first.file}, {other.dtype} {other.shape} in {other.file}"
+            )
+    reached: list[PieceRecord] = []
+    for record in sorted((each for each in records if each.box.size), key=lambda each: each.start):
+        # sorted by where they start, so that those further up are done with
+        reached = [each for each in reached if not each.start or each.stop[0] > record.start[0]]
+        for earlier in reached:
+            if earlier.box.intersect(record.box).size:
+                raise CheckpointError(
+                    f"two pieces of tensor {name} have values in common: {earlier.box} in {earlier.file} and "
+                    f"{record.box} in {record.file}; let one rank write them"
+                )
+        reached.append(record)
