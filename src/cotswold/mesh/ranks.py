@@ -1,0 +1,118 @@
+"""A grid of ranks: who is in it, and what all of them do together.
+
+Knows: torch.distributed's groups and device meshes, which of their ranks stand where. Does not know: maps,
+modules, who started the processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import Grid
+from cotswold.mesh.buffers import Buffers
+
+AXES = ("rows", "columns")
+"""Names of the dimensions of the device mesh."""
+
+
+class Mesh:
+    """A 2-D grid of ranks of a job. ``device_mesh`` is torch's own, for parameters (DTensor).
+
+    Make one with `Mesh.of`, on every rank alike.
+    """
+
+    def __init__(self, device_mesh: DeviceMesh) -> None:
+        if device_mesh.ndim != 2:
+            raise UserError(f"a mesh for maps has two dimensions (rows, columns), not {device_mesh.ndim}")
+        members = cast(list[int], device_mesh.mesh.flatten().tolist())
+        self.device_mesh = device_mesh
+        self.grid = Grid(*device_mesh.shape)
+        self.members = members
+        """The ranks of the job that stand in the grid, row by row."""
+        me = dist.get_rank()
+        if me not in members:
+            raise UserError(f"rank {me} is not in the grid of ranks {members}; call this on its ranks only")
+        self.rank = members.index(me)
+        self.group = (
+            dist.group.WORLD
+            if members == list(range(dist.get_world_size()))
+            else dist.new_group(members, use_local_synchronization=True)
+        )
+        self.buffers = Buffers()
+        self._exchanges = 0
+
+    @classmethod
+    def of(cls, grid: Grid | str | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
+        """The mesh of a grid ("2x2") of all ranks of the job, or of a 2-D device mesh, a part of it perhaps.
+
+        A process that is alone needs no group for a 1x1 grid. Raises UserError where there are not as many
+        ranks as the grid has places.
+        """
+        if isinstance(grid, Mesh):
+            return grid
+        if isinstance(grid, DeviceMesh):
+            return cls(grid)
+        wanted = Grid.parse(grid) if isinstance(grid, str) else grid
+        if not dist.is_initialized():
+            if wanted.size > 1:
+                raise UserError(
+                    f"a {wanted} grid needs {wanted.size} processes that have called "
+                    "torch.distributed.init_process_group; start them with torchrun or cotswold train --grid"
+                )
+            store = dist.HashStore()  # type: ignore[attr-defined]  # torch exports it untyped
+            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        if wanted.size != dist.get_world_size():
+            raise UserError(
+                f"a {wanted} grid has {wanted.size} ranks, but the job has {dist.get_world_size()}; "
+                "give a DeviceMesh for a part of a job"
+            )
+        ranks = torch.arange(wanted.size).reshape(wanted.rows, wanted.columns)
+        return cls(DeviceMesh(device, ranks, mesh_dim_names=AXES))
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.grid.size
+
+    def member(self, rank: int) -> int:
+        """The rank in the job of a rank of the grid."""
+        return self.members[rank]
+
+    def next_tag(self) -> int:
+        """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
+        self._exchanges = (self._exchanges + 1) % (1 << 20)
+        return self._exchanges
+
+    def sum_in_place(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, the same bits on each."""
+        if self.size > 1:
+            dist.all_reduce(values, group=self.group)
+        return values
+
+    def together(self, check: Callable[[], None]) -> None:
+        """Run a check on every rank; where one raises, all do, so that none waits for the others.
+
+        Ranks whose own check passed raise GeometryError with the number of those that failed.
+        """
+        error: Exception | None = None
+        try:
+            check()
+        except Exception as found:  # raised again below, once the others know
+            error = found
+        failed = self.sum_in_place(torch.tensor([float(error is not None)]))
+        if error is not None:
+            raise error
+        if failed.item():
+            raise GeometryError(
+                f"{int(failed.item())} of {self.size} ranks cannot take part; see their words"
+            )
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.grid}, rank {self.rank})"
