@@ -129,18 +129,22 @@ def random_filters(
     stack: int,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
+    *,
+    first_row: int = 0,
 ) -> Tensor:
     """Gaussian filters of unit norm, ``(block_y, block_x, field_y, field_x * channel, neuron)``.
 
     The values of a block depend on ``(seed, stack, block_y, block_x)`` and the shape of a block alone, so
-    that no grid, device or number of threads changes them. Weights that meet only padding are 0.
+    that no grid, device or number of threads changes them. Weights that meet only padding are 0. The block
+    rows of a layer that is a part of another count from ``first_row``.
     """
     out = torch.empty(layer.filters_shape, dtype=dtype, device=device)
     shape, channels = layer.filters_shape[2:], layer.input.channels
     for y in range(layer.grid[0]):
         top, bottom = layer.y.skipped(y, layer.input.height)
         for x in range(layer.grid[1]):
-            generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, stack, y, x))))
+            seeds = np.random.SeedSequence((seed, stack, first_row + y, x))
+            generator = np.random.Generator(np.random.Philox(seeds))
             values = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(torch.float64)
             left, right = layer.x.skipped(x, layer.input.width)
             values[:top] = 0

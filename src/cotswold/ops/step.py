@@ -2,13 +2,15 @@
 
 Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
 Does not know: how filters move (`rule`), modules, processes. A mesh enters by two arguments: ``sum_maps``,
-which adds what other ranks decoded, and ``fetch``, which brings the residual that other ranks hold.
+which adds what other ranks decoded, and ``fetch``, which brings the residual that other ranks hold; filters
+that are not in memory enter by a third, ``passes``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -55,17 +57,77 @@ def _total(a: Tensor) -> Tensor:
     )
 
 
-def _responses(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
+def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
     """``αWx``, where x is the batch times its gain."""
     unit = lay_out(rules.reciprocal(state.norms), layer)
     scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
     return product(batch, state.filters, layer).mul_(scale)
 
 
-def _decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
+def decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
     """``W'z``."""
     unit = lay_out(rules.reciprocal(state.norms), layer).to(z.dtype)
     return adjoint(z * unit, state.filters, layer)
+
+
+class Passes(Protocol):
+    """The passes of a step over a stack's filters, by whoever holds them."""
+
+    def measure(self) -> None:
+        """Take the norms of the filters anew."""
+        ...
+
+    def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """``αWx`` and what it decodes to, ``W'αWx``; x is the batch times its gain."""
+        ...
+
+    def move(
+        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
+    ) -> Tensor | None:
+        """Add W times the residual to the gradient by the responses, then move filters, momentum, norms.
+
+        ``decoding`` is ``(αWx, residual)``, ``encoding`` ``(gradient by αWx so far, batch)``; the gradient
+        is overwritten. Gives W' times the whole gradient, before anything moves, where ``encode`` asks for
+        it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """The passes over filters that are whole in memory; also those over some rows of blocks."""
+
+    state: StackState
+    layer: BlockLocal
+
+    def measure(self) -> None:
+        """Take the norms of the filters anew."""
+        self.state.norms.copy_(filter_norms(self.state.filters))
+
+    def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """``αWx`` and ``W'αWx``."""
+        z = respond(self.state, batch, self.layer)
+        return z, decode(z, self.state, self.layer)
+
+    def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
+        """Add W times the residual to the gradient by the responses."""
+        unit = lay_out(rules.reciprocal(self.state.norms), self.layer).to(residual.dtype)
+        to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
+
+    def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
+        """Move filters, momentum and norms by a gradient that is whole; it is overwritten."""
+        (to_z, batch), alpha = encoding, self.state.alpha
+        to_z.mul_((alpha * self.state.gain).to(to_z.dtype))
+        _move_filters(self.state, self.layer, decoding, (to_z, batch), alpha, rule)
+
+    def move(
+        self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule, encode: bool
+    ) -> Tensor | None:
+        """See `Passes.move`."""
+        self.add_residual(encoding[0], decoding[1])
+        encoded = decode(encoding[0], self.state, self.layer) if encode else None
+        self.step(decoding, encoding, rule)
+        return encoded
 
 
 def _chunks(layer: BlockLocal, y: int) -> Iterator[Run]:
@@ -100,15 +162,21 @@ def _handed_back(by: str, x: Tensor, like: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def calibrate(state: StackState, batch: Tensor, geometry: StackGeometry, objective: StackObjective) -> None:
+def calibrate(
+    state: StackState,
+    batch: Tensor,
+    geometry: StackGeometry,
+    objective: StackObjective,
+    passes: Passes | None = None,
+) -> None:
     """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
-    batch, layer = _checked(state, batch, geometry), geometry.filters
+    batch = _checked(state, batch, geometry)
+    passes = passes or InMemory(state, geometry.filters)
     power = _dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
-    state.norms.copy_(filter_norms(state.filters))
+    passes.measure()
     state.alpha.fill_(1.0)
-    z = _responses(state, batch, layer)
-    decoded = _decode(z, state, layer)
+    z, decoded = passes.decode(batch)
     overlap, energy = state.gain * _dot(decoded, batch), _dot(decoded, decoded)
     penalty = objective.sparsity * _total(l2_pool(z, geometry.pool, objective.epsilon))
     state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
@@ -126,22 +194,23 @@ def stack_step(
     sum_maps: Callable[[Tensor], Tensor] = identity,
     fetch: Callable[[Tensor], Tensor] = identity,
     input_gradient: bool = False,
+    passes: Passes | None = None,
 ) -> StackReport:
     """One step on a batch ``(image, channel, y, x)``; changes ``state`` in place and reports what it saw.
 
     The objective is a mean over the batch's images; ``upstream`` adds the gradient of losses above by the
     stack's output. ``sum_maps`` is called on decoded maps, ``fetch`` on the residual before it is read again.
-    Holds the maps of the stack and the gradient of a few blocks beside the state. Raises GeometryError where
-    shapes do not fit, UserError for an empty batch.
+    ``passes`` reaches filters that are not in memory; ``state`` has but their shape then. Holds the maps of
+    the stack and the gradient of a few blocks beside the state. Raises GeometryError where shapes do not
+    fit, UserError for an empty batch.
     """
-    batch, layer = _checked(state, batch, geometry), geometry.filters
-    _check_held("momentum", state.momentum, layer.filters_shape)
+    batch = _checked(state, batch, geometry)
+    _check_held("momentum", state.momentum, geometry.filters.filters_shape)
     images, dtype = batch.shape[0], batch.dtype
-    alpha, gain = state.alpha.clone(), state.gain
-    unit = lay_out(rules.reciprocal(state.norms), layer).to(dtype)
+    alpha, gain = state.alpha, state.gain
+    passes = passes or InMemory(state, geometry.filters)
 
-    z = _responses(state, batch, layer)
-    summed = _decode(z, state, layer)
+    z, summed = passes.decode(batch)
     decoded = _handed_back("sum_maps", sum_maps(summed), summed)
     del summed
     overlap, energy = gain * _dot(decoded, batch), _dot(decoded, decoded)
@@ -155,14 +224,11 @@ def stack_step(
     slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
     to_z = box_spread(slope, z, geometry.pool).mul_(z)
     del pooled, slope
-    to_z.add_(product(fetched, state.filters, layer).mul_(unit))
+    encoded = passes.move((z, fetched), (to_z, batch), rule, input_gradient)
 
     to_batch = None
-    if input_gradient:
-        encoded = sum_maps(_decode(to_z, state, layer))
-        to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
-    to_z.mul_((alpha * gain).to(dtype))
-    _move_filters(state, layer, (z, fetched), (to_z, batch), alpha, rule)
+    if encoded is not None:
+        to_batch = sum_maps(encoded).mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
     rules.search(state.alpha, overlap, energy, penalty, rule)
     loss = reconstruction + penalty / images
     return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
