@@ -1,0 +1,133 @@
+"""Processes that tests run functions on, as the ranks of a job over gloo on loopback.
+
+Knows: how ranks are started once and given work again and again. Does not know: what they do.
+
+A function is called on every rank of a fresh process group of ``count`` ranks; it must be importable by name.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import pickle
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+GLOO_TIMEOUT_S = 60
+JOB_TIMEOUT_S = 120
+
+
+def _work(orders: Connection) -> None:
+    """What a rank does until the pipe to it is closed."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import torch
+
+    torch.set_num_threads(1)
+    while True:
+        try:
+            rank, count, store, job = orders.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, _run(rank, count, store, job))
+        except BaseException:
+            answer = (False, traceback.format_exc())
+        try:
+            orders.send_bytes(pickle.dumps(answer))
+        except BrokenPipeError:
+            return
+
+
+def _run(rank: int, count: int, store: str, job: bytes) -> Any:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.tensor import debug
+
+    torch.manual_seed(0)
+    function, arguments = pickle.loads(job)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(store, count),  # type: ignore[attr-defined]  # torch exports it untyped
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=GLOO_TIMEOUT_S),
+    )
+    try:
+        return function(*arguments)
+    finally:
+        dist.destroy_process_group()
+        # what it remembers holds meshes of groups that are gone
+        debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+class _Crew:
+    """Ranks that wait for work; as many as were ever wanted."""
+
+    def __init__(self) -> None:
+        self._ranks: list[tuple[Any, Connection]] = []
+        atexit.register(self.dismiss)
+
+    def call(self, count: int, job: bytes, timeout_s: float) -> list[tuple[bool, Any]]:
+        """The answer of every rank; TimeoutError where one gives none."""
+        spawning = multiprocessing.get_context("spawn")
+        while len(self._ranks) < count:
+            ours, theirs = spawning.Pipe()
+            process = spawning.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._ranks.append((process, ours))
+        with tempfile.TemporaryDirectory() as folder:
+            store = str(Path(folder) / "store")
+            for rank, (_, orders) in enumerate(self._ranks[:count]):
+                orders.send((rank, count, store, job))
+            end = monotonic() + timeout_s
+            return [self._answer(rank, end) for rank in range(count)]
+
+    def _answer(self, rank: int, end: float) -> tuple[bool, Any]:
+        process, orders = self._ranks[rank]
+        if not orders.poll(max(end - monotonic(), 0)):
+            raise TimeoutError(f"rank {rank} (process {process.pid}) gave no answer in time")
+        try:
+            done, value = pickle.loads(orders.recv_bytes())
+        except EOFError:
+            process.join(5)
+            return False, f"the process ended with exit code {process.exitcode}"
+        return done, value
+
+    def dismiss(self) -> None:
+        """End every rank; the next call starts new ones."""
+        for process, orders in self._ranks:
+            orders.close()
+            process.kill()
+            process.join()
+        self._ranks = []
+
+
+_CREW = _Crew()
+
+
+def on_ranks(
+    count: int, function: Callable[..., Any], *arguments: Any, timeout_s: float = JOB_TIMEOUT_S
+) -> list[Any]:
+    """What ``function(*arguments)`` returns on each of ``count`` ranks, whose torch.distributed is ready.
+
+    Raises AssertionError with the traceback of every rank that failed, TimeoutError where one hangs; neither
+    leaves a process behind.
+    """
+    try:
+        answers = _CREW.call(count, pickle.dumps((function, arguments)), timeout_s)
+    except BaseException:
+        _CREW.dismiss()
+        raise
+    failures = [f"rank {rank} of {count}:\n{text}" for rank, (done, text) in enumerate(answers) if not done]
+    if failures:
+        _CREW.dismiss()
+        raise AssertionError("\n".join(failures))
+    return [value for _, value in answers]
