@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cotswold.run.ranks import ALONE as ALONE
     from cotswold.run.ranks import Ranks as Ranks
     from cotswold.run.ranks import together as together
+    from cotswold.run.sealed import SealedPiece as SealedPiece
     from cotswold.run.surroundings import environment as environment
 
 _HOME = {
@@ -37,6 +38,7 @@ _HOME = {
     "Piece": "piece",
     "Ranks": "ranks",
     "RunDirectory": "directory",
+    "SealedPiece": "sealed",
     "available_bytes": "memory",
     "environment": "surroundings",
     "keep_freed_bytes": "memory",

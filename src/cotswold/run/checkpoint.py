@@ -6,6 +6,7 @@ a checkpoint is written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -53,6 +54,10 @@ class Checkpoint:
     def dtype(self, name: str) -> torch.dtype:
         """The type of a tensor's values."""
         return self._records(name)[0].torch_dtype
+
+    def records(self, name: str) -> Sequence[PieceRecord]:
+        """The pieces of a tensor and the files in the checkpoint's folder that hold them."""
+        return self._records(name)
 
     def read(self, name: str, box: Box | None = None) -> Tensor:
         """A tensor, or the part of it in ``box``, put together from however many pieces were written."""

@@ -20,8 +20,9 @@ from cotswold.errors import CheckpointError, RunError
 from cotswold.run.checkpoint import Checkpoint
 from cotswold.run.durable import PARTIAL, disk_errors, sync_folder
 from cotswold.run.manifest import Manifest, State
-from cotswold.run.piece import Piece, PieceRecord, write_piece
+from cotswold.run.piece import Piece, PieceRecord
 from cotswold.run.ranks import ALONE, Ranks, together
+from cotswold.run.sealed import SealedPiece
 
 
 class Latest(NamedTuple):
@@ -46,7 +47,9 @@ class Checkpoints:
         self.folder, self._keep, self._identity = Path(folder), keep, identity
         self._ranks = ranks
 
-    def save(self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece], state: State) -> Path:
+    def save(
+        self, step: int, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece], state: State
+    ) -> Path:
         """Write a checkpoint, each rank its own pieces one after the other, and remove what it makes
         superfluous.
 
@@ -134,7 +137,7 @@ class Checkpoints:
         return self.folder / (f"{step:08d}-{max(taken) + 1}" if taken else f"{step:08d}")
 
     def _written(
-        self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece]
+        self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece]
     ) -> list[dict[str, object]]:
         """Write this rank's pieces; what the manifest will say of them."""
         if not folder.is_dir():
@@ -142,11 +145,13 @@ class Checkpoints:
                 f"{folder}, which rank 0 has made, is not there; a run's directory must be on a file system "
                 "that all its hosts share"
             )
-        pieces = (Piece(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
+        pieces: Iterable[Piece | SealedPiece] = (
+            (Piece(*item) for item in tensors.items()) if isinstance(tensors, Mapping) else tensors
+        )
         rank, size = self._ranks.rank, self._ranks.size
         # the ranks take turns in the numbers, so that no two files have the same
         return [
-            asdict(write_piece(folder, f"{rank + size * count:05d}.safetensors", piece))
+            asdict(piece.write(folder, f"{rank + size * count:05d}.safetensors"))
             for count, piece in enumerate(pieces)
         ]
 

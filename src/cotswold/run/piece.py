@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,10 @@ class Piece:
         if self.box is not None and self.shape is not None and not _fits(self.box, self.shape):
             raise ValueError(f"a piece of {self.name} with {self.box} is no part of a whole of {self.shape}")
 
+    def write(self, folder: Path, file_name: str) -> PieceRecord:
+        """See `write_piece`."""
+        return write_piece(folder, file_name, self)
+
 
 @dataclass(frozen=True)
 class PieceRecord:
@@ -95,15 +100,23 @@ class PieceRecord:
         return dtype
 
 
+def piece_prefix(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], alignment: int = 8, place: int = 0
+) -> bytes:
+    """What stands before the values of a piece; its length is ``place`` more than a multiple of
+    ``alignment``."""
+    code, total = _CODES.get(dtype), prod(shape) * dtype.itemsize
+    entry = {"dtype": code or "U8", "shape": shape if code else (total,), "data_offsets": (0, total)}
+    header = json.dumps({name: entry}).encode()
+    header += b" " * ((place - 8 - len(header)) % alignment)
+    return len(header).to_bytes(8, "little") + header
+
+
 def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
     """Write and sync a new file, a few megabytes at a time, wherever and however the tensor lies."""
     tensor = piece.tensor.detach()
     own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
-    code = _CODES.get(tensor.dtype)
-    entry = {"dtype": code or "U8", "shape": own if code else (total,), "data_offsets": (0, total)}
-    header = json.dumps({piece.name: entry}).encode()
-    header += b" " * (-len(header) % 8)
-    prefix = len(header).to_bytes(8, "little") + header
+    prefix = piece_prefix(piece.name, tensor.dtype, own)
     checksum = zlib.crc32(prefix)
     with durable_file(folder / file_name) as file:
         write_all(file, prefix)
@@ -197,7 +210,8 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _chunks(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of a plain tensor; writing to them writes to it."""
-    flat = tensor.detach().reshape(-1)
+    # not `reshape`: one value alone keeps whatever stride it had
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     step = _CHUNK_BYTES // flat.element_size()
     for start in range(0, flat.numel(), step):
         yield _bytes(flat[start : start + step])
