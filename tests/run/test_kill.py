@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 KILLS = 25
+ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import json, os, random, signal, sys, time
@@ -67,3 +72,43 @@ def test_a_kill_at_any_moment_leaves_a_sound_checkpoint_no_older_than_before(tmp
     assert any(report["partial"] for report in reports)  # some were killed in the middle of writing
     assert any(report["after"] > report["before"] for report in reports)  # and some later
     assert len(result["left"]) == 2 and result["left"][-1] == "00010000"
+
+
+def killed(folder: Path, *more: str) -> list[dict[str, Any]]:
+    """What `killing` finds after each kill of a rank."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.run.killing", str(folder), *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_a_rank_killed_at_any_moment_leaves_a_sound_checkpoint_and_no_rank_waiting(tmp_path: Path) -> None:
+    found = killed(tmp_path / "checkpoints", str(KILLS))
+    assert len(found) == KILLS
+    for each in found:
+        assert each["sound"] and each["after"] >= each["before"], each
+        assert sorted(each["ended"]) == [-signal.SIGKILL] + [3] * (len(each["ended"]) - 1), each
+    assert any(each["partial"] for each in found)
+    assert any(each["after"] > each["before"] for each in found)
+
+
+@pytest.mark.slow
+def test_a_rank_killed_before_any_of_its_calls_leaves_the_checkpoint_before_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    found = killed(tmp_path / "checkpoints")
+    for each in found:
+        assert each["sound"], each
+        assert each["after"] in (1, 2), each
+    for victim in range(3):
+        steps = [each["after"] for each in found if each["victim"] == victim]
+        assert steps == sorted(steps) and {*steps} == {1, 2}, steps  # once it is there it stays
+    assert len(found) > 30

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from cotswold import errors
 from cotswold.errors import CotswoldError
 
-_NAMED = 3
-"""Failures that a message tells; of more it gives the number."""
+_SHOWN = 3
+"""Messages, and ranks of each, that an error shows; of more it gives the number."""
 
 
 class Ranks(Protocol):
@@ -41,14 +41,17 @@ class Ranks(Protocol):
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        self.gather(None)
+        ...
 
 
-class _Alone(Ranks):
+class _Alone:
     rank, size = 0, 1
 
     def gather(self, value: object) -> list[Any]:
         return [value]
+
+    def barrier(self) -> None:
+        pass
 
 
 ALONE: Ranks = _Alone()
@@ -70,12 +73,29 @@ def together(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]:
     found = ranks.gather(None if failure is None else [type(failure).__name__, _said(failure)])
     if failure is not None and (ranks.size == 1 or not isinstance(failure, Exception)):
         raise failure
-    failed = [(rank, *each) for rank, each in enumerate(found) if each is not None]
+    failed = {rank: each for rank, each in enumerate(found) if each is not None}
     if failed:
-        told = "; ".join(f"rank {rank}: {message}" for rank, _, message in failed[:_NAMED])
-        more = f"; and {len(failed) - _NAMED} ranks more" if len(failed) > _NAMED else ""
-        kind = getattr(errors, failed[0][1], otherwise)
-        raise kind(told + more) from failure
+        kind, _ = next(iter(failed.values()))
+        told = _told({rank: message for rank, (_, message) in failed.items()}, ranks.size)
+        raise getattr(errors, kind, otherwise)(told) from failure
+
+
+def _told(messages: dict[int, str], size: int) -> str:
+    """One message of the ranks that failed; those that say the same are named together."""
+    alike: dict[str, list[int]] = {}
+    for rank, message in messages.items():
+        alike.setdefault(message, []).append(rank)
+    if [*alike.values()] == [[*range(size)]]:
+        return next(iter(alike))
+    shown = [f"{_named(who)}: {message}" for message, who in list(alike.items())[:_SHOWN]]
+    more = [f"{len(alike) - _SHOWN} messages more"] if len(alike) > _SHOWN else []
+    return "; ".join(shown + more)
+
+
+def _named(who: list[int]) -> str:
+    if len(who) > _SHOWN:
+        return f"ranks {', '.join(map(str, who[:_SHOWN]))} and {len(who) - _SHOWN} more"
+    return f"rank {who[0]}" if len(who) == 1 else f"ranks {', '.join(map(str, who[:-1]))} and {who[-1]}"
 
 
 def _said(failure: BaseException) -> str:
