@@ -117,6 +117,21 @@ class BlockLocal:
         below = MapShape(self.input.channels, bottom - top, right - left)
         return replace(self, input=below, y=windows[0], x=windows[1]), Box((top, left), (bottom, right))
 
+    def within(self, seen: Box) -> Box:
+        """The box of blocks (y, x) that see nothing of the input map outside of a box (y, x) of it."""
+        edges = []
+        for window, extent, low, high in zip(
+            (self.y, self.x), (self.input.height, self.input.width), seen.start, seen.stop, strict=True
+        ):
+            inside = [
+                output
+                for output in range(window.outputs(extent))
+                if low <= window.reads(output, extent)[0] and window.reads(output, extent)[1] <= high
+            ]
+            edges.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+        (top, bottom), (left, right) = edges
+        return Box((top, left), (bottom, right))
+
     def block_rows(self, first: int, stop: int) -> tuple[BlockLocal, tuple[int, int]]:
         """Rows of blocks ``first .. stop`` as a layer of their own on the whole width of the input map, and
         the rows of it that they are on.

@@ -115,8 +115,8 @@ class Partition:
 def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, ...]:
     """Cuts of an axis such that each part lies amid what its rank reads, ``windows`` (first, stop) by rank.
 
-    Between two ranks that read the cut is in the middle of what both read, or of the gap between. Ranks that
-    read nothing (an empty window) have nothing. The whole axis has owners, if anybody reads.
+    Between two ranks that read the cut is in the middle of what both read; a gap belongs to the rank before
+    it. Ranks that read nothing (an empty window) have nothing. The whole axis has owners, if anybody reads.
 
     >>> middle_cuts([(0, 20), (12, 32), (32, 32)], 40)
     (0, 16, 40, 40)
@@ -129,8 +129,8 @@ def middle_cuts(windows: Sequence[tuple[int, int]], extent: int) -> tuple[int, .
         if not after:
             cuts[index] = extent
         elif before:
-            middle = (windows[before[-1]][1] + windows[after[0]][0]) // 2
-            cuts[index] = min(max(middle, cuts[index - 1]), extent)
+            end, start = windows[before[-1]][1], windows[after[0]][0]
+            cuts[index] = max(min((end + start) // 2, end) if start < end else start, cuts[index - 1])
     return tuple(cuts)
 
 

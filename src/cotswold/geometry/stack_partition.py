@@ -6,11 +6,11 @@ messages. The simulator counts bytes from the same plans by which a mesh moves t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from cotswold.geometry.block_local import BlockLocal
+from cotswold.geometry.block_local import BlockLocal, MapShape
 from cotswold.geometry.box import Box
 from cotswold.geometry.exchange import ExchangePlan
 from cotswold.geometry.partition import Grid, Partition, following_cuts, middle_cuts
@@ -35,29 +35,30 @@ class StackPartition:
 
     @cached_property
     def windows(self) -> tuple[Box, ...]:
-        """The pixels of the input map that every rank's blocks see."""
+        """The pixels of the input map that every rank holds: what its blocks see, and its own part."""
+        layer, cuts = self.geometry.filters, self.blocks
         return tuple(
-            self.geometry.filters.part(box)[1] if box.size else Box((0, 0), (0, 0))
-            for box in self.blocks.boxes
+            Box((rows[0], columns[0]), (rows[1], columns[1]))
+            for rows in _seen_and_own(cuts.y, self.input.y, layer.y, layer.input.height)
+            for columns in _seen_and_own(cuts.x, self.input.x, layer.x, layer.input.width)
         )
 
     def layer(self, rank: int) -> BlockLocal | None:
         """The rank's blocks as a layer on its window; None where it has none."""
-        blocks = self.blocks.box(rank)
-        return self.geometry.filters.part(blocks)[0] if blocks.size else None
+        blocks, window = self.blocks.box(rank), self.windows[rank]
+        if not blocks.size:
+            return None
+        layer, _ = self.geometry.filters.part(blocks)
+        height, width = window.shape
+        return replace(layer, input=replace(layer.input, height=height, width=width))
 
     @cached_property
     def input(self) -> Partition:
         """Who owns which pixel of the input map: its part of the decoded map, of the residual."""
         layer, blocks = self.geometry.filters, self.blocks
-        return Partition(
-            _amid(blocks.y, layer.y, layer.input.height), _amid(blocks.x, layer.x, layer.input.width)
-        )
-
-    @cached_property
-    def batch(self) -> tuple[Box, ...]:
-        """The pixels of a batch that every rank holds: its window and its own part."""
-        return tuple(_hull(window, own) for window, own in zip(self.windows, self.input.boxes, strict=True))
+        down = _seen(blocks.y, layer.y, layer.input.height)
+        across = _seen(blocks.x, layer.x, layer.input.width)
+        return Partition(middle_cuts(down, layer.input.height), middle_cuts(across, layer.input.width))
 
     @cached_property
     def responses(self) -> Partition:
@@ -82,36 +83,49 @@ class StackPartition:
 
     @cached_property
     def pooling(self) -> ExchangePlan:
-        """Responses to the windows of pooling units."""
-        reads = _seen(self.pooled, self.geometry.pool, self.responses.shape)
-        return ExchangePlan(self.responses.boxes, reads)
+        """Responses to the windows of pooling units; of a padded map the zeros around it as well."""
+        window = self.geometry.pool.window
+
+        def reads(box: Box) -> Box:
+            if not box.size:
+                return NOTHING
+            first = tuple(at - window.low for at in box.start)
+            return Box(first, tuple(at - window.low + window.size - 1 for at in box.stop))
+
+        return ExchangePlan(self.responses.boxes, tuple(reads(box) for box in self.pooled.boxes))
 
     @cached_property
     def normalisation(self) -> ExchangePlan:
-        """Pooling units to the windows of outputs, through both steps of contrast normalisation."""
+        """Pooling units to the windows of outputs, through both steps of contrast normalisation.
+
+        A window ends at the border of the map, where a padded map has zeros before either step.
+        """
         norm = self.geometry.norm
         if norm.size == 1:
             return ExchangePlan(self.pooled.boxes, self.pooled.boxes)
-        between = norm.output(self.geometry.pooled)
-        halfway = _seen(self.output, norm, (between.height, between.width))
-        return ExchangePlan(self.pooled.boxes, tuple(_reads(box, norm, self.pooled.shape) for box in halfway))
+        between, pooled = norm.output(self.geometry.pooled), self.geometry.pooled
+        halfway = (_reads(box, norm.window, between) for box in self.output.boxes)
+        return ExchangePlan(self.pooled.boxes, tuple(_reads(box, norm.window, pooled) for box in halfway))
 
 
-def _amid(cuts: tuple[int, ...], window: Window, extent: int) -> tuple[int, ...]:
-    windows = [
+NOTHING = Box((0, 0), (0, 0))
+
+
+def _seen(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int, int]]:
+    """What the windows of each part see of an axis; (0, 0) of none."""
+    return [
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1]) if stop > first else (0, 0)
         for first, stop in pairwise(cuts)
     ]
-    return middle_cuts(windows, extent)
 
 
-def _hull(a: Box, b: Box) -> Box:
-    if not a.size or not b.size:
-        return a if a.size else b
-    return Box(
-        tuple(min(pair) for pair in zip(a.start, b.start, strict=True)),
-        tuple(max(pair) for pair in zip(a.stop, b.stop, strict=True)),
-    )
+def _seen_and_own(
+    cuts: tuple[int, ...], own: tuple[int, ...], window: Window, extent: int
+) -> list[tuple[int, int]]:
+    return [
+        (min(first, start), max(stop, end)) if stop > first else (0, 0)
+        for (first, stop), (start, end) in zip(_seen(cuts, window, extent), pairwise(own), strict=True)
+    ]
 
 
 def _follow(below: Partition, smoothing: Smoothing) -> Partition:
@@ -127,17 +141,12 @@ def _follow(below: Partition, smoothing: Smoothing) -> Partition:
     return Partition(cuts(below.y), cuts(below.x))
 
 
-def _seen(outputs: Partition, smoothing: Smoothing, shape: tuple[int, int]) -> tuple[Box, ...]:
-    return tuple(_reads(box, smoothing, shape) for box in outputs.boxes)
-
-
-def _reads(box: Box, smoothing: Smoothing, shape: tuple[int, int]) -> Box:
-    """What a box of outputs reads of a map (height, width)."""
-    if box.size == 0:
-        return Box((0, 0), (0, 0))
-    window = smoothing.window
-    edges = [
+def _reads(box: Box, window: Window, shape: MapShape) -> Box:
+    """What a box of outputs reads of a map."""
+    if not box.size:
+        return NOTHING
+    rows, columns = (
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1])
-        for first, stop, extent in zip(box.start, box.stop, shape, strict=True)
-    ]
-    return Box(tuple(first for first, _ in edges), tuple(stop for _, stop in edges))
+        for first, stop, extent in zip(box.start, box.stop, (shape.height, shape.width), strict=True)
+    )
+    return Box((rows[0], columns[0]), (rows[1], columns[1]))

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.geometry import BlockLocal, Window
+from cotswold.geometry import BlockLocal, Region, Window
 from cotswold.kernels.driver import Job, Task
 from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
 
@@ -201,6 +201,7 @@ class _Blocks:
     """All blocks ``(y, x)`` in order, and of those that see equally much of the map, which they are."""
 
     layer: BlockLocal
+    only: Region | None = None
 
     def classes(self) -> Iterator[tuple[tuple[int, int, int, int], Table, Table]]:
         """``(top, bottom, left, right)`` of the field that lies in the map; block rows and columns alike."""
@@ -212,7 +213,8 @@ class _Blocks:
             for wide in sorted(set(zip(left.tolist(), right.tolist(), strict=True))):
                 xs = np.flatnonzero((left == wide[0]) & (right == wide[1]))
                 grid_y, grid_x = np.meshgrid(ys, xs, indexing="ij")
-                yield (*high, *wide), grid_y.ravel(), grid_x.ravel()
+                meant = _held(self.only, grid_y, grid_x)
+                yield (*high, *wide), grid_y[meant], grid_x[meant]
 
     def filters(self, y: Table, x: Table) -> Table:
         """Where the filters of blocks begin."""
@@ -229,6 +231,15 @@ class _Blocks:
     def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:
         """Where the outputs of blocks begin in the output map."""
         return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
+
+
+def _held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
+    """Which points a region holds; all where there is none."""
+    if only is None:
+        return np.ones(y.shape, np.bool_)
+    (top, left), (bottom, right) = only.box.start, only.box.stop
+    inside: NDArray[np.bool_] = (top <= y) & (y < bottom) & (left <= x) & (x < right)
+    return ~inside if only.outside else inside
 
 
 def _field_entries(
@@ -267,9 +278,14 @@ def _parts(blocks: int, grain: Grain) -> int:
 
 
 @lru_cache(maxsize=64)
-def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
-    """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output."""
-    tables, blocks, tasks = _Tables(), _Blocks(layer), []
+def product_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
+    """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
+
+    ``only`` names the blocks that are computed.
+    """
+    tables, blocks, tasks = _Tables(), _Blocks(layer, only), []
     offset = tables.add_offsets(_neurons(layer, y))
     parts = max(_parts(layer.grid[0] * layer.grid[1], grain), -(-layer.neurons // ROWS_MOST))
     rows = _cut(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, grain.tile)], parts)
@@ -287,9 +303,14 @@ def product_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
 
 
 @lru_cache(maxsize=64)
-def few_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
-    """``Wx`` of a few images: rows are images, lanes a block's neurons; A is the input, B filters."""
-    tables, blocks, tasks = _Tables(), _Blocks(layer), []
+def few_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
+    """``Wx`` of a few images: rows are images, lanes a block's neurons; A is the input, B filters.
+
+    ``only`` names the blocks that are computed.
+    """
+    tables, blocks, tasks = _Tables(), _Blocks(layer, only), []
     neurons = tables.add_offsets(_neurons(layer, y))
     pitch = -(-layer.neurons // grain.lanes) * grain.lanes
     offset = tables.add_offsets(np.arange(images, dtype=np.int64) * pitch)
@@ -400,10 +421,10 @@ def _blockwise(tasks: list[Table]) -> Table:
     return found[np.argsort(found[:, Task.C], kind="stable")]
 
 
-def _covered(window: Window, extent: int) -> list[tuple[int, int, int, int]]:
-    """``(first position, positions, first window, windows)``: stretches that the same windows see."""
+def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """``(first position, positions, first window, windows)``: stretches that the same windows see, cut."""
     starts, low, high = _axis(window, extent)
-    edges = np.unique(np.concatenate([[0, extent], starts + low, starts + high]))
+    edges = np.unique(np.concatenate([[0, extent], np.clip(cuts, 0, extent), starts + low, starts + high]))
     found = []
     for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         over = np.flatnonzero((starts <= first) & (starts + window.size >= end))
@@ -412,17 +433,21 @@ def _covered(window: Window, extent: int) -> list[tuple[int, int, int, int]]:
 
 
 @lru_cache(maxsize=64)
-def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
+def adjoint_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
-    Every position is summed in one go over all fields that cover it, so nothing is written twice.
+    Every position is summed in one go over all fields that cover it, so nothing is written twice. ``only``
+    names the positions that are computed.
     """
     tables, tasks = _Tables(), []
     channels, neurons = layer.input.channels, layer.neurons
     wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
     section = _section(layer.columns * layer.depth)
-    across_all = _covered(layer.x, layer.input.width)
-    down_all = _covered(layer.y, layer.input.height)
+    (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
+    across_all = _covered(layer.x, layer.input.width, (left, right))
+    down_all = _covered(layer.y, layer.input.height, (top, bottom))
     tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
@@ -436,6 +461,8 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
     for row, rows, y_first, y_count in down_all:
         in_field_y = row + layer.y.low - y_first * layer.y.step
         for column, columns, x_first, x_count in across_all:
+            if only is not None and not only.holds(row, column):
+                continue
             in_field_x = column + layer.x.low - x_first * layer.x.step
             share = rows * y_count * columns * x_count
             parts = -(-grain.tasks * share // max(whole, 1)) if grain.tasks > 1 else 1
@@ -477,4 +504,4 @@ def adjoint_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: 
             part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
             for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
                 tasks.append(tuple(part))
-    return tables.finished(np.array(tasks, np.int64), section)
+    return tables.finished(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), section)

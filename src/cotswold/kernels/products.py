@@ -14,7 +14,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, Region
 from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
 from cotswold.kernels.activation import CURVES
 from cotswold.kernels.choice import Choice, ShapeClass
@@ -129,9 +129,16 @@ def _lanes(forced: Forced, dtype: str) -> int:
     return _processor(forced).lanes(_summed(dtype))
 
 
-def product(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> None:
-    """``Wx`` into ``out``; every number of it is written."""
-    run(product_call(x, filters, layer, out, forced), forced)
+def product(
+    x: Map,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Map,
+    forced: Forced = FREE,
+    only: Region | None = None,
+) -> None:
+    """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
+    run(product_call(x, filters, layer, out, forced, only), forced)
 
 
 def activated(
@@ -172,7 +179,14 @@ def _few(images: int, layer: BlockLocal, dtype: str, forced: Forced) -> bool:
     return of_neurons * FEW_GAIN < of_images
 
 
-def product_call(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
+def product_call(
+    x: Map,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Map,
+    forced: Forced = FREE,
+    only: Region | None = None,
+) -> Call:
     """``Wx`` as a call: images in the lanes, or neurons where images would leave most of them empty."""
     images, neurons, dtype = x.values.shape[0], layer.neurons, _dtype(x.values)
     lanes, entry = _lanes(forced, dtype), layer.x.size * layer.input.channels
@@ -180,21 +194,35 @@ def product_call(x: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: F
         operands = x.values, filters, out.values, x.pitches.channel, neurons
         return Call(
             PRODUCT_FEW, layer, images, *operands, min(images, 16), entry, neurons <= lanes,
-            lambda grain: plan.few_plan(layer, images, x.pitches, out.pitches, grain),
+            lambda grain: plan.few_plan(layer, images, x.pitches, out.pitches, grain, only),
         )  # fmt: skip
     operands = filters, x.values, out.values, neurons, x.pitches.channel
     return Call(
         PRODUCT, layer, images, *operands, neurons, entry, images <= lanes,
-        lambda grain: plan.product_plan(layer, images, x.pitches, out.pitches, grain),
+        lambda grain: plan.product_plan(layer, images, x.pitches, out.pitches, grain, only),
     )  # fmt: skip
 
 
-def adjoint(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> None:
-    """``W'y`` into ``out``, overlapping fields summed; every number of it is written."""
-    run(adjoint_call(y, filters, layer, out, forced), forced)
+def adjoint(
+    y: Map,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Map,
+    forced: Forced = FREE,
+    only: Region | None = None,
+) -> None:
+    """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
+    run(adjoint_call(y, filters, layer, out, forced, only), forced)
 
 
-def adjoint_call(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: Forced = FREE) -> Call:
+def adjoint_call(
+    y: Map,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Map,
+    forced: Forced = FREE,
+    only: Region | None = None,
+) -> Call:
     """``W'y`` as a call."""
     images, entry = y.values.shape[0], layer.columns * layer.depth
     operands = filters, y.values, out.values, layer.neurons, y.pitches.channel
@@ -202,7 +230,7 @@ def adjoint_call(y: Map, filters: Tensor, layer: BlockLocal, out: Map, forced: F
     narrow = images <= _lanes(forced, _dtype(y.values))
     return Call(
         ADJOINT, layer, images, *operands, rows, entry, narrow,
-        lambda grain: plan.adjoint_plan(layer, images, out.pitches, y.pitches, grain),
+        lambda grain: plan.adjoint_plan(layer, images, out.pitches, y.pitches, grain, only),
     )  # fmt: skip
 
 

@@ -99,25 +99,19 @@ class Exchange:
             self._adjoint._adjoint = self
         return self._adjoint
 
-    def start(self, part: Tensor) -> Pending:
+    def start(self, part: Tensor, into: Tensor | None = None) -> Pending:
         """Send what others read of this rank's part ``(image, channel, *part)``; nobody waits yet.
 
-        ``part`` must not be changed before the exchange is finished.
+        What is sent must not be changed before the exchange is finished. ``into`` is a window in whose memory
+        the part lies in its place (or the window in that of the part): nothing is copied by this rank to
+        itself, and what lies there when the exchange is finished is what others' messages are added to.
         """
         if tuple(part.shape[2:]) != self.part.shape:
             raise GeometryError(
                 f"rank {self.mesh.rank} has the part {self.part.shape} of a map, not {tuple(part.shape[2:])}"
             )
-        if self.part == self.window and not self._sends and not self._receives:
-            return Pending(self.mesh, part)
         images, channels = part.shape[:2]
-        window = _empty(part, images, channels, self.window)
-        if not self._covered:
-            window.zero_()
-        if self._kept.size:
-            _physical(window, self._kept, self.window.start).copy_(
-                _physical(part, self._kept, self.part.start)
-            )
+        window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
         incoming = [self._awaited(window, transfer.box, images * channels) for transfer in self._receives]
         outgoing, lent = self._packed(part, images * channels)
@@ -135,6 +129,19 @@ class Exchange:
         """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
         out: Tensor = _Exchanged.apply(part, self)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return out
+
+    def _begun(self, part: Tensor) -> Tensor:
+        """A window with what this rank itself wrote."""
+        if self.part == self.window and not self._receives:
+            return part
+        window = _empty(part, self.window)
+        if not self._covered:
+            window.zero_()
+        if self._kept.size:
+            _physical(window, self._kept, self.window.start).copy_(
+                _physical(part, self._kept, self.part.start)
+            )
+        return window
 
     def _awaited(self, window: Tensor, box: Box, values: int) -> _Incoming:
         place = _physical(window, box, self.window.start)
@@ -156,8 +163,9 @@ class Exchange:
         return outgoing, lent
 
 
-def _empty(like: Tensor, images: int, channels: int, box: Box) -> Tensor:
-    height, width = box.shape
+def _empty(like: Tensor, box: Box) -> Tensor:
+    """A map of any values on another box, as many images and channels."""
+    (images, channels), (height, width) = like.shape[:2], box.shape
     if 0 in (channels, height, width):
         return like.new_empty((images, channels, height, width))
     return empty_map(like, images, MapShape(channels, height, width))

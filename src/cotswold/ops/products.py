@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels import cuda
 from cotswold.kernels.available import multiplies, on_cuda
 from cotswold.ops import batched
@@ -50,6 +50,29 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
     in_bands(x, layer, of_band)
     return out
+
+
+def product_of(x: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
+    """``Wx`` of the blocks in ``only``, into their places in a map of responses; see `in_regions`."""
+    if _meets(only, layer.grid):
+        _kernels().product(as_map(x), filters, layer, as_map(out), only=only)
+
+
+def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
+    """``W'y`` at the positions in ``only``, into their places in an input map; see `in_regions`."""
+    if _meets(only, (layer.input.height, layer.input.width)):
+        _kernels().adjoint(as_map(y), filters, layer, as_map(out), only=only)
+
+
+def in_regions(x: Tensor) -> bool:
+    """Whether products of maps such as this (its images last, filters contiguous) can be done by regions."""
+    return multiplies(x)
+
+
+def _meets(only: Region, shape: tuple[int, int]) -> bool:
+    """Whether a region holds any point of a plane."""
+    inside = only.box.intersect(Box.whole(shape)).size
+    return inside < shape[0] * shape[1] if only.outside else inside > 0
 
 
 def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:

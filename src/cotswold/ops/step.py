@@ -1,14 +1,13 @@
 """One training step of a stack, without autograd: objective, gradient, momentum, step and normalisation.
 
 Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
-Does not know: how filters move (`rule`), modules, processes. A mesh enters by two arguments: ``sum_maps``,
-which adds what other ranks decoded, and ``fetch``, which brings the residual that other ranks hold; filters
-that are not in memory enter by a third, ``passes``.
+Does not know: how filters move (`rule`), modules, processes (`mesh.stack_step` is the step of many). Filters
+that are not in memory enter by ``passes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -34,27 +33,18 @@ GRADIENT_ELEMENTS = 1 << 19
 """Elements of the gradient that exist at a time (one block at least): 2 MiB of float32, to stay in cache."""
 
 
-def identity(x: Tensor) -> Tensor:
-    """What a seam does in one process."""
-    return x
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
+def dot(a: Tensor, b: Tensor) -> Tensor:
     """``<a, b>`` of two maps, row by row of the map, so that threads do not change the sum's order."""
     wide = accumulator(a.dtype)
-    rows = (x.permute(2, 3, 1, 0).reshape(x.shape[2], -1).to(wide) for x in (a, b))
-    total: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
-    return total
+    rows = (x.permute(2, 3, 1, 0).flatten(1).to(wide) for x in (a, b))
+    product: Tensor = torch.linalg.vecdot(*rows).sum(dtype=torch.float64)
+    return product
 
 
-def _total(a: Tensor) -> Tensor:
+def total(a: Tensor) -> Tensor:
     """The sum of a map in float64, row by row."""
-    return (
-        a.permute(2, 3, 1, 0)
-        .reshape(a.shape[2], -1)
-        .sum(1, dtype=accumulator(a.dtype))
-        .sum(dtype=torch.float64)
-    )
+    rows = a.permute(2, 3, 1, 0).flatten(1).sum(1, dtype=accumulator(a.dtype))
+    return rows.sum(dtype=torch.float64)
 
 
 def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
@@ -153,14 +143,6 @@ def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
         raise GeometryError(f"a stack needs {name} of the shape {shape}, not {tuple(held.shape)}")
 
 
-def _handed_back(by: str, x: Tensor, like: Tensor) -> Tensor:
-    """What a seam of a step gives back for a map, images last; raises where it is another kind of map."""
-    if x.shape != like.shape:
-        raise GeometryError(f"{by} must give back maps {tuple(like.shape)}, not {tuple(x.shape)}")
-    check_alike(by, x, like)
-    return arranged(x)
-
-
 @torch.no_grad()
 def calibrate(
     state: StackState,
@@ -172,13 +154,13 @@ def calibrate(
     """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
     batch = _checked(state, batch, geometry)
     passes = passes or InMemory(state, geometry.filters)
-    power = _dot(batch, batch) / batch.numel()
+    power = dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
     passes.measure()
     state.alpha.fill_(1.0)
     z, decoded = passes.decode(batch)
-    overlap, energy = state.gain * _dot(decoded, batch), _dot(decoded, decoded)
-    penalty = objective.sparsity * _total(l2_pool(z, geometry.pool, objective.epsilon))
+    overlap, energy = state.gain * dot(decoded, batch), dot(decoded, decoded)
+    penalty = objective.sparsity * total(l2_pool(z, geometry.pool, objective.epsilon))
     state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
 
 
@@ -191,15 +173,13 @@ def stack_step(
     rule: StepRule,
     *,
     upstream: Tensor | None = None,
-    sum_maps: Callable[[Tensor], Tensor] = identity,
-    fetch: Callable[[Tensor], Tensor] = identity,
     input_gradient: bool = False,
     passes: Passes | None = None,
 ) -> StackReport:
     """One step on a batch ``(image, channel, y, x)``; changes ``state`` in place and reports what it saw.
 
     The objective is a mean over the batch's images; ``upstream`` adds the gradient of losses above by the
-    stack's output. ``sum_maps`` is called on decoded maps, ``fetch`` on the residual before it is read again.
+    stack's output.
     ``passes`` reaches filters that are not in memory; ``state`` has but their shape then. Holds the maps of
     the stack and the gradient of a few blocks beside the state. Raises GeometryError where shapes do not
     fit, UserError for an empty batch.
@@ -210,25 +190,22 @@ def stack_step(
     alpha, gain = state.alpha, state.gain
     passes = passes or InMemory(state, geometry.filters)
 
-    z, summed = passes.decode(batch)
-    decoded = _handed_back("sum_maps", sum_maps(summed), summed)
-    del summed
-    overlap, energy = gain * _dot(decoded, batch), _dot(decoded, decoded)
+    z, decoded = passes.decode(batch)
+    overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
     residual = decoded.addcmul_(batch, gain.to(dtype), value=-1)
-    reconstruction = _dot(residual, residual) / images
+    reconstruction = dot(residual, residual) / images
     residual.mul_(2 / images)  # from here on the gradient by the decoded map
-    fetched = _handed_back("fetch", fetch(residual), residual)
 
     pooled = l2_pool(z, geometry.pool, objective.epsilon)
-    penalty = objective.sparsity * _total(pooled)
+    penalty = objective.sparsity * total(pooled)
     slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
     to_z = box_spread(slope, z, geometry.pool).mul_(z)
     del pooled, slope
-    encoded = passes.move((z, fetched), (to_z, batch), rule, input_gradient)
+    encoded = passes.move((z, residual), (to_z, batch), rule, input_gradient)
 
     to_batch = None
     if encoded is not None:
-        to_batch = sum_maps(encoded).mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
+        to_batch = encoded.mul_(alpha.to(dtype)).sub_(residual).mul_(gain.to(dtype))
     rules.search(state.alpha, overlap, energy, penalty, rule)
     loss = reconstruction + penalty / images
     return StackReport(loss, reconstruction, penalty / images, state.alpha.clone(), to_batch)
