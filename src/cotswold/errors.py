@@ -38,6 +38,14 @@ class RunError(UserError):
     """A run directory that does not suit the command: missing, of another recipe, or already there."""
 
 
+class LaunchError(UserError):
+    """Ranks that cannot become one run: a launcher that says too little, ranks that do not agree."""
+
+
+class ClusterError(UserError):
+    """A described cluster that does not parse, contradicts itself, or does not suit what is asked of it."""
+
+
 class ForwardModeError(UserError, RuntimeError):
     """Forward-mode differentiation of an operation that has only a reverse mode."""
 
@@ -68,6 +76,10 @@ class MemoryLimitError(MachineError):
 
 class BusyError(MachineError):
     """Another process is working in the same directory."""
+
+
+class RankError(MachineError):
+    """A rank that did not arrive, died or failed; the message names it and its host."""
 
 
 class DivergedError(MachineError):

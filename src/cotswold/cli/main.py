@@ -37,6 +37,7 @@ COMMANDS = {
     "predict": ("predict:predict", "Name the classes of pictures with a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
     "info": ("info:info", "Sizes, counts and expected times of a recipe."),
+    "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
     "data": ("data:app", "Make demonstration data."),
     "bench": ("bench:app", "Measure this machine."),

@@ -20,15 +20,17 @@ from cotswold.recipe.schema import Recipe, Section
 _UNKNOWN = "extra_forbidden"
 
 
-def complaint(error: ValidationError, text: str, overridden: Collection[str]) -> str:
+def complaint(
+    error: ValidationError, text: str, overridden: Collection[str], root: type[Section] = Recipe
+) -> str:
     """What follows the file's name: `, line 7: network.stacks.0.feild is not a key; did you mean field?`.
 
-    ``overridden`` are the keys that did not come from the text.
+    ``overridden`` are the keys that did not come from the text, ``root`` the schema of the whole file.
     """
     details = sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
     first = details[0]
-    path, owner = _locate(first["loc"])
-    others = {_locate(each["loc"])[0] for each in details} - {path}
+    path, owner = _locate(first["loc"], root)
+    others = {_locate(each["loc"], root)[0] for each in details} - {path}
     more = f" (and {len(others)} more)" if others else ""
     line = "" if ".".join(path) in overridden else _line(path, text)
     return f"{line}: {_sentence(first, path, owner)}{more}"
@@ -64,14 +66,14 @@ def _shown(value: object) -> str:
     return written if len(written) <= 60 else f"{written[:57]}..."
 
 
-def _locate(loc: Sequence[int | str]) -> tuple[tuple[str, ...], type[Section]]:
+def _locate(loc: Sequence[int | str], root: type[Section]) -> tuple[tuple[str, ...], type[Section]]:
     """The keys as the user wrote them, and the table that the last of them belongs to.
 
     pydantic puts names of its own between the keys: the `type` of a layer, the alternatives of a value.
     """
     path: tuple[str, ...] = ()
-    owner: type[Section] = Recipe
-    node: Any = Recipe
+    owner: type[Section] = root
+    node: Any = root
     for item in loc:
         if is_section(node):
             path, owner = (*path, str(item)), node

@@ -1,0 +1,146 @@
+"""`cotswold simulate`.
+
+Knows: the words of the command, how a prediction is laid out. Does not know: how one is made.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from cotswold.cli.figures import table
+
+if TYPE_CHECKING:
+    from cotswold.geometry import Grid
+    from cotswold.simulate import Cluster, Prediction, StackWork
+
+Row = dict[str, object]
+_OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "maps", "pack")
+
+
+def simulate(
+    cluster: str | None = None,
+    recipe: str | None = None,
+    *,
+    ranks: str | None = None,
+    grid: str = "auto",
+    set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Predict the time, bytes and cost of an update on a cluster that is not at hand.
+
+    Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
+    `greedy` each line is the update of one stack on top of those below, for `joint` of them all. Examples:
+
+      cotswold simulate --list
+      cotswold simulate coates2013 coates2013-11b
+      cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64 --set training.strategy=joint
+      cotswold simulate mine.toml faces --grid 2x2 --json
+
+    Parameters
+    ----------
+    cluster
+        A cluster's TOML file or the name of a shipped cluster.
+    recipe
+        A recipe file or the name of a shipped recipe, with stacks.
+    ranks
+        How many ranks, or several numbers, as in 1,4,16; all devices by default.
+    grid
+        Ranks down and across, as in 2x2; auto tries all and takes the fastest.
+    set
+        Overrides a field of the recipe, as in training.batch=32; may be given again.
+    list_
+        List the shipped clusters and where their numbers are from.
+    json_
+        Print JSON.
+    """
+    from cotswold.errors import UserError
+    from cotswold.recipe import load
+    from cotswold.simulate import load_cluster, predict, stages
+
+    if list_:
+        _list(json_)
+        return
+    if cluster is None or recipe is None:
+        raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
+    described, chosen = load_cluster(cluster), load(recipe, set or [])
+    updates = stages(chosen)
+    found = [
+        (str(number) if len(updates) > 1 else "all", predict(described, update, each))
+        for each in _grids(described, updates, ranks, grid)
+        for number, update in enumerate(updates, 1)
+    ]
+    if json_:
+        predictions = [{"stack": stack, **each.as_dict()} for stack, each in found]
+        print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
+        return
+    words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch}"
+    table(f"{words}, on {described.name}: an update", [_row(*each) for each in found], sections="grid")
+    table("milliseconds of a rank by operation", [_operations(*each) for each in found], sections="grid")
+    if not all(prediction.fits for _, prediction in found):
+        print(f"* more than the {described.device.memory_gb:g} GB of a device")
+
+
+def _grids(cluster: Cluster, updates: Sequence[StackWork], ranks: str | None, grid: str) -> list[Grid]:
+    """The grids that are asked for."""
+    from cotswold.errors import UserError
+    from cotswold.geometry import Grid
+    from cotswold.simulate import fastest_grid
+
+    if grid != "auto":
+        if ranks is not None:
+            raise UserError(f"--grid {grid} says how many ranks there are; leave out --ranks")
+        return [Grid.parse(grid)]
+    words = [str(cluster.size)] if ranks is None else ranks.split(",")
+    counts = [int(word) for word in words if word.strip().isdecimal()]
+    if len(counts) != len(words) or min(counts) < 1:
+        raise UserError(f"--ranks {ranks} is not a number of ranks; write 4, or several as 1,4,16")
+    return [fastest_grid(cluster, updates, count) for count in counts]
+
+
+def _row(stack: str, found: Prediction) -> Row:
+    def part(seconds: float) -> str:
+        return f"{100 * seconds / found.seconds:.1f} %"
+
+    hidden, dollars, cents = found.hidden_part, found.dollars_per_thousand_updates, found.cents_per_mflops
+    row: Row = {
+        "grid": found.grid,
+        "stack": stack,
+        "milliseconds": f"{1e3 * found.seconds:,.3f}",
+        "computing": part(found.compute_seconds),
+        "waiting for messages": part(found.exposed_seconds),
+        "waiting for ranks": part(found.imbalance_seconds),
+        "messages hidden": "" if hidden is None else f"{100 * hidden:.0f} %",
+        "MB on the wire": f"{found.wire_bytes / 1e6:,.1f}",
+        "GFLOP": f"{found.flops / 1e9:,.1f}",
+        "of peak": f"{100 * found.efficiency:.1f} %",
+        "GB a rank": f"{found.rank_bytes / 1e9:,.2f}{'' if found.fits else ' *'}",
+    }
+    if dollars is not None:
+        row["$ a 1000 updates"] = f"{dollars:,.3f}"
+    if cents is not None:
+        row["cents per MFLOP/s"] = f"{cents:,.3f}"
+    return row
+
+
+def _operations(stack: str, found: Prediction) -> Row:
+    named = {name: f"{1e3 * seconds:,.3f}" for name, seconds in found.operations.items()}
+    row: Row = {"grid": found.grid, "stack": stack}
+    return row | {name: named.get(name, "") for name in _OPERATIONS}
+
+
+def _list(json_: bool) -> None:
+    from cotswold.simulate import load_cluster, shipped_clusters
+
+    clusters = {name: load_cluster(name) for name in shipped_clusters()}
+    if json_:
+        print(json.dumps({name: each.model_dump() for name, each in clusters.items()}, indent=1))
+        return
+    for name, each in clusters.items():
+        print(f"{name}: {each.hosts} x {each.devices} {each.device.name}")
+        print(textwrap.fill(" ".join(each.about.split()), 100, initial_indent="  ", subsequent_indent="  "))

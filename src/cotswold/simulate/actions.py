@@ -1,0 +1,103 @@
+"""What a rank does in an update, as values: work, messages, waiting.
+
+Knows: the four kinds of action and their order on a rank. Does not know: devices, links, time that passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotswold.geometry import ExchangePlan
+
+
+@dataclass(frozen=True)
+class Work:
+    """The device computes for so many seconds, were it alone. ``kind`` is the operation's name."""
+
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Post:
+    """Messages of an exchange begin to travel: ``sends`` are (target, bytes), one a target."""
+
+    exchange: str
+    sends: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing further happens on the rank before the messages from all ``sources`` are here."""
+
+    exchange: str
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Meet:
+    """An all-reduce: every rank waits for every other, then some bytes go round."""
+
+    bytes: int
+
+
+Action = Work | Post | Wait | Meet
+Program = tuple[Action, ...]
+"""One rank's actions, one after another."""
+
+
+class Script:
+    """The programs of all ranks while they are written."""
+
+    def __init__(self, ranks: int) -> None:
+        self._actions: list[list[Action]] = [[] for _ in range(ranks)]
+        self._number = 0
+        self.flops = 0
+
+    @property
+    def ranks(self) -> range:
+        """All ranks."""
+        return range(len(self._actions))
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What has been written."""
+        return tuple(map(tuple, self._actions))
+
+    def work(self, kind: str, seconds: Sequence[float]) -> None:
+        """Every rank computes for its number of seconds; 0 for not at all."""
+        for actions, each in zip(self._actions, seconds, strict=True):
+            if each > 0:
+                actions.append(Work(kind, each))
+
+    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> Pending:
+        """Every rank sends its part of a plan; a point of the plan has so many bytes."""
+        self._number += 1
+        name = f"{self._number}: {what}"
+        for rank, actions in enumerate(self._actions):
+            sends = tuple((each.target, each.box.size * point_bytes) for each in plan.sends(rank))
+            if sends:
+                actions.append(Post(name, sends))
+        return Pending(name, plan)
+
+    def wait(self, pending: Pending) -> None:
+        """Every rank waits for its part of an exchange."""
+        for rank, actions in enumerate(self._actions):
+            sources = tuple(each.source for each in pending.plan.receives(rank))
+            if sources:
+                actions.append(Wait(pending.name, sources))
+
+    def meet(self, bytes_: int) -> None:
+        """All ranks reduce so many bytes; nothing where there is but one rank."""
+        if len(self._actions) > 1:
+            for actions in self._actions:
+                actions.append(Meet(bytes_))
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An exchange under way."""
+
+    name: str
+    plan: ExchangePlan

@@ -1,0 +1,141 @@
+"""The schema of a cluster: devices, hosts, links, a price.
+
+Knows: names, units and limits of every field. Does not know: files, recipes, what is computed. A comment
+string below a field is its documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from cotswold.recipe.schema import Section
+
+Product = Literal["Wx", "W'x", "δx'"]
+Passing = Literal["pool", "pool'", "norm", "norm'", "maps", "update", "pack"]
+
+
+class Rate(Section):
+    """A rate that was measured or published for one operation, on one shape or for any."""
+
+    operation: Product | Passing
+    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s; the others pass over memory, in GB/s: `pool` and
+    `norm` are pooling and contrast normalisation, `pool'` and `norm'` their adjoints, `maps` what is done
+    value by value, `update` momentum, step and normalisation of filters, `pack` the copies into and out of
+    messages."""
+    rate: PositiveFloat
+    """GFLOP/s of a product, GB/s of what passes over memory."""
+    fan_in: PositiveInt | None = None
+    """Weights of a neuron, where the rate was measured for a shape."""
+    neurons: PositiveInt | None = None
+    """Neurons of a block."""
+    images: PositiveInt | None = None
+    """Pictures in the batch."""
+
+
+class Device(Section):
+    """What one rank computes on: a GPU, a processor, a core."""
+
+    name: str
+    """What it is called."""
+    peak_gflops: PositiveFloat
+    """The rate of a large dense product; efficiency is measured against it."""
+    memory_gb: PositiveFloat
+    """Memory, 1e9 bytes."""
+    bandwidth: PositiveFloat
+    """GB/s of memory, read and written."""
+    cache_mb: NonNegativeFloat = 0.0
+    """Last cache, 1e6 bytes; what a rank works on runs at `cache_bandwidth` if it fits; 0 for none."""
+    cache_bandwidth: PositiveFloat | None = None
+    """GB/s of the cache; needed where there is one."""
+    launch_us: NonNegativeFloat = 0.0
+    """Microseconds before an operation begins."""
+    update_passes: PositiveFloat = 4.0
+    """How often an update passes over the weights: read and write filters and momentum where it is done while
+    a block is in cache; more where gradient and normalisation are passes of their own."""
+    rates: list[Rate]
+    """Rates by operation and shape; each product needs at least one."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Device:
+        for product in ("Wx", "W'x", "δx'"):
+            if not any(rate.operation == product for rate in self.rates):
+                raise ValueError(f"device.rates has none for {product}; give each product at least one")
+        if self.cache_mb and self.cache_bandwidth is None:
+            raise ValueError("device.cache_mb needs device.cache_bandwidth, GB/s")
+        return self
+
+
+class Link(Section):
+    """A way between devices, hosts or switches; as fast in either direction."""
+
+    latency_us: NonNegativeFloat
+    """Microseconds from one end to the other for a message of no length."""
+    gbits: PositiveFloat
+    """Gbit/s in each direction."""
+    offload: float = 1.0
+    """The part of a message's time during which the device can compute: 1 where cards move bytes by
+    themselves, 0 where the processor that computes moves them."""
+
+    @model_validator(mode="after")
+    def _part(self) -> Link:
+        if not 0 <= self.offload <= 1:
+            raise ValueError(f"offload is a part, from 0 to 1, not {self.offload}")
+        return self
+
+
+class Switch(Section):
+    """Hosts stand at switches, which are joined by uplinks to a fabric that never blocks."""
+
+    hosts: PositiveInt
+    """Hosts at a switch."""
+    uplink: Link
+    """The way from a switch to the fabric."""
+
+
+class Price(Section):
+    """What the cluster costs."""
+
+    host_dollars: PositiveFloat | None = None
+    """Price of a bought host with its devices and its share of the network, US dollars."""
+    host_dollars_per_hour: PositiveFloat | None = None
+    """Price of a rented host, US dollars an hour."""
+
+
+class Cluster(Section):
+    """A whole cluster of equal hosts."""
+
+    name: str
+    """A short name."""
+    about: str
+    """Where every number is from."""
+    hosts: PositiveInt
+    """How many."""
+    devices: PositiveInt
+    """Devices of a host; ranks fill host after host. More ranks than devices share them."""
+    host_bandwidth: PositiveFloat | None = None
+    """GB/s of memory that all devices of a host have together, where they share it."""
+    device: Device
+    """A device."""
+    inside: Link | None = None
+    """Between the devices of a host; each has a port of its own. Needed for more than one rank a host."""
+    network: Link | None = None
+    """A host's network card, which its devices share. Needed for more than one host."""
+    switch: Switch | None = None
+    """Switches, where the network is not one that never blocks."""
+    price: Price = Price()
+    """Money."""
+
+    @model_validator(mode="after")
+    def _joined(self) -> Cluster:
+        if self.hosts > 1 and self.network is None:
+            raise ValueError("a cluster of several hosts needs [network], the card of a host")
+        if self.devices > 1 and self.inside is None:
+            raise ValueError("a host of several devices needs [inside], the link between them")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Devices in all."""
+        return self.hosts * self.devices

@@ -1,0 +1,77 @@
+"""How long an operation takes on a device: the larger of its arithmetic and its memory traffic.
+
+Knows: measured rates, bandwidths, the cache (Chilimbi et al. 2014, section 3.2.4). Does not know: messages,
+other ranks, what is computed before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+from cotswold.simulate.cluster import Device, Passing, Product, Rate
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Shape:
+    """By what a rate is looked up: weights of a neuron, neurons of a block, pictures of the batch."""
+
+    fan_in: int
+    neurons: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A device, and the bandwidth that is left to it where it shares its host's memory."""
+
+    device: Device
+    bandwidth: float
+
+    def product(
+        self, operation: Product, shape: Shape, flops: int, moved_bytes: int, held_bytes: int
+    ) -> float:
+        """Seconds of a product that reads and writes ``moved_bytes`` of what the rank works on,
+        ``held_bytes``."""
+        if not flops:
+            return 0.0
+        rate = self._rate(operation, shape)
+        assert rate is not None, "the schema wants a rate for every product"
+        arithmetic = flops / (rate * GIGA)
+        return self.launch + max(arithmetic, moved_bytes / self.bytes_a_second(held_bytes))
+
+    def passing(self, operation: Passing, shape: Shape, moved_bytes: float, held_bytes: int) -> float:
+        """Seconds of an operation that does nothing but pass over memory."""
+        if not moved_bytes:
+            return 0.0
+        rate = self._rate(operation, shape)
+        bytes_a_second = self.bytes_a_second(held_bytes) if rate is None else rate * GIGA
+        return self.launch + moved_bytes / bytes_a_second
+
+    @property
+    def launch(self) -> float:
+        """Seconds before an operation begins."""
+        return self.device.launch_us * 1e-6
+
+    def bytes_a_second(self, held_bytes: int) -> float:
+        """Of the cache where the working set fits it, of memory otherwise: whatever is read again and again
+        in order is gone before it is needed where it does not fit."""
+        if self.device.cache_bandwidth is not None and held_bytes <= self.device.cache_mb * 1e6:
+            return self.device.cache_bandwidth * GIGA
+        return self.bandwidth * GIGA
+
+    def _rate(self, operation: str, shape: Shape) -> float | None:
+        """The rate of the nearest shape, by the ratios of its numbers."""
+        rates = [rate for rate in self.device.rates if rate.operation == operation]
+        return min(rates, key=lambda rate: _distance(rate, shape)).rate if rates else None
+
+
+def _distance(rate: Rate, shape: Shape) -> float:
+    pairs = (
+        (rate.fan_in, shape.fan_in),
+        (rate.neurons, shape.neurons),
+        (rate.images, shape.images),
+    )
+    return sum(log(known / wanted) ** 2 for known, wanted in pairs if known is not None)

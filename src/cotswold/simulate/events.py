@@ -1,0 +1,235 @@
+"""The event simulation: programs of ranks on a topology, played through.
+
+Knows: queues at ports, messages that travel while ranks compute, ranks that wait for each other. Does not
+know: networks, what an operation is. Values in, values out: no clock, no process, no chance.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+from cotswold.simulate.actions import Action, Meet, Post, Program, Wait, Work
+from cotswold.simulate.intervals import Stretch, common, length, union
+from cotswold.simulate.sharing import SharedDevice
+from cotswold.simulate.topology import Route, Topology
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """One rank's seconds: they add up to the time of the update."""
+
+    work: dict[str, float]
+    """By kind of operation, waiting for the device where it is shared included."""
+    exposed: float
+    """Waiting while messages to the rank were under way."""
+    imbalance: float
+    """Waiting for slower ranks, those at the end of the update included."""
+    hidden: float
+    """Messages to the rank under way while it computed; part of ``work``."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """How an update went."""
+
+    seconds: float
+    """When the last rank was done."""
+    ranks: tuple[RankTimes, ...]
+    bytes_sent: int
+    """Between ranks."""
+    bytes_between_hosts: int
+    """Through network cards."""
+    messages: int
+
+
+def play(programs: Sequence[Program], topology: Topology) -> Timeline:
+    """Play one program a rank through to the end.
+
+    Messages queue at ports in the order in which they come there, and leave a port as they enter it. A device
+    that several ranks share is divided evenly. Raises AssertionError where programs wait for what nobody
+    sends.
+    """
+    return _Stage(programs, topology).run()
+
+
+@dataclass
+class _Rank:
+    program: Program
+    place: int = 0
+    arrived: set[tuple[str, int]] = field(default_factory=set)
+    waiting: Wait | None = None
+    since: float = 0.0
+    work: dict[str, float] = field(default_factory=dict)
+    busy: list[Stretch] = field(default_factory=list)
+    idle: list[Stretch] = field(default_factory=list)
+    flights: list[Stretch] = field(default_factory=list)
+    ended: float = 0.0
+
+    @property
+    def action(self) -> Action | None:
+        return self.program[self.place] if self.place < len(self.program) else None
+
+
+@dataclass(frozen=True)
+class _Message:
+    exchange: str
+    source: int
+    target: int
+    bytes: int
+    route: Route
+    sent: float
+
+
+class _Stage:
+    def __init__(self, programs: Sequence[Program], topology: Topology) -> None:
+        self._topology = topology
+        self._ranks = [_Rank(program) for program in programs]
+        self._devices: dict[int, SharedDevice] = {}
+        self._ports: dict[tuple[str, int], float] = {}
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._number = 0
+        self._met: list[int] = []
+        self._sent = self._outside = self._messages = 0
+
+    def run(self) -> Timeline:
+        for rank in range(len(self._ranks)):
+            self._go_on(rank, 0.0)
+        while self._events:
+            now, _, event = heapq.heappop(self._events)
+            event(now)
+        stuck = [number for number, rank in enumerate(self._ranks) if rank.action is not None]
+        assert not stuck, f"ranks {stuck} wait for what nobody sends"
+        seconds = max(rank.ended for rank in self._ranks)
+        times = tuple(_times(rank, seconds) for rank in self._ranks)
+        return Timeline(seconds, times, self._sent, self._outside, self._messages)
+
+    def _at(self, when: float, event: Callable[[float], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (when, self._number, event))
+
+    def _go_on(self, number: int, now: float) -> None:
+        """Take actions until one lasts."""
+        rank = self._ranks[number]
+        while (action := rank.action) is not None:
+            rank.since = now
+            match action:
+                case Work():
+                    device = self._device(number)
+                    device.begin(now, number, action.seconds)
+                    self._foresee(number)
+                    return
+                case Post():
+                    for target, bytes_ in action.sends:
+                        self._send(now, number, target, action.exchange, bytes_)
+                case Wait() if not _all_here(rank, action):
+                    rank.waiting = action
+                    return
+                case Meet():
+                    self._met.append(number)
+                    if len(self._met) == len(self._ranks):
+                        self._meet(now, action)
+                    return
+            rank.place += 1
+        rank.ended = now
+
+    def _device(self, rank: int) -> SharedDevice:
+        return self._devices.setdefault(self._topology.device(rank), SharedDevice())
+
+    def _foresee(self, rank: int) -> None:
+        """Put the next end of work on a rank's device into the events."""
+        device = self._device(rank)
+        following = device.next_end()
+        if following is not None:
+            when, who = following
+            version = device.version
+            self._at(when, lambda now: self._worked(who, now) if device.version == version else None)
+
+    def _worked(self, number: int, now: float) -> None:
+        rank = self._ranks[number]
+        action = rank.action
+        assert isinstance(action, Work), "only work ends"
+        self._device(number).end(now, number)
+        rank.work[action.kind] = rank.work.get(action.kind, 0.0) + now - rank.since
+        rank.busy.append((rank.since, now))
+        rank.place += 1
+        self._foresee(number)
+        self._go_on(number, now)
+
+    def _send(self, now: float, source: int, target: int, exchange: str, bytes_: int) -> None:
+        route = self._topology.route(source, target)
+        self._sent += bytes_
+        self._messages += 1
+        if self._topology.host(source) != self._topology.host(target):
+            self._outside += bytes_
+        message = _Message(exchange, source, target, bytes_, route, now)
+        self._at(now, lambda when: self._enter(message, 0, when, when))
+
+    def _enter(self, message: _Message, number: int, tail: float, now: float) -> None:
+        """A message's first byte is at a port; its last will not be before ``tail``."""
+        route = message.route
+        port, last = route.ports[number], number == len(route.ports) - 1
+        begin = max(now, self._ports.get(port.place, 0.0))
+        end = begin + message.bytes / port.bytes_a_second
+        self._ports[port.place] = end
+        if route.offload < 1 and (number == 0 or last):
+            rank = message.source if number == 0 else message.target
+            self._at(begin, lambda when: self._take(rank, route.offload, when))
+            self._at(end, lambda when: self._give_back(rank, route.offload, when))
+        tail = max(tail, end)
+        if last:
+            self._at(tail, lambda when: self._arrive(message, when))
+        else:
+            hop = route.latency / (len(route.ports) - 1)
+            self._at(begin + hop, lambda when: self._enter(message, number + 1, tail + hop, when))
+
+    def _take(self, rank: int, left: float, now: float) -> None:
+        self._device(rank).take(now, left)
+        self._foresee(rank)
+
+    def _give_back(self, rank: int, left: float, now: float) -> None:
+        self._device(rank).give_back(now, left)
+        self._foresee(rank)
+
+    def _arrive(self, message: _Message, now: float) -> None:
+        rank = self._ranks[message.target]
+        rank.arrived.add((message.exchange, message.source))
+        rank.flights.append((message.sent, now))
+        if rank.waiting is not None and _all_here(rank, rank.waiting):
+            rank.waiting = None
+            rank.idle.append((rank.since, now))
+            rank.place += 1
+            self._go_on(message.target, now)
+
+    def _meet(self, now: float, action: Meet) -> None:
+        """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank."""
+        count = len(self._ranks)
+        routes = [self._topology.route(a, (a + 1) % count) for a in range(count)]
+        latency = max(route.latency for route in routes)
+        rate = min(port.bytes_a_second for route in routes for port in route.ports)
+        seconds = 2 * ceil(log2(count)) * latency + 2 * (count - 1) / count * action.bytes / rate
+        self._sent += 2 * (count - 1) * action.bytes
+        self._messages += 2 * (count - 1)
+        met, self._met = self._met, []
+        self._at(now + seconds, lambda when: self._part(met, now, when))
+
+    def _part(self, met: list[int], began: float, now: float) -> None:
+        for number in met:
+            rank = self._ranks[number]
+            rank.flights.append((began, now))
+            rank.idle.append((rank.since, now))
+            rank.place += 1
+        for number in met:
+            self._go_on(number, now)
+
+
+def _all_here(rank: _Rank, wait: Wait) -> bool:
+    return all((wait.exchange, source) in rank.arrived for source in wait.sources)
+
+
+def _times(rank: _Rank, seconds: float) -> RankTimes:
+    flights, idle = union(rank.flights), union([*rank.idle, (rank.ended, seconds)])
+    exposed = common(flights, idle)
+    return RankTimes(rank.work, exposed, length(idle) - exposed, common(flights, union(rank.busy)))
