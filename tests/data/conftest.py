@@ -6,11 +6,14 @@ import io
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from zarr.core.buffer import Buffer
+from zarr.storage import LocalStore
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
 
@@ -70,3 +73,17 @@ def plain_store(tmp_path: Path) -> Callable[..., Store]:
         return Store(tmp_path / "numbered")
 
     return make
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the bytes of each thing that is read of any array."""
+    real, found = LocalStore.get, list[int]()
+
+    async def counted(self: LocalStore, *arguments: Any, **named: Any) -> Buffer | None:
+        buffer = await real(self, *arguments, **named)
+        found.append(0 if buffer is None else len(buffer))
+        return buffer
+
+    monkeypatch.setattr(LocalStore, "get", counted)
+    return found

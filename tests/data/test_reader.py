@@ -88,6 +88,52 @@ def test_a_window_is_read_and_in_the_same_order_as_the_whole(store: Store) -> No
     window.close()
 
 
+def test_the_order_does_not_depend_on_the_window_where_not_all_pictures_fit_the_buffer(
+    plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(100)
+    readers = [
+        Reader(store, "train", 10, seed=2, box=box, buffer_bytes=24 * 20)
+        for box in (None, Box((1, 2), (2, 3)), Box((0, 0), (4, 3)))
+    ]
+    first, *others = [[numbers(pictures) for _ in range(2) for pictures, _ in each] for each in readers]
+    assert others == [first] * 2
+    for each in readers:
+        each.close()
+
+
+def test_a_window_goes_on_where_another_one_stood(
+    plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(50)
+    first = Reader(store, "train", 7, box=Box((0, 0), (4, 2)), buffer_bytes=24 * 20)
+    for _ in range(11):
+        first.next()
+    second = Reader(store, "train", 7, box=Box((2, 1), (3, 6)), buffer_bytes=24 * 20)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [numbers(second.next()[0]) for _ in range(9)] == [numbers(first.next()[0]) for _ in range(9)]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("box", [Box((4, 6), (4, 6)), Box((0, 6), (4, 6)), Box((9, 0), (9, 3))], ids=str)
+def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_picture(
+    box: Box, store: Store, bytes_read: list[int]
+) -> None:
+    whole, reader = Reader(store, "train", 30, seed=3), Reader(store, "train", 30, seed=3, box=box)
+    expected = [labels for _, labels in whole]
+    whole.close()
+    bytes_read.clear()
+    found = list(reader)
+    assert [pictures.shape for pictures, _ in found] == [(30, 3, *box.shape)] * len(expected)
+    assert all(pictures.dtype == torch.float32 for pictures, _ in found)
+    assert all(torch.equal(a, b) for (_, a), b in zip(found, expected, strict=True))
+    assert bytes_read == []
+    reader.close()
+
+
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 7, 23])
 def test_a_resumed_reader_goes_on_with_the_same_bits(
     steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch

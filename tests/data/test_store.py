@@ -50,6 +50,25 @@ def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None
     assert (store.read("train", 1, 3, box) == store.read("train", 0, 3)[1:, :, 40:101, 99:]).all()
 
 
+def test_a_window_reads_the_chunks_that_it_touches_and_no_others(
+    plain_store: Callable[..., Store], bytes_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(16, (128, 192))  # chunks of 64 x 64
+    store.read("train", 0, 1)
+    bytes_read.clear()
+    store.read("train", 0, 16, Box((60, 64), (128, 128)))
+    assert len(bytes_read) == 6  # from each of two shards where its chunks are, and two of its six chunks
+    assert 0 <= sum(bytes_read) - 16 * 128 * 64 < 300
+
+
+def test_an_empty_window_has_no_pixels_and_reads_nothing(store: Store, bytes_read: list[int]) -> None:
+    assert store.read("train", 3, 8, Box((24, 5), (24, 9))).shape == (5, 3, 0, 4)
+    assert bytes_read == []
+    with pytest.raises(UserError, match="200 to 211 are not in train"):
+        store.read("train", 200, 211, Box((0, 0), (0, 0)))
+
+
 def test_the_store_is_an_ordinary_zarr_group(store: Store) -> None:
     group = zarr.open_group(store.path / "arrays", mode="r")
     assert set(group.group_keys()) == {"train", "validation", "test"}

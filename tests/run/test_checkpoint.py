@@ -84,6 +84,7 @@ def test_a_tensor_of_any_type_and_shape_comes_back_bit_for_bit(
     [
         lambda x: x.permute(3, 2, 0, 1),  # images last
         lambda x: x[:, 1:, ::2],
+        lambda x: x[0, 0, 0, ::7],  # one value
         lambda x: x[0, 0, 0, 0].expand(3, 4),
         lambda x: torch.nn.Parameter(x),
     ],

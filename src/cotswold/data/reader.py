@@ -5,6 +5,7 @@ Knows: a store, an order, a thread. Does not know: what the batches are for.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -36,9 +37,10 @@ class Reader:
 
     ``for pictures, labels in reader`` hands out what is left of the current epoch; the next loop is the next
     epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those pictures out (others each
-    epoch). ``box``: a window (y, x) of the plane. ``buffer_bytes`` bounds what is shuffled together; twice
-    that is held. Reading in the background never changes what is handed out: `state_dict` counts what was
-    handed out, and a reader that loads it goes on with the same bits.
+    epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the pictures nor
+    the state depends on it. ``buffer_bytes`` bounds the pictures, counted whole, that are shuffled together;
+    twice as many are held. Reading in the background never changes what is handed out: `state_dict` counts
+    what was handed out, and a reader that loads it goes on with the same bits.
     """
 
     def __init__(
@@ -57,12 +59,10 @@ class Reader:
             raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
         self._store, self._split, self._batch, self._box = store, split, batch, box
         self._labels = store.labels(split)
-        pictures, kept = (
-            len(self._labels),
-            store.shape.size if box is None else store.shape.channels * box.size,
-        )
+        pictures = len(self._labels)
         self._keep_last = keep_last or pictures < batch
-        bytes_each = kept * np.dtype(store.transform.preparation.dtype).itemsize
+        # of a whole picture, so that whoever reads a window of it has the same order
+        bytes_each = store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
         self._order = Order(pictures, store.shard(split), max(1, buffer_bytes // bytes_each), seed, shuffle)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
@@ -160,7 +160,7 @@ class Reader:
     def _made(self, stored: NDArray[Any], labels: NDArray[np.int64]) -> Batch:
         """Images last, float32."""
         images = len(stored)
-        last = np.ascontiguousarray(stored.reshape(images, -1).T)
+        last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
         values = self._store.transform.restored(last).reshape(*stored.shape[1:], images)
         plane = np.ascontiguousarray(values.transpose(1, 2, 0, 3))
         return torch.from_numpy(plane).permute(3, 2, 0, 1), torch.from_numpy(labels.copy())

@@ -98,15 +98,18 @@ class Store:
 
     def read_stored(self, split: str, start: int, stop: int, box: Box | None = None) -> NDArray[Any]:
         """As `read`, but float16 or uint8 as the store keeps them; `transform.restored` makes values of
-        them."""
+        them. Only the chunks that a window touches are read, none for one that is empty."""
         count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
         window = plane if box is None else box
         if not 0 <= start <= stop <= count:
             raise UserError(
                 f"pictures {start} to {stop} are not in {split} of {self.path}, which has {count}"
             )
-        if len(window.start) != 2 or not plane.contains(window) or window.size == 0:
+        if len(window.start) != 2 or not plane.contains(window):
             raise UserError(f"{window} is no window of a plane of {self.shape.height} x {self.shape.width}")
+        if window.size == 0:
+            stored = self.transform.preparation.dtype
+            return np.empty((stop - start, self.shape.channels, *window.shape), stored)
         name = f"{layout.folder(split)}/{layout.PICTURES}"
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 

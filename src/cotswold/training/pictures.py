@@ -1,6 +1,7 @@
 """Batches for a strategy: shuffled and endless for training, in order for validation.
 
-Knows: the store's reader, the device. Does not know: what is learnt.
+Knows: the store's reader, the device, the window of each picture that is wanted. Does not know: what is
+learnt, who reads the other windows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
+from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe
 from cotswold.training.strategy import Batch
@@ -23,13 +25,17 @@ KEPT_BYTES = 64 << 20
 
 
 class TrainingPictures:
-    """The training pictures over and over, shuffled anew each epoch; whole batches only."""
+    """The training pictures over and over, shuffled anew each epoch; whole batches only.
 
-    def __init__(self, store: Store, batch: int, seed: int, device: str) -> None:
+    ``box``: a window (y, x) of each picture, maybe an empty one; the others are not read. Every window gets
+    the same pictures in the same order, and can go on from where another one stood.
+    """
+
+    def __init__(self, store: Store, batch: int, seed: int, device: str, *, box: Box | None = None) -> None:
         self._labelled = bool(store.classes)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", self._batch, seed=seed)
+        self._reader = Reader(store, "train", self._batch, seed=seed, box=box)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -64,10 +70,10 @@ class TrainingPictures:
 
 
 class HeldOutPictures:
-    """The validation pictures, in order; the same ones each time."""
+    """The validation pictures, or a window (y, x) of each, in order; the same ones each time."""
 
-    def __init__(self, store: Store, recipe: Recipe) -> None:
-        self._store, self._recipe = store, recipe
+    def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
+        self._store, self._recipe, self._box = store, recipe, box
         self._batch = recipe.training.batch
         self._device = torch.device(recipe.training.device)
         self._count = store.splits.get("validation", 0)
@@ -78,19 +84,21 @@ class HeldOutPictures:
         if self._kept is not None:
             return self._kept
         maps = self._read()
-        if min(self._count, HELD_OUT_PICTURES) * self._store.shape.size * 4 > KEPT_BYTES:
+        shape = self._store.shape
+        values = shape.size if self._box is None else shape.channels * self._box.size
+        if min(self._count, HELD_OUT_PICTURES) * values * 4 > KEPT_BYTES:
             return maps
         self._kept = list(maps)
         return self._kept
 
     def _read(self) -> Iterator[Tensor]:
         for start, stop in _ranges(min(self._count, HELD_OUT_PICTURES), self._batch):
-            yield read_maps(self._store, "validation", start, stop).to(self._device)
+            yield read_maps(self._store, "validation", start, stop, self._box).to(self._device)
 
     def batches(self) -> Iterator[Batch]:
         """All pictures and their labels."""
         if self._count:
-            for pictures, labels in labelled_batches(self._store, self._recipe, "validation"):
+            for pictures, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
                 yield Batch(pictures, labels)
 
 
@@ -102,21 +110,23 @@ def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iter
         yield read_maps(store, "train", start, stop).to(recipe.training.device)
 
 
-def labelled_batches(store: Store, recipe: Recipe, split: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """The pictures of a split and their labels, in order."""
+def labelled_batches(
+    store: Store, recipe: Recipe, split: str, *, box: Box | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The pictures of a split, or a window (y, x) of each, and their labels, in order."""
     labels = torch.as_tensor(store.labels(split), dtype=torch.int64)
     device = recipe.training.device
     for start, stop in _ranges(store.splits[split], recipe.training.batch):
-        yield read_maps(store, split, start, stop).to(device), labels[start:stop].to(device)
+        yield read_maps(store, split, start, stop, box).to(device), labels[start:stop].to(device)
 
 
 def _ranges(count: int, batch: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + batch, count)) for start in range(0, count, batch))
 
 
-def read_maps(store: Store, split: str, start: int, stop: int) -> Tensor:
-    """Pictures ``start`` to ``stop`` of a split as a map, images last."""
-    return images_last(torch.from_numpy(store.read(split, start, stop)))
+def read_maps(store: Store, split: str, start: int, stop: int, box: Box | None = None) -> Tensor:
+    """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them, as a map, images last."""
+    return images_last(torch.from_numpy(store.read(split, start, stop, box)))
 
 
 def on_device(pictures: Tensor, labels: Tensor | None, device: torch.device) -> Batch:
