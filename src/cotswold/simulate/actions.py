@@ -29,10 +29,12 @@ class Post:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing further happens on the rank before the messages from all ``sources`` are here."""
+    """Nothing further happens on the rank before messages from all ``sources`` and to all ``targets`` are
+    through."""
 
     exchange: str
     sources: tuple[int, ...]
+    targets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,6 @@ class Script:
     def __init__(self, ranks: int) -> None:
         self._actions: list[list[Action]] = [[] for _ in range(ranks)]
         self._number = 0
-        self.flops = 0
 
     @property
     def ranks(self) -> range:
@@ -79,14 +80,15 @@ class Script:
             sends = tuple((each.target, each.box.size * point_bytes) for each in plan.sends(rank))
             if sends:
                 actions.append(Post(name, sends))
-        return Pending(name, plan)
+        return Pending(name, plan, point_bytes)
 
     def wait(self, pending: Pending) -> None:
         """Every rank waits for its part of an exchange."""
         for rank, actions in enumerate(self._actions):
             sources = tuple(each.source for each in pending.plan.receives(rank))
-            if sources:
-                actions.append(Wait(pending.name, sources))
+            targets = tuple(each.target for each in pending.plan.sends(rank))
+            if sources or targets:
+                actions.append(Wait(pending.name, sources, targets))
 
     def meet(self, bytes_: int) -> None:
         """All ranks reduce so many bytes; nothing where there is but one rank."""
@@ -101,3 +103,4 @@ class Pending:
 
     name: str
     plan: ExchangePlan
+    point_bytes: int

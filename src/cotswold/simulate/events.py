@@ -24,11 +24,11 @@ class RankTimes:
     work: dict[str, float]
     """By kind of operation, waiting for the device where it is shared included."""
     exposed: float
-    """Waiting while messages to the rank were under way."""
+    """Waiting while messages of the rank were under way."""
     imbalance: float
     """Waiting for slower ranks, those at the end of the update included."""
     hidden: float
-    """Messages to the rank under way while it computed; part of ``work``."""
+    """Messages of the rank under way while it computed; part of ``work``."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def play(programs: Sequence[Program], topology: Topology) -> Timeline:
 class _Rank:
     program: Program
     place: int = 0
-    arrived: set[tuple[str, int]] = field(default_factory=set)
+    through: set[tuple[str, int, int]] = field(default_factory=set)
+    """Messages of which the rank is an end: exchange, source, target."""
     waiting: Wait | None = None
     since: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class _Stage:
                 case Post():
                     for target, bytes_ in action.sends:
                         self._send(now, number, target, action.exchange, bytes_)
-                case Wait() if not _all_here(rank, action):
+                case Wait() if not _all_through(number, rank, action):
                     rank.waiting = action
                     return
                 case Meet():
@@ -194,14 +195,15 @@ class _Stage:
         self._foresee(rank)
 
     def _arrive(self, message: _Message, now: float) -> None:
-        rank = self._ranks[message.target]
-        rank.arrived.add((message.exchange, message.source))
-        rank.flights.append((message.sent, now))
-        if rank.waiting is not None and _all_here(rank, rank.waiting):
-            rank.waiting = None
-            rank.idle.append((rank.since, now))
-            rank.place += 1
-            self._go_on(message.target, now)
+        for number in (message.source, message.target):
+            rank = self._ranks[number]
+            rank.through.add((message.exchange, message.source, message.target))
+            rank.flights.append((message.sent, now))
+            if rank.waiting is not None and _all_through(number, rank, rank.waiting):
+                rank.waiting = None
+                rank.idle.append((rank.since, now))
+                rank.place += 1
+                self._go_on(number, now)
 
     def _meet(self, now: float, action: Meet) -> None:
         """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank."""
@@ -225,8 +227,10 @@ class _Stage:
             self._go_on(number, now)
 
 
-def _all_here(rank: _Rank, wait: Wait) -> bool:
-    return all((wait.exchange, source) in rank.arrived for source in wait.sources)
+def _all_through(number: int, rank: _Rank, wait: Wait) -> bool:
+    return all((wait.exchange, source, number) in rank.through for source in wait.sources) and all(
+        (wait.exchange, number, target) in rank.through for target in wait.targets
+    )
 
 
 def _times(rank: _Rank, seconds: float) -> RankTimes:
