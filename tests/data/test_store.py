@@ -64,6 +64,7 @@ def test_a_window_reads_the_chunks_that_it_touches_and_no_others(
 
 def test_an_empty_window_has_no_pixels_and_reads_nothing(store: Store, bytes_read: list[int]) -> None:
     assert store.read("train", 3, 8, Box((24, 5), (24, 9))).shape == (5, 3, 0, 4)
+    assert store.read("train", 3, 8, Box((30, 40), (30, 44))).shape == (5, 3, 0, 4)  # beyond the plane
     assert bytes_read == []
     with pytest.raises(UserError, match="200 to 211 are not in train"):
         store.read("train", 200, 211, Box((0, 0), (0, 0)))
