@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import usable
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
@@ -130,20 +130,21 @@ def random_filters(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     *,
-    first_row: int = 0,
+    blocks: Box | None = None,
 ) -> Tensor:
     """Gaussian filters of unit norm, ``(block_y, block_x, field_y, field_x * channel, neuron)``.
 
     The values of a block depend on ``(seed, stack, block_y, block_x)`` and the shape of a block alone, so
-    that no grid, device or number of threads changes them. Weights that meet only padding are 0. The block
-    rows of a layer that is a part of another count from ``first_row``.
+    that no grid, device or number of threads changes them. Weights that meet only padding are 0. Of a box
+    of ``blocks`` (y, x) alone where one is given.
     """
-    out = torch.empty(layer.filters_shape, dtype=dtype, device=device)
+    (top_row, first), (end_row, end) = (blocks.start, blocks.stop) if blocks else ((0, 0), layer.grid)
     shape, channels = layer.filters_shape[2:], layer.input.channels
-    for y in range(layer.grid[0]):
+    out = torch.empty((end_row - top_row, end - first, *shape), dtype=dtype, device=device)
+    for y in range(top_row, end_row):
         top, bottom = layer.y.skipped(y, layer.input.height)
-        for x in range(layer.grid[1]):
-            seeds = np.random.SeedSequence((seed, stack, first_row + y, x))
+        for x in range(first, end):
+            seeds = np.random.SeedSequence((seed, stack, y, x))
             generator = np.random.Generator(np.random.Philox(seeds))
             values = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(torch.float64)
             left, right = layer.x.skipped(x, layer.input.width)
@@ -151,5 +152,5 @@ def random_filters(
             values[shape[0] - bottom :] = 0
             values[:, : left * channels] = 0
             values[:, shape[1] - right * channels :] = 0
-            out[y, x] = values / torch.linalg.vector_norm(values, dim=(0, 1))
+            out[y - top_row, x - first] = values / torch.linalg.vector_norm(values, dim=(0, 1))
     return out

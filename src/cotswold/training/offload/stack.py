@@ -1,0 +1,156 @@
+"""A stack whose filters and momentum are on the disk.
+
+Knows: the same verbs as `SparseAutoencoderStack`, which it is. Does not know: other stacks, checkpoints.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cotswold import ops
+from cotswold.geometry import Box, StackGeometry
+from cotswold.nn import SparseAutoencoderStack
+from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.products import adjoint, product
+from cotswold.training.offload.arena import Arena
+from cotswold.training.offload.passes import Streamed
+from cotswold.training.offload.row_files import RowFiles
+from cotswold.training.offload.shelf import Crew
+from cotswold.training.offload.stream import RowStream
+
+
+class OffloadedStack(SparseAutoencoderStack):
+    """A stack of which some rows of blocks are in memory at a time; without autograd, on the CPU.
+
+    Its ``filters`` have their shape, and values where a sweep has put them. ``names`` are those of filters
+    and momentum in a checkpoint; ``room`` is for how many rows of filters there is memory.
+    """
+
+    def __init__(
+        self,
+        geometry: StackGeometry,
+        sparsity: float,
+        epsilon: float,
+        seed: int,
+        index: int,
+        *,
+        folder: Path,
+        names: tuple[str, str],
+        room: int,
+        crew: Crew,
+    ) -> None:
+        super().__init__(geometry, sparsity, epsilon, seed, index, device="meta")
+        shape = geometry.filters.filters_shape
+        held, moving = (Arena(shape) for _ in range(2))
+        self.rows = RowFiles(folder, names[0], held)
+        self.momentum_rows = RowFiles(folder, names[1], moving)
+        self.stream = RowStream(geometry.filters, self.rows, self.momentum_rows, room, crew)
+        self.filters = nn.Parameter(held.tensor, requires_grad=False)
+        self.alpha = nn.Parameter(torch.ones(()), requires_grad=False)
+        self.norms = torch.ones(geometry.filters.norms_shape)
+        self.gain = torch.ones(())
+
+    def reset_parameters(self) -> None:
+        """Write the rows of random filters, the same that they would be in memory; α, gain, norms of 1."""
+        if self.filters.is_meta:
+            return
+        layer = self.geometry.filters
+        for row in range(layer.grid[0]):
+            self.stream.filters.fill(row)
+            blocks = Box((row, 0), (row + 1, layer.grid[1]))
+            self.filters[row] = ops.random_filters(layer, self.seed, self.index, blocks=blocks)[0]
+            self.stream.filters.put_back(row, changed=True)
+        for ones in (self.alpha, self.norms, self.gain):
+            ones.fill_(1)
+
+    def rest(self) -> None:
+        """Write a momentum of zeros."""
+        shelf = self.stream.momentum
+        for row in range(self.geometry.filters.grid[0]):
+            shelf.fill(row)
+            self.momentum_rows.arena.tensor[row].zero_()
+            shelf.put_back(row, changed=True)
+
+    def let_go(self) -> None:
+        """Forget the momentum, in memory and on the disk."""
+        self.stream.momentum.clear()
+        self.momentum_rows.remove()
+
+    def calibrate(self, x: Tensor) -> None:
+        """Set the gain from a batch's root mean square, and α to the best for these filters and pictures."""
+        self._check(x)
+        with torch.no_grad():
+            ops.calibrate(self._state(), x, self.geometry, self.objective_settings, self._passes())
+
+    def step(
+        self,
+        batch: Tensor,
+        objective: ops.StackObjective,
+        rule: ops.StepRule,
+        *,
+        upstream: Tensor | None = None,
+        input_gradient: bool = False,
+    ) -> ops.StackReport:
+        """`ops.stack_step`; filters are read twice, momentum once, both are written once."""
+        return ops.stack_step(
+            self._state(),
+            batch,
+            self.geometry,
+            objective,
+            rule,
+            upstream=upstream,
+            input_gradient=input_gradient,
+            passes=self._passes(),
+        )
+
+    def train(self, mode: bool = True) -> OffloadedStack:
+        """Training or evaluation mode; the latter records the norms of the filters."""
+        if self.training and not mode and not self.filters.is_meta:
+            with torch.no_grad():
+                self._passes().measure()
+        nn.Module.train(self, mode)
+        return self
+
+    def _state(self) -> ops.StackState:
+        return self.state(self.momentum_rows.arena.tensor)
+
+    def _passes(self) -> Streamed:
+        return Streamed(self._state(), self.geometry.filters, self.stream)
+
+    def _norms(self) -> Tensor:
+        """Those recorded; in training mode room for those that `_responses` measures as rows pass by."""
+        return torch.empty_like(self.norms) if self.training else torch.where(self.norms > 0, self.norms, 1)
+
+    def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
+        layer = self.geometry.filters
+        out = empty_map(x, x.shape[0], layer.output)
+        with torch.no_grad():
+            for visit in self.stream.sweep():
+                rows = slice(visit.row, visit.row + 1)
+                part, seen = layer.block_rows(rows.start, rows.stop)
+                if self.training:
+                    measured = ops.filter_norms(self.filters[rows])
+                    norms[rows] = torch.where(measured > 0, measured, 1)
+                scale = lay_out(self.alpha * self.gain / norms[rows], part).to(x.dtype)
+                made = product(x[:, :, slice(*seen)], self.filters[rows], part)
+                out[:, :, rows.start * layer.rows : rows.stop * layer.rows] = made.mul_(scale)
+                self.stream.filters.put_back(visit.row, changed=False)
+        return out
+
+    def _decoded(self, responses: Tensor, norms: Tensor) -> Tensor:
+        layer = self.geometry.filters
+        scaled = responses / lay_out(norms, layer).to(responses.dtype)
+        out = empty_map(scaled, scaled.shape[0], layer.input)
+        for visit in self.stream.sweep():
+            if visit.strip is not None:
+                blocks = visit.strip.blocks
+                written = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
+                out[:, :, visit.strip.rows] = adjoint(
+                    scaled[:, :, written], self.filters[blocks], visit.strip.layer
+                )
+            for row in visit.done:
+                self.stream.filters.put_back(row, changed=False)
+        return out
