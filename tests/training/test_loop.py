@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import DivergedError
-from cotswold.run import Account, Checkpoints, Event, EventLog, read_events
+from cotswold.run import Account, Checkpoint, Checkpoints, Event, EventLog, SealedPiece, read_events
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.strategy import Batch, Measured
 
@@ -78,6 +78,12 @@ class Sums:
 
     def state(self) -> dict[str, object]:
         return {}
+
+    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
+        return ()
+
+    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
+        pass
 
     def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
         pass

@@ -268,6 +268,9 @@ class Training(Section):
     """Threads of computation; all cores by default."""
     device: str = "cpu"
     """A torch device, such as `cpu` or `cuda:0`."""
+    offload: Literal["none", "disk"] = "none"
+    """For `greedy` and `joint`. `none`: filters and momenta are in memory; `disk`: they are in files in the
+    run's directory, and pass through memory once a pass, for stacks larger than memory."""
 
     @property
     def step_size(self) -> float:
@@ -322,6 +325,11 @@ class Recipe(Section):
             )
         if (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
+        if self.training.offload == "disk":
+            if strategy == "supervised":
+                raise ValueError("training.offload belongs to strategies greedy and joint; take it out")
+            if self.training.device != "cpu":
+                raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
         if strategy == "supervised":
             if network.stacks:
                 raise ValueError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cotswold.geometry import MapShape, StackGeometry
 from cotswold.recipe import Recipe
+from cotswold.training.offload.room import least_bytes
 
 FLOAT_BYTES = 4
 
@@ -78,11 +79,19 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     budgets = stack_budgets(recipe, batch)
     if not budgets:
         return 0
+    if recipe.training.offload == "disk":
+        return least_bytes(recipe.stack_geometries()) + maps_bytes(recipe, batch)
     filters = sum(budget.filter_bytes for budget in budgets)
     if recipe.training.strategy == "joint":
-        inputs = sum(batch * budget.input.size * FLOAT_BYTES for budget in budgets)
-        return filters + inputs + sum(b.momentum_bytes for b in budgets) + max(_working(b) for b in budgets)
+        return filters + sum(b.momentum_bytes for b in budgets) + maps_bytes(recipe, batch)
     return filters + max(budget.momentum_bytes + _working(budget) for budget in budgets)
+
+
+def maps_bytes(recipe: Recipe, batch: int) -> int:
+    """Bytes of maps, and of the gradient of a row of blocks, at the worst moment of an update."""
+    budgets = stack_budgets(recipe, batch)
+    kept = sum(batch * budget.input.size * FLOAT_BYTES for budget in budgets)
+    return max(_working(budget) for budget in budgets) + (kept if recipe.training.strategy == "joint" else 0)
 
 
 def largest_batch(needed: Callable[[int], int], most: int, available_bytes: int) -> int:

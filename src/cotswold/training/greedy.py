@@ -11,16 +11,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cotswold import ops
-from cotswold.training.networks import network_tensors
+from cotswold.training.home import Momenta
 from cotswold.training.stacks import StackStrategy, measured, ramped, step_rule, validate_stacks
 from cotswold.training.strategy import Batch, Measured
 
 
 class Greedy(StackStrategy):
     """The strategy `greedy`: phase k trains stack k."""
-
-    _momentum: Tensor | None = None
 
     @property
     def phases(self) -> int:
@@ -51,16 +48,15 @@ class Greedy(StackStrategy):
         """Set the stack's input gain and α from the first pictures; momentum at rest."""
         stack = self.network.stacks[phase]
         stack.calibrate(self._below(phase, batch.pictures))
-        self._moving(phase).zero_()
+        self.home.rest([phase])
 
     def advance(self, phase: int, step: int, batch: Batch) -> Measured:
         """One step on the stack's filters and α."""
         stack = self.network.stacks[phase]
         rule = step_rule(self.recipe, phase, step, self.steps(phase))
-        report = ops.stack_step(
-            stack.state(self._moving(phase)),
+        report = self.home.step(
+            phase,
             self._below(phase, batch.pictures),
-            stack.geometry,
             ramped(stack.objective_settings, self.recipe, step, self.steps(phase)),
             rule,
         )
@@ -70,19 +66,9 @@ class Greedy(StackStrategy):
         """The stack's objective on the held-out pictures."""
         return validate_stacks(self.network, [phase], self.held_out)
 
-    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """The network, and the momentum of a stack that has begun."""
-        tensors = network_tensors(self.network)
-        if step > 0:
-            tensors["momentum"] = self._moving(phase)
-        return tensors
-
-    def _moving(self, phase: int) -> Tensor:
-        """The momentum of a stack; that of the one before is let go."""
-        filters = self.network.stacks[phase].filters
-        if self._momentum is None or self._momentum.shape != filters.shape:
-            self._momentum = torch.zeros_like(filters)
-        return self._momentum
+    def momenta(self, phase: int, step: int) -> Momenta:
+        """That of a stack that has begun."""
+        return {"momentum": phase} if step > 0 else {}
 
     def _below(self, phase: int, pictures: Tensor) -> Tensor:
         with torch.no_grad():

@@ -34,9 +34,11 @@ from cotswold.run import (
 from cotswold.run.curves import TensorBoard
 from cotswold.training.budget import largest_batch
 from cotswold.training.greedy import Greedy
+from cotswold.training.home import Home, InMemory
 from cotswold.training.joint import Joint
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.networks import build_stacks
+from cotswold.training.offload.home import OnDisk, check_disk
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
 from cotswold.training.restore import (
     check_device,
@@ -105,6 +107,7 @@ class Job:
         """
         training = self.recipe.training
         check_memory(self.recipe, len(self.store.classes))
+        check_disk(self.recipe, self.run.path)
         keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
@@ -117,7 +120,7 @@ class Job:
             )
             identity = recipe_identity(self.recipe)
             loop = Loop(
-                strategy=self._strategy(pictures.epoch_steps),
+                strategy=self._strategy(pictures.epoch_steps, open_things),
                 pictures=pictures,
                 log=log,
                 checkpoints=Checkpoints(
@@ -146,16 +149,23 @@ class Job:
             summary["training_seconds"] = summary.pop("seconds")
             loop.log.write("end", status=status, **summary)
 
-    def _strategy(self, epoch_steps: float) -> Strategy:
+    def _strategy(self, epoch_steps: float, open_things: ExitStack) -> Strategy:
         held_out = HeldOutPictures(self.store, self.recipe)
         match self.recipe.training.strategy:
             case "greedy":
-                return Greedy(build_stacks(self.recipe), self.recipe, epoch_steps, held_out.maps)
+                return Greedy(self._home(open_things), self.recipe, epoch_steps, held_out.maps)
             case "joint":
-                return Joint(build_stacks(self.recipe), self.recipe, epoch_steps, held_out.maps)
+                return Joint(self._home(open_things), self.recipe, epoch_steps, held_out.maps)
             case "supervised":
                 network = supervised_network(self.recipe, len(self.store.classes))
                 return Supervised(network, self.recipe, epoch_steps, held_out.batches)
+
+    def _home(self, open_things: ExitStack) -> Home:
+        """Where the stacks are; on the disk they begin anew unless there is a checkpoint to take up."""
+        if self.recipe.training.offload == "none":
+            return InMemory(build_stacks(self.recipe))
+        fresh = not (self.resumed and Checkpoints(self.run.checkpoints).paths())
+        return open_things.enter_context(OnDisk(self.recipe, self.run.path / "offload", fresh=fresh))
 
     def _announce(self, loop: Loop) -> None:
         strategy = loop.strategy
@@ -218,6 +228,7 @@ def open_job(
     # before there is a directory that holds a run
     check_start(wanted)
     check_memory(wanted, len(store.classes))
+    check_disk(wanted, path)
     run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
     return Job(run, wanted, store, resumed=False)
 
@@ -289,6 +300,7 @@ def _restore(loop: Loop, pictures: TrainingPictures) -> None:
     tensors = loop.strategy.tensors(loop.position.phase, loop.position.step)
     for name, tensor in tensors.items():
         checkpoint.read_into(name, tensor)
+    loop.strategy.take_up(checkpoint, loop.position.phase, loop.position.step)
     loop.strategy.restored(tensors, _table(checkpoint.state, "strategy"))
     pictures.load_state_dict(_table(checkpoint.state, "pictures"))
     loop.account = Account.restored(_table(checkpoint.state, "account"))

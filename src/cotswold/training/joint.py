@@ -11,12 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cotswold import ops
-from cotswold.nn import StackNetwork
-from cotswold.recipe import Recipe
-from cotswold.training.networks import network_tensors
+from cotswold.training.home import Momenta
 from cotswold.training.stacks import (
-    HeldOut,
     StackStrategy,
     measured,
     ramped,
@@ -30,10 +26,6 @@ class Joint(StackStrategy):
     """The strategy `joint`: one phase in which all stacks move."""
 
     phases = 1
-
-    def __init__(self, network: StackNetwork, recipe: Recipe, epoch_steps: float, held_out: HeldOut) -> None:
-        super().__init__(network, recipe, epoch_steps, held_out)
-        self._momentum = [torch.zeros_like(stack.filters) for stack in network.stacks]
 
     def describe(self, phase: int) -> Mapping[str, object]:
         """The network's maps and weights."""
@@ -54,7 +46,9 @@ class Joint(StackStrategy):
         )
 
     def begin(self, phase: int, batch: Batch) -> None:
-        """Set each stack's input gain and α from the first pictures, from the bottom upwards."""
+        """Set each stack's input gain and α from the first pictures, from the bottom upwards; momenta at
+        rest."""
+        self.home.rest(range(len(self.network.stacks)))
         pictures = batch.pictures
         with torch.no_grad():
             for stack in self.network.stacks:
@@ -71,10 +65,9 @@ class Joint(StackStrategy):
         steps = self.steps(phase)
         for index in reversed(range(len(self.network.stacks))):
             stack = self.network.stacks[index]
-            report = ops.stack_step(
-                stack.state(self._momentum[index]),
+            report = self.home.step(
+                index,
                 inputs.pop(),
-                stack.geometry,
                 ramped(stack.objective_settings, self.recipe, step, steps),
                 step_rule(self.recipe, index, step, steps),
                 upstream=upstream,
@@ -88,7 +81,6 @@ class Joint(StackStrategy):
         """The sum of all objectives on the held-out pictures."""
         return validate_stacks(self.network, list(range(len(self.network.stacks))), self.held_out)
 
-    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """The network and every stack's momentum."""
-        momenta = {f"momentum.{index}": tensor for index, tensor in enumerate(self._momentum)}
-        return {**network_tensors(self.network), **momenta}
+    def momenta(self, phase: int, step: int) -> Momenta:
+        """Every stack's."""
+        return {f"momentum.{index}": index for index in range(len(self.network.stacks))}

@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import torch
 
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account, Checkpoints, EventLog
+from cotswold.run import Account, Checkpoints, EventLog, Piece
 from cotswold.training.strategy import Batch, Measured, Strategy
 
 EVENT_SECONDS = 1.0
@@ -169,7 +170,9 @@ class Loop:
             "position": vars(self.position).copy(),
             "account": self._counted(),
         }
-        path = (checkpoints or self.checkpoints).save(self.position.total, tensors, state)
+        pieces = (Piece(*item) for item in tensors.items())
+        apart = self.strategy.apart(self.position.phase, self.position.step)
+        path = (checkpoints or self.checkpoints).save(self.position.total, chain(pieces, apart), state)
         self.log.write("checkpoint", step=self.position.total, path=path.name)
 
     def _counted(self) -> dict[str, float | int | None]:

@@ -35,7 +35,7 @@ from cotswold.training.stores import made_by
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "price": True,
     "evaluate": True,
-    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept"},
+    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},
 }
 """What of a recipe may be different when a run is taken up again, since no result depends on it."""
 

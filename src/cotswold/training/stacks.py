@@ -16,6 +16,8 @@ from cotswold import ops
 from cotswold.nn import StackNetwork
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
+from cotswold.run import Checkpoint, SealedPiece
+from cotswold.training.home import Home, Momenta
 from cotswold.training.strategy import Measured
 
 HeldOut = Callable[[], Iterable[Tensor]]
@@ -27,8 +29,9 @@ class StackStrategy:
 
     improved = False
 
-    def __init__(self, network: StackNetwork, recipe: Recipe, epoch_steps: float, held_out: HeldOut) -> None:
-        self.network = network
+    def __init__(self, home: Home, recipe: Recipe, epoch_steps: float, held_out: HeldOut) -> None:
+        self.home = home
+        self.network = home.network
         self.recipe = recipe
         self.epoch_steps = epoch_steps
         self.held_out = held_out
@@ -49,6 +52,22 @@ class StackStrategy:
     def finished(self, phase: int) -> bool:
         """A phase takes all its steps."""
         return False
+
+    def momenta(self, phase: int, step: int) -> Momenta:
+        """The momenta that a checkpoint has; a strategy names its own."""
+        raise NotImplementedError
+
+    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
+        """The network, and the momentum of what has begun to move, where they are in memory."""
+        return self.home.tensors(self.momenta(phase, step))
+
+    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
+        """The same where they are in files."""
+        return self.home.apart(self.momenta(phase, step))
+
+    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
+        """Take up what is in files."""
+        self.home.take_up(checkpoint, self.momenta(phase, step))
 
     def state(self) -> dict[str, object]:
         """Nothing beyond the tensors."""

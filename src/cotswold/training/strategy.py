@@ -5,11 +5,13 @@ Knows: the verbs that the loop calls. Does not know: files, clocks, the terminal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
+
+from cotswold.run import Checkpoint, SealedPiece
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ class Strategy(Protocol):
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """Everything that a later process needs to go on with the same bits: the live tensors, to be read
         or filled."""
+        ...
+
+    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
+        """The same for what is in files and not in memory."""
+        ...
+
+    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
+        """Take up from a checkpoint what is in files and not in memory."""
         ...
 
     def state(self) -> dict[str, object]:

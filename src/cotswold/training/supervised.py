@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
+from cotswold.run import Checkpoint, SealedPiece
 from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 
@@ -126,6 +127,13 @@ class Supervised:
         if self._device.type == "cuda":  # dropout draws where the network is
             tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
         return tensors
+
+    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
+        """Nothing: everything is in memory."""
+        return ()
+
+    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
+        """Nothing: everything is in memory."""
 
     def state(self) -> dict[str, object]:
         """What early stopping remembers."""

@@ -44,6 +44,7 @@ class OffloadedStack(SparseAutoencoderStack):
     ) -> None:
         super().__init__(geometry, sparsity, epsilon, seed, index, device="meta")
         shape = geometry.filters.filters_shape
+        folder.mkdir(parents=True)
         held, moving = (Arena(shape) for _ in range(2))
         self.rows = RowFiles(folder, names[0], held)
         self.momentum_rows = RowFiles(folder, names[1], moving)
@@ -65,6 +66,11 @@ class OffloadedStack(SparseAutoencoderStack):
             self.stream.filters.put_back(row, changed=True)
         for ones in (self.alpha, self.norms, self.gain):
             ones.fill_(1)
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether there is any, be it at rest."""
+        return bool(self.momentum_rows.written)
 
     def rest(self) -> None:
         """Write a momentum of zeros."""

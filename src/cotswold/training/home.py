@@ -1,0 +1,112 @@
+"""Where the filters and momenta of stacks are while they are trained.
+
+Knows: a network of stacks and the momenta beside it, in memory. Does not know: the order of training;
+`training.offload` has the home on a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.nn import StackNetwork
+from cotswold.run import Checkpoint, SealedPiece
+from cotswold.training.networks import network_tensors
+
+Momenta = Mapping[str, int]
+"""The names under which a checkpoint has momenta, and the stacks whose they are."""
+
+
+class Home(Protocol):
+    """A network and the momenta of the stacks that move."""
+
+    @property
+    def network(self) -> StackNetwork:
+        """The stacks, from the input upwards."""
+        ...
+
+    def rest(self, stacks: Collection[int]) -> None:
+        """Bring the momenta of these stacks to rest; those of others are let go."""
+        ...
+
+    def step(
+        self,
+        stack: int,
+        batch: Tensor,
+        objective: ops.StackObjective,
+        rule: ops.StepRule,
+        *,
+        upstream: Tensor | None = None,
+        input_gradient: bool = False,
+    ) -> ops.StackReport:
+        """`ops.stack_step` on one stack."""
+        ...
+
+    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
+        """The live tensors in memory, to be saved or filled."""
+        ...
+
+    def apart(self, momenta: Momenta) -> Iterable[SealedPiece]:
+        """What is in files instead, for a checkpoint."""
+        ...
+
+    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
+        """Take up what is in files instead, from a checkpoint."""
+        ...
+
+
+class InMemory:
+    """The plain home: everything is in memory."""
+
+    def __init__(self, network: StackNetwork) -> None:
+        self.network = network
+        self._momenta: dict[int, Tensor] = {}
+
+    def rest(self, stacks: Collection[int]) -> None:
+        """See `Home`."""
+        self._momenta = {stack: momentum for stack, momentum in self._momenta.items() if stack in stacks}
+        for stack in stacks:
+            self._momentum(stack).zero_()
+
+    def step(
+        self,
+        stack: int,
+        batch: Tensor,
+        objective: ops.StackObjective,
+        rule: ops.StepRule,
+        *,
+        upstream: Tensor | None = None,
+        input_gradient: bool = False,
+    ) -> ops.StackReport:
+        """See `Home`."""
+        moved = self.network.stacks[stack]
+        return ops.stack_step(
+            moved.state(self._momentum(stack)),
+            batch,
+            moved.geometry,
+            objective,
+            rule,
+            upstream=upstream,
+            input_gradient=input_gradient,
+        )
+
+    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
+        """See `Home`."""
+        moving = {name: self._momentum(stack) for name, stack in momenta.items()}
+        return {**network_tensors(self.network), **moving}
+
+    def apart(self, momenta: Momenta) -> Iterable[SealedPiece]:
+        """Nothing."""
+        return ()
+
+    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
+        """Nothing."""
+
+    def _momentum(self, stack: int) -> Tensor:
+        if stack not in self._momenta:
+            self._momenta[stack] = torch.zeros_like(self.network.stacks[stack].filters)
+        return self._momenta[stack]

@@ -1,0 +1,94 @@
+"""Bytes between memory and a file, past the cache of the kernel where the file system allows it.
+
+Knows: pages, O_DIRECT. Does not know: what is in a file.
+
+A stack that passes by once an update would push everything else out of the cache and be gone from it before
+it is wanted again; and a group of processes with a memory limit waits for its own dirty pages. (Measured on
+the reference machine: 1.8 GB/s written past the cache, 0.4 GB/s through it.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cotswold.run.durable import write_all
+from cotswold.training.offload.arena import PAGE
+
+CHUNK_BYTES = 16 << 20
+
+
+class AlignedFile:
+    """An open file; what lies at an offset in it must lie at the same offset within a page of memory."""
+
+    def __init__(self, plain: int, direct: int | None) -> None:
+        self._plain, self._direct = plain, direct
+
+    def write(self, content: memoryview, offset: int) -> None:
+        """Write all of it."""
+        for first, stop, file in self._parts(offset, content.nbytes):
+            left = content[first:stop]
+            while left.nbytes:
+                count = os.pwrite(file, left, offset + first)
+                left, first = left[count:], first + count
+                file = file if count % PAGE == 0 else self._plain
+
+    def read(self, target: memoryview, offset: int) -> None:
+        """Fill all of it; raises EOFError where the file is shorter."""
+        for first, stop, file in self._parts(offset, target.nbytes):
+            left = target[first:stop]
+            while left.nbytes:
+                count = os.preadv(file, [left], offset + first)
+                if count == 0:
+                    raise EOFError
+                left, first = left[count:], first + count
+                file = file if count % PAGE == 0 else self._plain
+
+    def _parts(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """``(first, stop, descriptor)``: pages that are whole past the cache, what is left through it."""
+        head, tail = min(-offset % PAGE, count), count - (offset + count) % PAGE
+        if self._direct is None or tail <= head:
+            head = tail = 0
+        if head:
+            yield 0, head, self._plain
+        for first in range(head, tail, CHUNK_BYTES):
+            yield first, min(first + CHUNK_BYTES, tail), self._direct or self._plain
+        for first in range(tail, count, CHUNK_BYTES):
+            yield first, min(first + CHUNK_BYTES, count), self._plain
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[AlignedFile]:
+    """A file that is there."""
+    plain = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        direct = _direct(path, flags)
+        try:
+            yield AlignedFile(plain, direct)
+        finally:
+            if direct is not None:
+                os.close(direct)
+    finally:
+        os.close(plain)
+
+
+def create(path: Path, content: bytes, size: int) -> None:
+    """A new file of ``size`` bytes, all of which have a place on the disk, that begins with ``content``."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        write_all(file, content)
+    finally:
+        os.close(file)
+
+
+def _direct(path: Path, flags: int) -> int | None:
+    if not hasattr(os, "O_DIRECT"):
+        return None
+    try:
+        return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:  # a file system that knows no way past the cache, such as tmpfs
+        return None

@@ -1,0 +1,147 @@
+"""A network of stacks that is trained from the disk.
+
+Knows: the files of all stacks, what a checkpoint has of them. Does not know: the order of training.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.errors import DiskFullError, MachineError
+from cotswold.nn import StackNetwork
+from cotswold.recipe import Recipe
+from cotswold.run import Checkpoint, SealedPiece, available_bytes
+from cotswold.run.durable import disk_errors
+from cotswold.training.budget import maps_bytes
+from cotswold.training.home import Momenta
+from cotswold.training.networks import network_tensors
+from cotswold.training.offload.room import TAKEN, disk_bytes, rooms
+from cotswold.training.offload.shelf import Crew
+from cotswold.training.offload.stack import OffloadedStack
+
+
+class OnDisk:
+    """The home of a recipe's stacks in a folder, which is emptied first and removed at the end of the context.
+
+    With ``fresh`` the stacks begin with their random filters; otherwise `take_up` gives them theirs.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, *, fresh: bool) -> None:
+        with disk_errors(folder, MachineError):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        self._folder, self._crew = folder, Crew()
+        geometries = recipe.stack_geometries()
+        rows_bytes = int(TAKEN * available_bytes()) - maps_bytes(recipe, recipe.training.batch)
+        self._stacks = [
+            OffloadedStack(
+                geometry,
+                recipe.objective.sparsity if entry.sparsity is None else entry.sparsity,
+                recipe.objective.epsilon,
+                recipe.training.seed,
+                index,
+                folder=folder / str(index),
+                names=(
+                    f"network.stacks.{index}.filters",
+                    "momentum" if recipe.training.strategy == "greedy" else f"momentum.{index}",
+                ),
+                room=room,
+                crew=self._crew,
+            )
+            for index, (entry, geometry, room) in enumerate(
+                zip(recipe.network.stacks, geometries, rooms(geometries, rows_bytes), strict=True)
+            )
+        ]
+        self.network = StackNetwork(self._stacks)
+        if fresh:
+            for stack in self._stacks:
+                stack.reset_parameters()
+
+    def __enter__(self) -> OnDisk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._crew.__exit__(kind, error, trace)
+        shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint has what is worth keeping
+
+    def rest(self, stacks: Collection[int]) -> None:
+        """See `Home`."""
+        for index, stack in enumerate(self._stacks):
+            if index in stacks:
+                stack.rest()
+            else:
+                stack.let_go()
+
+    def step(
+        self,
+        stack: int,
+        batch: Tensor,
+        objective: ops.StackObjective,
+        rule: ops.StepRule,
+        *,
+        upstream: Tensor | None = None,
+        input_gradient: bool = False,
+    ) -> ops.StackReport:
+        """See `Home`."""
+        return self._stacks[stack].step(
+            batch, objective, rule, upstream=upstream, input_gradient=input_gradient
+        )
+
+    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
+        """What is small: α, norms and gain of every stack."""
+        return {
+            name: tensor
+            for name, tensor in network_tensors(self.network).items()
+            if not name.endswith(".filters")
+        }
+
+    def apart(self, momenta: Momenta) -> Iterator[SealedPiece]:
+        """Every row of filters and momenta, once it is written."""
+        for stack in self._stacks:
+            stack.stream.settle()
+            yield from stack.rows.pieces()
+        for index in momenta.values():
+            stack = self._stacks[index]
+            if not stack.has_momentum:
+                stack.rest()
+                stack.stream.settle()
+            yield from stack.momentum_rows.pieces()
+
+    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
+        """See `Home`."""
+        for stack in self._stacks:
+            stack.rows.take_up(checkpoint)
+        for index in momenta.values():
+            self._stacks[index].momentum_rows.take_up(checkpoint)
+
+
+def check_disk(recipe: Recipe, directory: Path) -> None:
+    """Raise DiskFullError where the files of a run in this directory, which need not be there, have no room.
+
+    What its checkpoints take already counts as room.
+    """
+    if recipe.training.offload == "none":
+        return
+    place = directory.absolute()
+    held = {
+        status.st_ino: 512 * status.st_blocks
+        for path in directory.rglob("*.safetensors")
+        if (status := path.stat())
+    }
+    while not place.exists():
+        place = place.parent
+    needed, free = disk_bytes(recipe), shutil.disk_usage(place).free + sum(held.values())
+    if needed > free:
+        raise DiskFullError(
+            f"the filters and momenta of {recipe.name} need {needed / 1e9:.1f} GB under {directory}, one "
+            f"generation in use and one a checkpoint, and {free / 1e9:.1f} GB are free; use another disk, "
+            "or keep fewer checkpoints (training.checkpoints_kept = 1)"
+        )
