@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from cotswold.mesh.exchange import Exchange as Exchange
     from cotswold.mesh.exchange import Pending as Pending
     from cotswold.mesh.ranks import Mesh as Mesh
+    from cotswold.mesh.stack import TrainedStack as TrainedStack
 
 _HOME = {
     "Exchange": "exchange",
     "Mesh": "ranks",
     "Pending": "exchange",
+    "TrainedStack": "stack",
 }
 __all__ = list(_HOME)
 

@@ -70,7 +70,9 @@ class TrainedStack:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step on a batch; see `stack_step.step`."""
+        """One step on a batch; see `stack_step.step`. A momentum begins at rest."""
+        if self.momentum is None:
+            self.rest()
         return steps.step(
             self.share,
             self._state(),
@@ -94,8 +96,11 @@ class TrainedStack:
         """Forget the momentum."""
         self.momentum = None
 
+    training = False
+    """Norms are recorded by every step, so that evaluation needs no other mode."""
+
     def eval(self) -> Self:
-        """Norms are recorded by every step; nothing else is to be done."""
+        """Nothing is to be done."""
         return self
 
     def parts(self) -> Iterator[tuple[str, Tensor, Box, tuple[int, ...]]]:
@@ -109,9 +114,18 @@ class TrainedStack:
         for name, scalar in (("alpha", self.alpha), ("gain", self.gain)):
             yield name, scalar, Box.whole(()), ()
 
+    def moving(self) -> tuple[Tensor, Box, tuple[int, ...]]:
+        """The momentum that this rank holds, at rest where there was none; its box, the whole's shape."""
+        if self.momentum is None:
+            self.rest()
+        assert self.momentum is not None, "it rests now"
+        shape = self.geometry.filters.filters_shape
+        return self.momentum, self._box(shape), shape
+
     def _box(self, shape: tuple[int, ...]) -> Box:
         return Box((*self.blocks.start, *(0 for _ in shape[2:])), (*self.blocks.stop, *shape[2:]))
 
     def _state(self) -> ops.StackState:
-        moving = self.filters.new_empty(0) if self.momentum is None else self.momentum
+        nothing = self.filters.new_empty(0)  # whoever moves nothing reads no momentum
+        moving = nothing if self.momentum is None else self.momentum
         return ops.StackState(self.filters, self.norms, moving, self.alpha, self.gain)
