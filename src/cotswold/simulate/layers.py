@@ -1,0 +1,228 @@
+"""The update of a network of ordinary layers over a grid: forward, gradient, plain step (Dean et al. 2012,
+section 3; Chilimbi et al. 2014, section 3.2).
+
+Knows: how untied layers are cut in space and shared filters and full layers by their outputs, the plans
+between them, bytes and FLOPs. Does not know: stacks, time that passes, hosts.
+
+Every layer's output is a box (map, y, x). What a rank computes of the next layer reads a box of it; so one
+plan brings activations up, and its adjoint sums their gradients on the way down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+from cotswold.geometry import BlockLocal, Box, ExchangePlan, Grid, MapShape, Partition, Window
+from cotswold.geometry.partition import even_cuts
+from cotswold.simulate.actions import Program, Script
+from cotswold.simulate.cluster import Product
+from cotswold.simulate.device import Shape, Speed
+
+NOTHING = Box((0, 0, 0), (0, 0, 0))
+STEP_PASSES = 2
+"""Times that a plain step passes over the weights: read and write; gradients stay in cache."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A window that moves over a map: `local`, filters of its own at each place; `shared`, the same ones at
+    all; `pool`, none, map by map; `full`, one window that is the whole map.
+
+    Untied layers and pooling above them are cut in space; the others by their outputs.
+    """
+
+    kind: Literal["local", "shared", "pool", "full"]
+    input: MapShape
+    window: Window
+    maps: int
+
+    @classmethod
+    def full(cls, below: MapShape, units: int) -> Layer:
+        """A fully connected layer on everything below."""
+        return cls("full", MapShape(below.size, 1, 1), Window(1), units)
+
+    @cached_property
+    def plane(self) -> BlockLocal:
+        """Its places, windows and counts, with one neuron a map and place."""
+        return BlockLocal(self.input, self.window, self.window, 1, 1, self.maps)
+
+    @property
+    def output(self) -> MapShape:
+        """What it computes."""
+        return self.plane.output
+
+    @property
+    def connections(self) -> int:
+        """Weights times the places at which each is used; none of pooling."""
+        return 0 if self.kind == "pool" else self.plane.parameters
+
+    @property
+    def weights(self) -> int:
+        """Different weights."""
+        return self.plane.fan_in * self.maps if self.kind == "shared" else self.connections
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank has of a layer, as boxes (map, y, x): what it computes, what it reads of the input."""
+
+    layer: Layer
+    owns: Box
+    reads: Box
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of one product for one image."""
+        if not self.owns.size or self.layer.kind == "pool":
+            return 0
+        place = Box(self.owns.start[1:], self.owns.stop[1:])
+        whole = self.layer.plane.part(place)[0].product_flops
+        return whole // self.layer.maps * self.owns.shape[0]
+
+    @property
+    def weights(self) -> int:
+        """Weights that the rank holds."""
+        if self.layer.kind == "pool":
+            return 0
+        places = 1 if self.layer.kind == "shared" else self.owns.shape[1] * self.owns.shape[2]
+        return self.layer.plane.fan_in * self.owns.shape[0] * places
+
+    def moved_bytes(self, images: int, value_bytes: int) -> int:
+        """What a product reads and writes: weights and both maps."""
+        return (self.weights + images * (self.owns.size + self.reads.size)) * value_bytes
+
+
+@dataclass(frozen=True)
+class LayerWork:
+    """Layers from the input upwards and a batch, trained by plain steps of back-propagation."""
+
+    layers: tuple[Layer, ...]
+    images: int
+    value_bytes: int = 4
+
+    @property
+    def parameters(self) -> int:
+        """Different weights."""
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def connections(self) -> int:
+        """Connections, as Chilimbi et al. count them."""
+        return sum(layer.connections for layer in self.layers)
+
+    @property
+    def update_flops(self) -> int:
+        """FLOPs of forward, both gradients of every layer, but none by the input."""
+        flops = [layer.plane.product_flops for layer in self.layers if layer.kind != "pool"]
+        return self.images * (3 * sum(flops) - flops[0])
+
+    def parts(self, grid: Grid) -> list[list[Part]]:
+        """What every rank has of every layer."""
+        cut: list[list[Part]] = []
+        space: Partition | None = None
+        for layer in self.layers:
+            if layer.kind == "local" or (layer.kind == "pool" and space is not None):
+                space = Partition.even((layer.output.height, layer.output.width), grid)
+                cut.append([_in_space(layer, box) for box in space.boxes])
+            else:
+                space = None
+                ends = even_cuts(layer.maps, grid.size)
+                cut.append([_by_outputs(layer, first, stop) for first, stop in pairwise(ends)])
+        return cut
+
+    def programs(self, grid: Grid, speed: Speed) -> tuple[Program, ...]:
+        """What every rank of a grid does in an update; pictures come from a rank's own store."""
+        script = Script(grid.size)
+        parts = self.parts(grid)
+        plans = [_plan(below, above) for below, above in pairwise(parts)]
+        for index, row in enumerate(parts):
+            if index:
+                script.wait(script.post("up", plans[index - 1], self._point_bytes))
+            self._compute(script, speed, "Wx", row)
+        for index in reversed(range(len(parts))):
+            pending = None
+            if index:
+                self._compute(script, speed, "W'x", parts[index])
+                pending = script.post("down", plans[index - 1].adjoint, self._point_bytes)
+            self._compute(script, speed, "δx'", parts[index])
+            self._step(script, speed, parts[index])
+            if pending is not None:
+                script.wait(pending)
+        return script.programs
+
+    def rank_bytes(self, grid: Grid) -> int:
+        """Memory of the rank that needs most: weights, activations and their gradients."""
+        parts = self.parts(grid)
+        return self.value_bytes * max(
+            sum(
+                row[rank].weights + 2 * self.images * (row[rank].owns.size + row[rank].reads.size)
+                for row in parts
+            )
+            for rank in range(grid.size)
+        )
+
+    @property
+    def _point_bytes(self) -> int:
+        return self.images * self.value_bytes
+
+    def _compute(self, script: Script, speed: Speed, operation: Product, row: Sequence[Part]) -> None:
+        """A product, or the pooling or spreading that takes its place."""
+        layer = row[0].layer
+        shape = Shape(layer.plane.fan_in, layer.maps, self.images)
+        moved = [part.moved_bytes(self.images, self.value_bytes) for part in row]
+        if layer.kind != "pool":
+            flops = [self.images * part.flops for part in row]
+            seconds = [
+                speed.product(operation, shape, count, each, each)
+                for count, each in zip(flops, moved, strict=True)
+            ]
+            script.work(operation, seconds)
+        elif operation != "δx'":
+            name: Literal["pool", "pool'"] = "pool" if operation == "Wx" else "pool'"
+            script.work(name, [speed.passing(name, shape, each, each) for each in moved])
+
+    def _step(self, script: Script, speed: Speed, row: Sequence[Part]) -> None:
+        layer = row[0].layer
+        shape = Shape(layer.plane.fan_in, layer.maps, self.images)
+        held = [part.moved_bytes(self.images, self.value_bytes) for part in row]
+        script.work(
+            "update",
+            [
+                speed.passing("update", shape, STEP_PASSES * self.value_bytes * part.weights, each)
+                for part, each in zip(row, held, strict=True)
+            ],
+        )
+
+
+def _in_space(layer: Layer, place: Box) -> Part:
+    """The part of a rank that has a box (y, x) of all maps of a layer."""
+    if not place.size:
+        return Part(layer, NOTHING, NOTHING)
+    seen = layer.plane.part(place)[1]
+    owns = Box((0, *place.start), (layer.maps, *place.stop))
+    return Part(layer, owns, Box((0, *seen.start), (layer.input.channels, *seen.stop)))
+
+
+def _by_outputs(layer: Layer, first: int, stop: int) -> Part:
+    """The part of a rank that has some maps of a layer, everywhere."""
+    if first == stop:
+        return Part(layer, NOTHING, NOTHING)
+    height, width = layer.output.height, layer.output.width
+    own_maps = layer.kind == "pool"  # pooling reads the maps that it writes
+    low, high = (first, stop) if own_maps else (0, layer.input.channels)
+    owns = Box((first, 0, 0), (stop, height, width))
+    return Part(layer, owns, Box((low, 0, 0), (high, layer.input.height, layer.input.width)))
+
+
+def _plan(below: Sequence[Part], above: Sequence[Part]) -> ExchangePlan:
+    """From what ranks compute of a layer to what they read of it in the next."""
+    writes = tuple(part.owns for part in below)
+    if above[0].layer.kind != "full":
+        return ExchangePlan(writes, tuple(part.reads for part in above))
+    shape = below[0].layer.output  # a full layer takes the map as one column
+    everything = Box.whole((shape.channels, shape.height, shape.width))
+    return ExchangePlan(writes, tuple(everything if part.owns.size else NOTHING for part in above))

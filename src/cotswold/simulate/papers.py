@@ -1,0 +1,88 @@
+"""The networks of the papers whose scaling is predicted.
+
+Knows: their geometries, what of them is the papers' and what ours. Does not know: clusters.
+"""
+
+from __future__ import annotations
+
+from cotswold.geometry import MapShape, Window
+from cotswold.recipe import load
+from cotswold.simulate.layers import Layer, LayerWork
+from cotswold.simulate.prediction import workload
+from cotswold.simulate.stacks import StackWork
+
+LADDER = {
+    "180 M": ("coates2013-1.8b", 2),
+    "680 M": ("coates2013-11b", 4),
+    "1.8 B": ("coates2013-1.8b", 8),
+    "3.0 B": ("coates2013-11b", 9),
+    "6.9 B": ("coates2013-11b", 14),
+    "11.2 B": ("coates2013-11b", 18),
+}
+"""Networks of Coates et al. 2013, figures 5 and 6: a shipped recipe and its number of maps. The paper says
+where the ladder begins and ends, and what the 1.8 B and 11.2 B are; the steps between are ours."""
+
+
+def ladder() -> dict[str, StackWork]:
+    """The networks of figures 5 and 6, all stacks learning jointly, as in section 5.1."""
+    return {
+        name: workload(
+            load(
+                recipe,
+                ["training.strategy=joint", *(f"network.stacks.{stack}.maps={maps}" for stack in range(3))],
+            )
+        )
+        for name, (recipe, maps) in LADDER.items()
+    }
+
+
+def speech(images: int) -> LayerWork:
+    """The speech network of Dean et al. 2012: 11 frames of 40 values, four hidden layers, 8192 states."""
+    below, layers = MapShape(440, 1, 1), []
+    for units in (2560, 2560, 2560, 2560, 8192):
+        layers.append(Layer.full(below, units))
+        below = layers[-1].output
+    return LayerWork(tuple(layers), images)
+
+
+def pictures(maps: int, images: int) -> LayerWork:
+    """A picture network of Dean et al. 2012: 100 x 100, three times untied filters of 10 x 10 and pooling,
+    then 21,000 logistic outputs.
+
+    The paper says so much, and 8 to 36 maps. Colour, pooling of 5 x 5 at step 1, and a step of 2 for the
+    third filters are ours: they give 1.65 billion weights at 36 maps. Contrast normalisation is left out,
+    for it costs little.
+    """
+    below = MapShape(3, 100, 100)
+    layers: list[Layer] = []
+    for step in (1, 1, 2):
+        layers.append(Layer("local", below, Window(10, step), maps))
+        layers.append(Layer("pool", layers[-1].output, Window(5), maps))
+        below = layers[-1].output
+    return LayerWork((*layers, Layer.full(below, 21_000)), images)
+
+
+def adam(times: float, images: int) -> LayerWork:
+    """The ImageNet network of Chilimbi et al. 2014, with ``times`` as many maps in its convolutions.
+
+    The paper says: five convolutions with kernels of 3 to 7 and 120 to 600 maps; 3 x 3 pooling after the
+    first, second and fifth; three full layers of 3000; 22,000 classes; over 2 billion connections. Pictures
+    of 224 x 224, the first step of 3, pooling at step 2, and the maps between are ours.
+    """
+    below = MapShape(3, 224, 224)
+    layers: list[Layer] = []
+    for size, step, maps, pooled in (
+        (7, 3, 120, True),
+        (5, 1, 380, True),
+        (3, 1, 400, False),
+        (3, 1, 500, False),
+        (3, 1, 600, True),
+    ):
+        layers.append(Layer("shared", below, Window(size, step), max(1, round(times * maps))))
+        if pooled:
+            layers.append(Layer("pool", layers[-1].output, Window(3, 2), layers[-1].maps))
+        below = layers[-1].output
+    for units in (3000, 3000, 3000, 22_000):
+        layers.append(Layer.full(below, units))
+        below = layers[-1].output
+    return LayerWork(tuple(layers), images)
