@@ -1,0 +1,43 @@
+"""What must be the same on every rank.
+
+Knows: names and values of facts, ranks and their hosts. Does not know: what they mean, how they travelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+_SHOWN = 60
+"""Characters shown of a value."""
+_NAMED = 8
+"""Ranks that a sentence names."""
+
+
+def difference(facts: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> str | None:
+    """The first fact in which ranks differ from rank 0, as a sentence; None if all agree."""
+    for name in dict.fromkeys(name for each in facts for name in each):
+        values = [each.get(name, "nothing") for each in facts]
+        others = [rank for rank, value in enumerate(values) if value != values[0]]
+        if others:
+            other = values[others[0]]
+            alike = [rank for rank in others if values[rank] == other]
+            where = ", ".join(dict.fromkeys(hosts[rank] for rank in alike))
+            return (
+                f"the ranks do not agree on {name}: rank 0 on {hosts[0]} has {_short(values[0])}, "
+                f"{named(alike)} on {where} {'has' if len(alike) == 1 else 'have'} {_short(other)}; "
+                "start all with the same"
+            )
+    return None
+
+
+def named(ranks: Sequence[int]) -> str:
+    """ "rank 3", or "ranks 1, 2 and 5 more"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:_NAMED]))}{more}"
+
+
+def _short(value: str) -> str:
+    value = " ".join(value.split())
+    return value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"

@@ -1,0 +1,33 @@
+"""An error as the other ranks hear of it.
+
+Knows: how errors of exchanges and of memory look. Does not know: who hears of it.
+"""
+
+from __future__ import annotations
+
+from cotswold.errors import CotswoldError
+
+_LENGTH = 300
+_BROKEN = ("gloo", "connection closed by peer", "connection reset", "broken pipe")
+"""What errors of exchanges say when another rank is gone."""
+_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory")
+
+
+def sentence_of(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    text = " ".join(str(error).split())[:_LENGTH]
+    if isinstance(error, MemoryError) or any(word in text.lower() for word in _NO_MEMORY):
+        return f"it ran out of memory ({text or type(error).__name__})"
+    if isinstance(error, CotswoldError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def peer_lost(error: BaseException | None) -> bool:
+    """Whether an exchange with another rank broke off, here or in what led to this error."""
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, (RuntimeError, OSError)) and any(word in text for word in _BROKEN):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,96 @@
+"""What the ranks of a run on one host print, kept in files.
+
+Knows: a file for each rank, the run's directory, which rank 0 makes only after the ranks have started. Does
+not know: processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from cotswold.errors import RunError
+from cotswold.run.directory import RunDirectory
+from cotswold.run.durable import disk_errors
+
+_TAIL_BYTES = 4096
+_HEAD, _FOOT = ">>> ", "<<< "
+
+
+class Logs:
+    """The folder ``logs`` of a run, for a `with` block; beside the run's directory until that holds a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._final = folder.absolute()
+        self._folder = self._final
+
+    def __enter__(self) -> Logs:
+        run = self._final.parent
+        with disk_errors(run, RunError):
+            if self._run_exists():
+                self._final.mkdir(exist_ok=True)
+            else:
+                run.parent.mkdir(parents=True, exist_ok=True)
+                self._folder = Path(tempfile.mkdtemp(prefix=f".{run.name}-logs-", dir=run.parent))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.settle()
+        if self._folder != self._final:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def settle(self) -> None:
+        """Move into the run's directory once that holds a run; files that are open stay so."""
+        if self._folder != self._final and self._run_exists() and not self._final.exists():
+            self._folder.rename(self._final)
+            self._final.chmod(self._final.parent.stat().st_mode & 0o777)
+            self._folder = self._final
+
+    def path(self, rank: int) -> Path:
+        """The file of one rank."""
+        return self._folder / f"rank-{rank}.log"
+
+    def open(self, rank: int) -> int:
+        """A descriptor that appends to the file of one rank."""
+        with disk_errors(self._folder, RunError):
+            return os.open(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def head(self, rank: int, line: str) -> None:
+        """Append our line at the start of a rank."""
+        self._append(rank, f"{_HEAD}{line}\n")
+
+    def foot(self, rank: int, line: str) -> None:
+        """Append our line at its end."""
+        self._append(rank, f"{_FOOT}{line}\n")
+
+    def where(self, rank: int) -> str:
+        """The file of one rank in words; without a run's directory it will not stay."""
+        return str(self.path(rank)) if self._folder == self._final else "its output"
+
+    def tail(self, rank: int, lines: int = 5) -> list[str]:
+        """The last lines that the rank itself printed since it was last started."""
+        with self.path(rank).open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+            text = file.read().decode(errors="replace")
+        own: list[str] = []
+        for line in text.splitlines():
+            if line.startswith(_HEAD):
+                own = []
+            elif line.strip() and not line.startswith(_FOOT):
+                own.append(line)
+        return own[-lines:]
+
+    def _append(self, rank: int, line: str) -> None:
+        file = self.open(rank)
+        try:
+            os.write(file, line.encode("utf-8", "backslashreplace"))
+        finally:
+            os.close(file)
+
+    def _run_exists(self) -> bool:
+        return RunDirectory(self._final.parent).recipe.is_file()

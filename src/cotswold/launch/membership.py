@@ -1,0 +1,147 @@
+"""Ranks that have found each other, agree on what they are to do, and watch over each other.
+
+Knows: torch's process group, facts that must be the same everywhere. Does not know: what the facts mean,
+networks, recipes, how the processes were started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # documented, not in __all__
+
+from cotswold.errors import LaunchError, RankError
+from cotswold.launch.facts import difference, named
+from cotswold.launch.failure import peer_lost, sentence_of
+from cotswold.launch.interface import interface_to
+from cotswold.launch.pulse import Pulse
+from cotswold.launch.rendezvous import Rendezvous
+from cotswold.launch.world import World
+
+PATIENCE_SECONDS = 20.0
+"""How long a rank may be silent."""
+ARRIVAL_SECONDS = 120.0
+"""How long ranks wait for each other at the start: on a busy file system importing torch takes a minute."""
+_EXCHANGE_PATIENCES = 30
+"""An exchange waits this many times the patience for a rank that lives, but works, evaluates or writes."""
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The place of this process among ranks that have joined; every rank calls the methods in the same order.
+
+    The exchanges have a process group of their own, so another thread may train meanwhile.
+    """
+
+    rank: int
+    size: int
+    hosts: tuple[str, ...]
+    _group: dist.ProcessGroup
+
+    def gather(self, value: object) -> list[Any]:
+        """The values of all ranks, in their order, for every rank; what pickle can write."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        dist.barrier(group=self._group)
+
+
+@contextmanager
+def join(
+    world: World,
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
+    arrival_seconds: float = ARRIVAL_SECONDS,
+    facts: Mapping[str, str],
+) -> Iterator[Membership]:
+    """Find the other ranks, compare ``facts`` with theirs, set up torch.distributed; for a `with` block.
+
+    Inside, torch.distributed has its default group (Gloo); a rank that is silent for ``patience_seconds``, or
+    fails, ends all others within a few seconds more, each with a sentence that names it. An exchange waits 30
+    times as long for a rank that lives. At the end of the block ranks wait for each other.
+
+    Raises RankError if a rank does not arrive within ``arrival_seconds`` or the store cannot be reached;
+    LaunchError, on every rank, if facts differ, and on one of two processes that claim the same rank.
+    """
+    rendezvous = Rendezvous(
+        world, socket.gethostname(), patience_seconds, arrival_seconds, time.monotonic() + arrival_seconds
+    )
+    with _interface(world):
+        store = rendezvous.store()
+        rendezvous.claim(store, facts)
+        pulse = Pulse(
+            rendezvous.connect(),
+            world.rank,
+            world.size,
+            patience_seconds=patience_seconds,
+            keeper=None if world.hosted else 0,
+            parent=world.parent,
+        )
+        pulse.start()
+        try:
+            hosts, disagreement = _meet(store, rendezvous, pulse)
+            if disagreement is None:
+                yield Membership(world.rank, world.size, hosts, _group(store, world, patience_seconds))
+        except BaseException as error:
+            pulse.fail(sentence_of(error), peer_lost=peer_lost(error))
+            raise
+        else:
+            pulse.leave()
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        if disagreement is not None:
+            raise LaunchError(disagreement)
+
+
+@contextmanager
+def _interface(world: World) -> Iterator[None]:
+    """Tell Gloo the network interface, unless the user has."""
+    name = interface_to(world.host, several_hosts=world.local_size < world.size)
+    if _INTERFACE in os.environ or name is None:
+        yield
+        return
+    os.environ[_INTERFACE] = name
+    try:
+        yield
+    finally:
+        os.environ.pop(_INTERFACE, None)
+
+
+def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str, ...], str | None]:
+    """Wait for all ranks; returns their hosts, and in what they differ, which every rank finds alike."""
+    world = rendezvous.world
+    while absent := pulse.absent():
+        if time.monotonic() > rendezvous.deadline:
+            raise RankError(
+                f"{named(absent)} of {world.size} did not arrive at {world.master} within "
+                f"{rendezvous.arrival_seconds:.3g} s; see why, and whether all were given the same address"
+            )
+        time.sleep(0.02)
+    members = [json.loads(text) for text in store.multi_get([f"member/{each}" for each in range(world.size)])]
+    hosts = tuple(str(member["host"]) for member in members)
+    pulse.names = [f"rank {rank} on {host}" for rank, host in enumerate(hosts)]
+    return hosts, difference([member["facts"] for member in members], hosts)
+
+
+def _group(store: Store, world: World, patience_seconds: float) -> dist.ProcessGroup:
+    """Sets up the default group; returns one for memberships alone."""
+    timeout = timedelta(seconds=_EXCHANGE_PATIENCES * patience_seconds)
+    dist.init_process_group(
+        "gloo", store=PrefixStore("gloo", store), rank=world.rank, world_size=world.size, timeout=timeout
+    )
+    group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
+    return group
