@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cotswold.mesh.exchange import Exchange as Exchange
     from cotswold.mesh.exchange import Pending as Pending
+    from cotswold.mesh.layer import SpatialLayer as SpatialLayer
+    from cotswold.mesh.map import DistributedMap as DistributedMap
+    from cotswold.mesh.map import local_map as local_map
     from cotswold.mesh.ranks import Mesh as Mesh
     from cotswold.mesh.stack import TrainedStack as TrainedStack
+    from cotswold.mesh.twins import partition as partition
 
 _HOME = {
+    "DistributedMap": "map",
     "Exchange": "exchange",
     "Mesh": "ranks",
     "Pending": "exchange",
+    "SpatialLayer": "layer",
     "TrainedStack": "stack",
+    "local_map": "map",
+    "partition": "twins",
 }
 __all__ = list(_HOME)
 

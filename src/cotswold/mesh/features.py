@@ -1,0 +1,193 @@
+"""Fully connected layers over ranks: units in parts, by DTensor's split.
+
+Knows: layers split by columns and by rows, as torch.distributed.tensor.parallel has them, on the grid of the
+maps, so that all parameters of a network are on one mesh. Does not know: maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotswold.errors import UserError
+from cotswold.mesh.map import OPERATORS, DistributedMap
+from cotswold.mesh.parameters import nested_cuts
+from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.whole import entered, gathered, summed
+
+
+class DistributedFeatures:
+    """Values ``(..., feature)`` of which each rank has some features; torch's functions take it.
+
+    What is computed value by value stays in parts; any other function gets the whole, on every rank.
+    """
+
+    def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
+        self.local, self.features, self.mesh = local, features, mesh
+
+    @property
+    def own(self) -> slice:
+        """The features of this rank."""
+        cuts = nested_cuts(self.features, self.mesh.grid)
+        return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole."""
+        return torch.Size((*self.local.shape[:-1], self.features))
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape of the whole, or one extent of it."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.local.dim()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the values."""
+        return self.local.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's part lies."""
+        return self.local.device
+
+    def full_tensor(self) -> Tensor:
+        """All features on every rank; differentiable."""
+        cuts = nested_cuts(self.features, self.mesh.grid)
+        places = [(..., slice(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return gathered(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls instead of its own function where an argument is in parts."""
+        from cotswold.mesh.rules import POINTWISE, base_name
+
+        kwargs = dict(kwargs or {})
+        first = next((one for one in (*args, *kwargs.values()) if isinstance(one, cls)), None)
+        name = base_name(function)
+        if first is not None and name == "dropout":
+            return first._dropped(*args[1:], **kwargs)
+        if first is None or name not in POINTWISE or not all(map(first._meets, (*args, *kwargs.values()))):
+            return function(*map(_whole, args), **{key: _whole(value) for key, value in kwargs.items()})
+        out = function(
+            *map(first._beside, args), **{key: first._beside(value) for key, value in kwargs.items()}
+        )
+        return first if out is first.local else cls(out, first.features, first.mesh)
+
+    def _meets(self, value: Any) -> bool:
+        if isinstance(value, DistributedFeatures):
+            return value.shape == self.shape
+        return not isinstance(value, Tensor) or (
+            value.dim() <= self.dim() and (value.dim() == 0 or value.shape[-1] in (1, self.features))
+        )
+
+    def _beside(self, value: Any) -> Any:
+        if isinstance(value, DistributedFeatures):
+            return value.local
+        if not isinstance(value, Tensor):
+            return value
+        value = entered(value, self.mesh)
+        return value[..., self.own] if value.dim() and value.shape[-1] == self.features else value
+
+    def _dropped(
+        self, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+    ) -> DistributedFeatures:
+        """The mask that one process would draw, of which each rank takes its own part."""
+        if not training or not train or p == 0:
+            return self
+        mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        return DistributedFeatures(self.local * mask, self.features, self.mesh)
+
+    def __getattr__(self, name: str) -> Any:
+        method = None if name.startswith("_") else getattr(torch.Tensor, name, None)
+        if not callable(method):
+            raise AttributeError(f"features in parts have no attribute {name!r}")
+
+        def applied(*args: Any, **kwargs: Any) -> Any:
+            return self.__torch_function__(method, (), (self, *args), kwargs)
+
+        return applied
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    method = getattr(torch.Tensor, name)
+
+    def apply(self: DistributedFeatures, *others: Any) -> Any:
+        return self.__torch_function__(method, (), (self, *others))
+
+    return apply
+
+
+for _short in OPERATORS:
+    setattr(DistributedFeatures, f"__{_short}__", _operator(f"__{_short}__"))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, DistributedFeatures):
+        return value.full_tensor()
+    if isinstance(value, tuple | list):
+        return type(value)(map(_whole, value))
+    return value
+
+
+class SplitLinear(nn.Module):
+    """A fully connected layer of which each rank has some outputs (``columns``) or some inputs (``rows``).
+
+    By columns it takes whole values and gives parts; by rows it takes parts and gives the whole, by one sum
+    over ranks. ``weight`` is ``(output, input)`` as torch.nn.Linear's, whose matrix W' they are columns and
+    rows of.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear, mesh: Mesh, way: Literal["columns", "rows"]) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.way, self.mesh = way, mesh
+
+    def forward(self, x: Any) -> Any:
+        """Outputs ``(..., output)``; raises UserError for a map."""
+        if isinstance(x, DistributedMap):
+            raise UserError(
+                f"Linear({self.in_features}, {self.out_features}) takes features, not a map "
+                f"{tuple(x.shape)} that is cut over ranks; flatten it before"
+            )
+        if x.shape[-1] != self.in_features:
+            raise UserError(
+                f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"
+            )
+        if self.way == "columns":
+            whole = entered(_whole(x), self.mesh)
+            return DistributedFeatures(F.linear(whole, self.weight, self.bias), self.out_features, self.mesh)
+        if not isinstance(x, DistributedFeatures):
+            x = DistributedFeatures(x, self.in_features, self.mesh)
+            x.local = entered(x.local, self.mesh)[..., x.own]
+        y = summed(F.linear(x.local, self.weight), self.mesh)
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        """What the layer is, and how it is split."""
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, by {self.way}"

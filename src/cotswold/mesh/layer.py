@@ -1,0 +1,154 @@
+"""Layers of anybody's that compute windows of maps: they say which pixels an output needs, ranks fetch them.
+
+Knows: how such a layer runs on a whole map and on parts. Does not know: what it computes.
+Source: Dean et al. 2012, section 3: the user defines the computation, the framework partitions it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import Box, Partition
+from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.whole import entered, largest, nothing
+from cotswold.mesh.windows import Windows, fetch, padded, windows_of
+
+
+class SpatialLayer(nn.Module):
+    """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on a grid of ranks.
+
+    A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x), half
+    open. Parameters are whole on every rank but those named in ``sharded``, ``{name: (dimension of y, dimension
+    of x)}``, which differ by position: they are cut with the output, whose height and width are whole
+    multiples of these extents, and `forward_window` sees those of its box.
+    """
+
+    sharded: Mapping[str, tuple[int, int]] = {}
+    _mesh: Mesh | None = None
+    _blocks: tuple[int, int] | None = None
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the output of a map."""
+        raise NotImplementedError
+
+    def input_box(self, output: Box) -> Box:
+        """The pixels that a box of outputs needs; those outside of the map will be zeros."""
+        raise NotImplementedError
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels of ``input_box(output)``."""
+        raise NotImplementedError
+
+    def forward(self, x: Any) -> Any:
+        """The output of a map, whole or in parts; raises GeometryError where a window gives another shape."""
+        if isinstance(x, DistributedMap):
+            return self._on_ranks(x)
+        if self._mesh is not None and x.dim() == 4:
+            return self._on_ranks(DistributedMap.of(x, self._mesh))
+        plane = Box.whole(tuple(x.shape[2:]))
+        box = Box.whole(self.output_size(*plane.shape))
+        wanted = self.input_box(box)
+        inside = wanted.intersect(plane)
+        (top, left), (bottom, right) = wanted.start, wanted.stop
+        (y0, x0), (y1, x1) = inside.start, inside.stop
+        rows, columns = inside.slices
+        window = F.pad(x[:, :, rows, columns], (x0 - left, right - x1, y0 - top, bottom - y1))
+        return self._checked(self.forward_window(window, box), box)
+
+    def join(self, mesh: Mesh) -> None:
+        """Become one rank's; parameters still have their whole shape."""
+        extents = {
+            tuple(self.get_parameter(name).shape[dim] for dim in dims)
+            for name, dims in self.sharded.items()
+            if name in self._parameters and self._parameters[name] is not None
+        }
+        if len(extents) > 1:
+            raise GeometryError(
+                f"{type(self).__name__} has parameters that differ by position in {sorted(extents)} blocks; "
+                "they must agree"
+            )
+        self._mesh, self._plans, self._depths = mesh, {}, {}
+        for rows, columns in extents:
+            self._blocks = rows, columns
+
+    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+        windows = self._windows(x)
+        window, box = fetch(x, windows), windows.partition.box(x.mesh.rank)
+        with _entered(self, x.mesh):
+            out = None
+            if box.size:
+                window = padded(window, windows, x.mesh.rank)
+                out = self._checked(self.forward_window(window, box), box)
+            channels = self._channels(x, windows, 0 if out is None else out.shape[1])
+            if out is None:
+                out = nothing((x.shape[0], channels, *box.shape), window, *_learnt(self))
+        return DistributedMap(out, windows.partition, x.mesh)
+
+    def _windows(self, x: DistributedMap) -> Windows:
+        if x.partition not in self._plans:
+            size = self.output_size(*x.partition.shape)
+            self._plans[x.partition] = windows_of(x.mesh, x.partition, self, self._cuts(size, x.mesh))
+        windows: Windows = self._plans[x.partition]
+        return windows
+
+    def _cuts(self, size: tuple[int, int], mesh: Mesh) -> Partition | None:
+        if self._blocks is None:
+            return None
+        if any(extent % count for extent, count in zip(size, self._blocks, strict=True)):
+            raise GeometryError(
+                f"{type(self).__name__} has an output of {size}, no whole multiple of the {self._blocks} blocks "
+                "of its parameters"
+            )
+        times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
+        (rows, columns), grid = self._blocks, mesh.grid
+        blocks = Partition(even_cuts(rows, grid.rows), even_cuts(columns, grid.columns))
+        return blocks.times(times[0], times[1])
+
+    def _channels(self, x: DistributedMap, windows: Windows, own: int) -> int:
+        """Channels of the output; a rank without outputs asks the others, once."""
+        if all(box.size for box in windows.partition.boxes):
+            return own
+        key = x.partition, x.shape[1]
+        if key not in self._depths:
+            self._depths[key] = int(largest(torch.tensor(own), x.mesh))
+        depth: int = self._depths[key]
+        return depth
+
+    def _checked(self, out: Tensor, box: Box) -> Tensor:
+        if out.dim() != 4 or tuple(out.shape[2:]) != box.shape:
+            raise GeometryError(
+                f"{type(self).__name__}.forward_window must give (image, channel, {box.shape[0]}, "
+                f"{box.shape[1]}) for {box}, not {tuple(out.shape)}"
+            )
+        return out
+
+
+def _learnt(layer: nn.Module) -> list[Tensor]:
+    return [values for one in layer.modules() for values in one._parameters.values() if values is not None]
+
+
+@contextmanager
+def _entered(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
+    """While it lasts, the gradients of parameters that are whole are summed over ranks."""
+    changed = [
+        (one._parameters, name, values)
+        for one in layer.modules()
+        for name, values in one._parameters.items()
+        if values is not None and not (one is layer and name in layer.sharded)
+    ]
+    try:
+        for home, name, values in changed:
+            home[name] = entered(values, mesh)  # type: ignore[assignment]  # as torch.func does
+        yield
+    finally:
+        for home, name, values in changed:
+            home[name] = values

@@ -1,0 +1,220 @@
+"""Distributed maps: each rank holds a part of every channel's plane.
+
+Knows: parts, cuts, how torch's functions reach the rules for maps. Does not know: the rules, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import Box, Partition
+from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.whole import entered, gathered
+
+OPERATORS = [
+    "add",
+    "radd",
+    "iadd",
+    "sub",
+    "rsub",
+    "isub",
+    "mul",
+    "rmul",
+    "imul",
+    "truediv",
+    "rtruediv",
+    "itruediv",
+    "pow",
+    "rpow",
+    "floordiv",
+    "mod",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "and",
+    "or",
+    "xor",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "getitem",
+]
+
+
+class DistributedMap:
+    """A map ``(image, channel, y, x)`` of which each rank holds a part: no tensor, but torch's functions take it.
+
+    ``local`` is this rank's part, an ordinary tensor of autograd; ``partition`` says how the plane is cut.
+    What is computed point by point stays in parts, windows fetch what they need from other ranks, sums over
+    space are whole on every rank. All ranks do the same to the same maps in one order.
+    """
+
+    def __init__(self, local: Tensor, partition: Partition, mesh: Mesh) -> None:
+        own = partition.box(mesh.rank)
+        if partition.grid != mesh.grid or local.dim() != 4 or tuple(local.shape[2:]) != own.shape:
+            raise GeometryError(
+                f"rank {mesh.rank} has the part (image, channel, {own.shape[0]}, {own.shape[1]}) of a map, "
+                f"not {tuple(local.shape)}"
+            )
+        self._local: Tensor | None = local
+        self.partition, self.mesh = partition, mesh
+        self.source = local
+        self.reach: tuple[Box, ...] | None = None
+        """The pixels that each rank has in its ``source``, where that is more than its part."""
+
+    @classmethod
+    def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
+        """The map of a tensor that every rank has, in even parts or those that are given; no message."""
+        height, width = whole.shape[2:]
+        partition = partition or Partition.even((height, width), mesh.grid)
+        return local_map(entered(whole, mesh), mesh, partition, (Box.whole((height, width)),) * mesh.size)
+
+    @property
+    def local(self) -> Tensor:
+        """This rank's part of the map."""
+        if self._local is None:
+            assert self.reach is not None
+            origin = tuple(-at for at in self.reach[self.mesh.rank].start)
+            rows, columns = self.box.shift(origin).slices
+            self._local = self.source[:, :, rows, columns]
+        return self._local
+
+    @property
+    def box(self) -> Box:
+        """Where this rank's part lies in the plane (y, x)."""
+        return self.partition.box(self.mesh.rank)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole map."""
+        return torch.Size((*self.source.shape[:2], *self.partition.shape))
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape of the whole map, or one extent of it."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """Always four."""
+        return 4
+
+    ndim = 4
+
+    def numel(self) -> int:
+        """The number of values of the whole map."""
+        return self.shape.numel()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the values."""
+        return self.source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's part lies."""
+        return self.source.device
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into the map."""
+        return self.source.requires_grad
+
+    def is_floating_point(self) -> bool:
+        """Whether the values are floating-point numbers."""
+        return self.source.is_floating_point()
+
+    def full_tensor(self) -> Tensor:
+        """The whole map on every rank, an ordinary tensor; differentiable."""
+        boxes = self.partition.boxes
+        if self.reach is not None and all(box.shape == self.partition.shape for box in self.reach):
+            return self.source
+        places = [(slice(None), slice(None), *box.slices) for box in boxes]
+        return gathered(self.local, self.mesh, self.shape, places)
+
+    def like(self, local: Tensor) -> DistributedMap:
+        """A map of the same cuts with another part."""
+        return DistributedMap(local, self.partition, self.mesh)
+
+    def changed_in_place(self) -> DistributedMap:
+        """This map, after its part was changed in place: what it holds of other parts is the old."""
+        self.source, self.reach = self.local, None
+        return self
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls instead of its own function where an argument is a map."""
+        from cotswold.mesh.rules import apply
+
+        return apply(function, args, dict(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        method = None if name.startswith("_") else getattr(torch.Tensor, name, None)
+        if not callable(method):
+            raise AttributeError(f"a distributed map has no attribute {name!r}")
+
+        def applied(*args: Any, **kwargs: Any) -> Any:
+            return self.__torch_function__(method, (), (self, *args), kwargs)
+
+        return applied
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
+
+
+def local_map(
+    window: Tensor, mesh: Mesh, partition: Partition, reach: tuple[Box, ...] | None = None
+) -> DistributedMap:
+    """The map of which this rank gives ``window``: its part, or with ``reach`` the box ``reach[rank]``.
+
+    ``reach`` has the box (y, x) that each rank gives, at least its own part; pixels that it has need not be
+    fetched from others. Raises GeometryError where shapes do not fit.
+    """
+    if reach is None:
+        return DistributedMap(window, partition, mesh)
+    for rank, (box, own) in enumerate(zip(reach, partition.boxes, strict=True)):
+        if not box.contains(own):
+            raise GeometryError(f"rank {rank} gives {box} of a map, which lacks some of its part, {own}")
+    if tuple(window.shape[2:]) != reach[mesh.rank].shape:
+        raise GeometryError(
+            f"rank {mesh.rank} gives {reach[mesh.rank].shape} pixels of a map, not {tuple(window.shape[2:])}"
+        )
+    out = DistributedMap.__new__(DistributedMap)
+    out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
+    return out
+
+
+def _install_operators() -> None:
+    def operator(name: str) -> Callable[..., Any]:
+        method = getattr(torch.Tensor, name)
+
+        def apply(self: DistributedMap, *others: Any) -> Any:
+            return self.__torch_function__(method, (), (self, *others))
+
+        apply.__name__ = name
+        return apply
+
+    for short in OPERATORS:
+        setattr(DistributedMap, f"__{short}__", operator(f"__{short}__"))
+
+
+_install_operators()

@@ -1,0 +1,90 @@
+"""Parameters of partitioned modules: DTensors on the mesh, of which each rank has a part or all.
+
+Knows: DTensor's own split, on one dimension or two. Does not know: what is computed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from cotswold.geometry import Grid
+from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.ranks import Mesh
+
+
+def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
+    """An axis in as many parts as there are ranks: over the rows of the grid, each over its columns.
+
+    >>> nested_cuts(10, Grid(2, 2))
+    (0, 3, 5, 8, 10)
+    """
+    rows = even_cuts(extent, grid.rows)
+    return (
+        0,
+        *(
+            first + at
+            for first, stop in zip(rows, rows[1:], strict=False)
+            for at in even_cuts(stop - first, grid.columns)[1:]
+        ),
+    )
+
+
+def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tuple[slice, ...]:
+    """The part of a rank where dimensions ``dims`` are cut over the rows and columns of the grid.
+
+    One dimension twice is cut over rows, and each part over columns; None is no cut.
+    """
+    slices = [slice(0, extent) for extent in shape]
+    if dims is not None:
+        iy, ix = mesh.grid.place(mesh.rank)
+        down, across = dims
+        if down == across:
+            cuts = nested_cuts(shape[down], mesh.grid)
+            slices[down] = slice(cuts[mesh.rank], cuts[mesh.rank + 1])
+        else:
+            rows, columns = (
+                even_cuts(shape[down], mesh.grid.rows),
+                even_cuts(shape[across], mesh.grid.columns),
+            )
+            slices[down] = slice(rows[iy], rows[iy + 1])
+            slices[across] = slice(columns[ix], columns[ix + 1])
+    return tuple(slices)
+
+
+def distributed(whole: Tensor, mesh: Mesh, dims: tuple[int, int] | None) -> nn.Parameter:
+    """A parameter of which every rank has the whole, as a DTensor of its own part; no message."""
+    part = whole.detach()[own_part(whole.shape, mesh, dims)].clone(memory_format=torch.contiguous_format)
+    return of_part(part, whole.shape, mesh, dims, whole.requires_grad)
+
+
+def of_part(
+    part: Tensor, shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None, requires_grad: bool = True
+) -> nn.Parameter:
+    """The parameter of ``shape`` of which this rank has ``part``."""
+    placements: list[Placement] = [Replicate(), Replicate()] if dims is None else [Shard(dim) for dim in dims]
+    stride = torch.empty(shape, device="meta").stride()
+    values = DTensor.from_local(
+        part, mesh.device_mesh, placements, run_check=False, shape=shape, stride=stride
+    )
+    return nn.Parameter(values, requires_grad=requires_grad)
+
+
+@contextmanager
+def own_parts(module: nn.Module) -> Iterator[None]:
+    """While it lasts, a module's parameters are ordinary tensors, what this rank has of them."""
+    changed = []
+    try:
+        for one in module.modules():
+            for name, values in one._parameters.items():
+                if isinstance(values, DTensor):
+                    changed.append((one._parameters, name, values))
+                    one._parameters[name] = values.to_local()  # type: ignore[assignment]  # as torch.func does
+        yield
+    finally:
+        for home, name, values in changed:
+            home[name] = values  # type: ignore[assignment]  # it is the parameter that was there

@@ -1,0 +1,313 @@
+"""What torch's functions do to distributed maps: the table of rules, and all that is done point by point.
+
+Knows: which function is of which kind, how maps of different cuts and whole tensors meet. Does not know: windows,
+sums (they register their rules here).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.geometry import Box, ExchangePlan, Partition
+from cotswold.mesh.exchange import Exchange
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.whole import entered, nothing
+
+Rule = Callable[..., Any]
+_RULES: dict[str, Rule] = {}
+_HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_windows")
+_R = TypeVar("_R", bound=Rule)
+
+POINTWISE = frozenset(
+    [
+        "abs",
+        "absolute",
+        "acos",
+        "acosh",
+        "add",
+        "addcdiv",
+        "addcmul",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "bfloat16",
+        "bitwise_and",
+        "bitwise_not",
+        "bitwise_or",
+        "bitwise_xor",
+        "ceil",
+        "celu",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "clip",
+        "clone",
+        "contiguous",
+        "copysign",
+        "cos",
+        "cosh",
+        "deg2rad",
+        "detach",
+        "digamma",
+        "div",
+        "divide",
+        "double",
+        "elu",
+        "eq",
+        "erf",
+        "erfc",
+        "erfinv",
+        "exp",
+        "exp2",
+        "expm1",
+        "fix",
+        "float",
+        "float_power",
+        "floor",
+        "floor_divide",
+        "fmod",
+        "frac",
+        "ge",
+        "gelu",
+        "gt",
+        "half",
+        "hardshrink",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "heaviside",
+        "hypot",
+        "isclose",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "ldexp",
+        "le",
+        "leaky_relu",
+        "lerp",
+        "lgamma",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "log_sigmoid",
+        "logaddexp",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "logit",
+        "logsigmoid",
+        "lt",
+        "masked_fill",
+        "maximum",
+        "minimum",
+        "mish",
+        "mul",
+        "multiply",
+        "nan_to_num",
+        "ne",
+        "neg",
+        "negative",
+        "ones_like",
+        "pos",
+        "positive",
+        "pow",
+        "rad2deg",
+        "reciprocal",
+        "relu",
+        "relu6",
+        "remainder",
+        "round",
+        "rsqrt",
+        "rsub",
+        "selu",
+        "sgn",
+        "sigmoid",
+        "sign",
+        "signbit",
+        "silu",
+        "sin",
+        "sinc",
+        "sinh",
+        "softplus",
+        "softshrink",
+        "softsign",
+        "sqrt",
+        "square",
+        "sub",
+        "subtract",
+        "tan",
+        "tanh",
+        "tanhshrink",
+        "threshold",
+        "to",
+        "true_divide",
+        "trunc",
+        "type",
+        "where",
+        "xlogy",
+        "zeros_like",
+        "full_like",
+        "radd",
+        "rmul",
+        "rtruediv",
+        "rpow",
+        "truediv",
+        "floordiv",
+        "mod",
+        "invert",
+        "and",
+        "or",
+        "xor",
+        "iadd",
+        "isub",
+        "imul",
+        "itruediv",
+    ]
+)
+"""Functions that compute each output from what lies at its own place."""
+
+
+def rule(*names: str) -> Callable[[_R], _R]:
+    """Register what functions of these names do to maps."""
+
+    def register(function: _R) -> _R:
+        for name in names:
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A function of torch where an argument is a distributed map.
+
+    Raises UserError, which names the function, where there is no rule for it.
+    """
+    if "conv2d" not in _RULES:
+        for home in _HOMES:
+            importlib.import_module(f"cotswold.mesh.{home}")
+    name = base_name(function)
+    if name in _RULES:
+        return _RULES[name](*args, **kwargs)
+    if name in POINTWISE:
+        return pointwise(function, *args, **kwargs)
+    raise UserError(
+        f"{name} cannot be computed on a map that is cut over ranks; "
+        "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
+    )
+
+
+def base_name(function: Callable[..., Any]) -> str:
+    """The name of a function without the marks of operators and of work in place."""
+    name: str = function.__name__
+    return name.strip("_") if name.startswith("__") else name.rstrip("_")
+
+
+def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The function on every rank's part; maps and whole tensors are brought to the cuts of the first map."""
+    first = widest([*args, *kwargs.values()])
+    out = function(
+        *(beside(arg, first) for arg in args),
+        **{name: beside(value, first) for name, value in kwargs.items()},
+    )
+    if args and isinstance(args[0], DistributedMap) and out is args[0]._local:
+        return args[0].changed_in_place()
+    return wrapped(out, first)
+
+
+def wrapped(out: Any, like: DistributedMap) -> Any:
+    """Tensors as maps of the same cuts."""
+    if isinstance(out, Tensor):
+        return like.like(out)
+    if isinstance(out, tuple | list):
+        return type(out)(wrapped(one, like) for one in out)
+    return out
+
+
+def widest(values: list[Any]) -> DistributedMap:
+    """The map whose cuts the result has: the first of those with the largest plane."""
+    maps = [value for value in values if isinstance(value, DistributedMap)]
+    return max(maps, key=lambda x: x.shape[2] * x.shape[3])
+
+
+def beside(value: Any, like: DistributedMap) -> Any:
+    """What a rank has of an operand of a pointwise function."""
+    if isinstance(value, DistributedMap):
+        if value.shape[2:] == like.shape[2:]:
+            return recut(value, like.partition).local
+        value = value.full_tensor()
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return entered(value, like.mesh) if isinstance(value, Tensor) else value
+    if value.dim() > 4 or any(
+        mine not in (1, whole) for mine, whole in zip(value.shape[:-3:-1], like.shape[:-3:-1], strict=False)
+    ):
+        raise UserError(
+            f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over ranks; "
+            "its last two extents must be those of the map, or 1"
+        )
+    value = entered(value, like.mesh)
+    rows, columns = like.box.slices
+    if value.shape[-1] != 1:
+        value = value[..., columns]
+    if value.dim() > 1 and value.shape[-2] != 1:
+        value = value[..., rows, :]
+    return value
+
+
+def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
+    """The same map, cut otherwise."""
+    if x.partition == partition:
+        return x
+    boxes = partition.boxes
+    if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
+        rows, columns = boxes[x.mesh.rank].shift(tuple(-at for at in x.reach[x.mesh.rank].start)).slices
+        return DistributedMap(x.source[:, :, rows, columns], partition, x.mesh)
+    exchange = Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes))
+    return DistributedMap(exchange(x.local), partition, x.mesh)
+
+
+def part_of(
+    box: Box, channels: int, compute: Callable[[], Tensor], window: Tensor, *parameters: Tensor | None
+) -> Tensor:
+    """What a rank computes of an output, ``(image, channels, *box)``; a rank without outputs computes nothing."""
+    if box.size:
+        return compute()
+    learnt = (values for values in parameters if values is not None)
+    return nothing((window.shape[0], channels, *box.shape), window, *learnt)
+
+
+def pair(value: Any, name: str) -> tuple[int, int]:
+    """One or two whole numbers as (y, x)."""
+    if isinstance(value, int):
+        return value, value
+    numbers = tuple(int(one) for one in value)
+    if len(numbers) not in (1, 2):
+        raise UserError(f"{name} of a map has one or two numbers, not {value!r}")
+    return numbers[0], numbers[-1]
+
+
+def channels_first(dim: int, name: str) -> int:
+    """A dimension that is not cut, 0 or 1; raises UserError for others."""
+    dim = dim + 4 if dim < 0 else dim
+    if dim not in (0, 1):
+        raise UserError(
+            f"{name} along dimension {dim} of a map that is cut over ranks there; call full_tensor() before"
+        )
+    return dim
+
+
+def only_maps(name: str, *values: object) -> None:
+    """Raise UserError where an operand that must not be cut is a map."""
+    if any(isinstance(value, DistributedMap) for value in values):
+        raise UserError(
+            f"{name} takes one map that is cut over ranks, its input; call full_tensor() on others"
+        )

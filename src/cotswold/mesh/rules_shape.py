@@ -1,0 +1,123 @@
+"""Rules for functions that join, split or reshape maps, and for random masks.
+
+Knows: which dimensions are cut. Does not know: windows, sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.rules import beside, channels_first, only_maps, pointwise, rule, widest, wrapped
+from cotswold.mesh.whole import entered
+
+
+def _of_whole(name: str) -> None:
+    method = getattr(Tensor, name)
+
+    @rule(name)
+    def gathered(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
+        return method(input.full_tensor(), *args, **kwargs)
+
+
+for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
+    _of_whole(_name)
+
+
+@rule("cat", "concat", "concatenate")
+def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
+    """Maps one after the other, by channels or images."""
+    dim = channels_first(kwargs.get("axis", dim), "cat")
+    first = widest(list(tensors))
+    if any(isinstance(one, DistributedMap) and one.shape[2:] != first.shape[2:] for one in tensors):
+        raise UserError("maps that are joined need one height and width")
+    return first.like(torch.cat([beside(one, first) for one in tensors], dim))
+
+
+def _along(name: str, position: int, default: int | None) -> None:
+    function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+
+    @rule(name)
+    def along(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
+        only_maps(name, *args, *kwargs.values())
+        dim = kwargs["dim"] if "dim" in kwargs else args[position - 1] if len(args) >= position else default
+        if dim is None:
+            raise UserError(f"{name} of a map needs dim; 1 is its channels")
+        channels_first(dim, name)
+        return wrapped(function(input.local, *args, **kwargs), input)
+
+
+for _name, _position, _default in (
+    ("softmax", 1, None),
+    ("log_softmax", 1, None),
+    ("softmin", 1, None),
+    ("glu", 1, -1),
+    ("normalize", 2, 1),
+    ("cumsum", 1, None),
+    ("cumprod", 1, None),
+    ("chunk", 2, 0),
+    ("split", 2, 0),
+    ("narrow", 1, None),
+    ("index_select", 1, None),
+    ("logcumsumexp", 1, None),
+):
+    _along(_name, _position, _default)
+
+
+@rule("getitem")
+def getitem(input: DistributedMap, index: Any) -> DistributedMap:
+    """Some of the images or channels."""
+    indices = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in indices[:1]:
+        indices = (slice(None),) * (5 - len(indices)) + indices[1:]
+    cut = [one for one in indices[2:] if one != slice(None)]
+    if cut or any(one is None or one is Ellipsis or isinstance(one, int) for one in indices[:2]):
+        raise UserError(
+            "a map that is cut over ranks takes slices of images and channels only, such as x[:, :8]; "
+            "call full_tensor() on it before"
+        )
+    return input.like(input.local[tuple(indices[:2])])
+
+
+@rule("channel_shuffle")
+def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
+    """Channels of all groups in turn."""
+    images, channels = input.shape[:2]
+    parts = input.local.reshape(images, groups, channels // groups, *input.box.shape)
+    return input.like(parts.transpose(1, 2).reshape(input.local.shape))
+
+
+@rule("prelu")
+def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
+    """A slope a channel."""
+    only_maps("prelu", weight)
+    return input.like(torch.prelu(input.local, entered(weight, input.mesh)))
+
+
+@rule("dropout")
+def dropout(
+    input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> DistributedMap:
+    """The mask that one process would draw, of which each rank takes its own part."""
+    if not training or not train or p == 0:
+        return input
+    order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
+    ones = input.local.new_ones([input.shape[dim] for dim in order])
+    ones = ones.permute([order.index(dim) for dim in range(4)])
+    mask = torch.dropout(ones, p, True)[(..., *input.box.slices)]
+    return pointwise(Tensor.mul_ if inplace else Tensor.mul, input, input.like(mask))
+
+
+@rule("dropout2d", "feature_dropout")
+def dropout2d(
+    input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> DistributedMap:
+    """Whole channels dropped, the same on every rank."""
+    if not training or not train or p == 0:
+        return input
+    mask = torch.feature_dropout(input.local.new_ones((*input.shape[:2], 1, 1)), p, True)
+    return pointwise(Tensor.mul_ if inplace else Tensor.mul, input, mask)

@@ -1,0 +1,266 @@
+"""Rules for functions that sum over space, or take the largest: their results are whole on every rank.
+
+Knows: sums and maxima of parts, losses between maps. Does not know: windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotswold.errors import UserError
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.rules import beside, only_maps, rule
+from cotswold.mesh.whole import largest, summed
+
+Dims = int | Sequence[int] | None
+
+
+def _dims(dim: Dims) -> tuple[int, ...]:
+    wanted = range(4) if dim is None or dim == [] or dim == () else (dim,) if isinstance(dim, int) else dim
+    return tuple(sorted(one % 4 for one in wanted))
+
+
+def _whole(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Sums of parts, with extents of 1 where they were summed, as sums of the map."""
+    box, plane = x.box, x.partition.shape
+    sides = [0, 0, 0, 0]
+    for dim in (2, 3):
+        if dim not in dims:
+            at = dim - 2
+            sides[2 - 2 * at : 4 - 2 * at] = [box.start[at], plane[at] - box.stop[at]]
+    total = summed(F.pad(kept, sides) if any(sides) else kept, x.mesh)
+    return total if keepdim else total.squeeze(dims)
+
+
+@rule("sum")
+def sum(
+    input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """A sum; over space it is whole on every rank, over channels with ``keepdim`` still a map."""
+    dims = _dims(dim)
+    kept = input.local.sum(dims, keepdim=True, dtype=dtype)
+    if set(dims) & {2, 3}:
+        return _whole(kept, input, dims, keepdim)
+    if not keepdim:
+        raise UserError("a sum over channels of a map that is cut over ranks needs keepdim=True")
+    return input.like(kept)
+
+
+@rule("mean")
+def mean(
+    input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """A mean, as ``sum``."""
+    return sum(input, dim, keepdim, dtype=dtype) / math.prod(input.shape[one] for one in _dims(dim))
+
+
+@rule("var")
+def var(input: DistributedMap, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Any:
+    """A variance, in two passes."""
+    if isinstance(dim, bool):
+        raise UserError("var of a map that is cut over ranks takes correction=0, not unbiased=False")
+    dims = _dims(dim)
+    away = input - mean(input, dims, True)
+    return sum(away * away, dims, keepdim) / (math.prod(input.shape[one] for one in dims) - correction)
+
+
+@rule("std")
+def std(input: DistributedMap, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Any:
+    """The root of the variance."""
+    return var(input, dim, keepdim, correction=correction).sqrt()
+
+
+class _Largest(torch.autograd.Function):
+    """The largest of the parts; values that are equally large share the gradient, as torch.amax has it."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, mesh: Mesh, dims: tuple[int, ...]) -> Tensor:
+        shape = [1 if dim in dims else extent for dim, extent in enumerate(part.shape)]
+        own = part.amax(dims, keepdim=True) if part.numel() else part.new_full(shape, -torch.inf)
+        whole = largest(own, mesh)
+        hits = part == whole
+        ctx.save_for_backward(hits, mesh.sum_in_place(hits.sum(dims, keepdim=True, dtype=part.dtype)))
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        hits, count = ctx.saved_tensors
+        return hits * (grad / count), None, None
+
+
+@rule("amax", "max")
+def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
+    """The largest over both axes of space, or over channels with ``keepdim``."""
+    dims = _dims(dim)
+    if {2, 3} <= set(dims):
+        out: Tensor = _Largest.apply(input.local, input.mesh, dims)  # type: ignore[no-untyped-call]  # torch's
+        return out if keepdim else out.squeeze(dims)
+    if set(dims) & {2, 3} or not keepdim:
+        raise UserError(
+            "the largest of a map that is cut over ranks is over dim=(2, 3), or dim=1 with keepdim"
+        )
+    return input.like(input.local.amax(dims, keepdim=True))
+
+
+@rule("amin", "min")
+def amin(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
+    """The smallest, as ``amax``."""
+    return -amax(-input, dim, keepdim)
+
+
+def _cells(extent: int, count: int) -> list[tuple[int, int]]:
+    return [(at * extent // count, -(-(at + 1) * extent // count)) for at in range(count)]
+
+
+def _adaptive(x: DistributedMap, output_size: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    wanted = output_size if isinstance(output_size, int) else tuple(output_size)
+    counts = (wanted, wanted) if isinstance(wanted, int) else wanted
+    rows, columns = (extent if n is None else n for extent, n in zip(x.partition.shape, counts, strict=True))
+    return _cells(x.shape[2], rows), _cells(x.shape[3], columns)
+
+
+@rule("adaptive_avg_pool2d")
+def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
+    """Means over cells of the plane, whole on every rank."""
+
+    def weights(cells: list[tuple[int, int]], start: int, stop: int) -> Tensor:
+        out = input.local.new_zeros((len(cells), stop - start))
+        for row, (first, last) in zip(out, cells, strict=True):
+            row[max(first - start, 0) : max(last - start, 0)] = 1 / (last - first)
+        return out
+
+    rows, columns = _adaptive(input, output_size)
+    (top, left), (bottom, right) = input.box.start, input.box.stop
+    along_y, along_x = weights(rows, top, bottom), weights(columns, left, right)
+    return summed(torch.einsum("yi,ncij,xj->ncyx", along_y, input.local, along_x), input.mesh)
+
+
+class _LargestOfCells(torch.autograd.Function):
+    """The largest of each cell; of values that are equally large the first in the map has the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, x: DistributedMap, rows: Any, columns: Any) -> Tensor:
+        (top, left), (bottom, right) = x.box.start, x.box.stop
+        shape = (*part.shape[:2], len(rows), len(columns))
+        best = part.new_full(shape, -torch.inf)
+        place = torch.full(shape, x.shape[2] * x.shape[3], dtype=torch.int64, device=part.device)
+        for i, (y0, y1) in enumerate(rows):
+            for j, (x0, x1) in enumerate(columns):
+                y0_, y1_, x0_, x1_ = max(y0, top), min(y1, bottom), max(x0, left), min(x1, right)
+                if y0_ < y1_ and x0_ < x1_:
+                    cell = part[:, :, y0_ - top : y1_ - top, x0_ - left : x1_ - left]
+                    value, at = F.adaptive_max_pool2d(cell, 1, return_indices=True)
+                    best[:, :, i, j] = value[:, :, 0, 0]
+                    y, across = at // (x1_ - x0_), at % (x1_ - x0_)
+                    place[:, :, i, j] = ((y + y0_) * x.shape[3] + across + x0_)[:, :, 0, 0]
+        whole = largest(best, x.mesh)
+        place[best != whole] = x.shape[2] * x.shape[3]
+        first = place.clone()
+        if x.mesh.size > 1:
+            dist.all_reduce(first, dist.ReduceOp.MIN, group=x.mesh.group)
+        y, across = place // x.shape[3] - top, place % x.shape[3] - left
+        own = (place == first) & (place < x.shape[2] * x.shape[3])
+        ctx.save_for_backward(own, torch.where(own, y * (right - left) + across, 0))
+        ctx.part_shape = part.shape
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        own, place = ctx.saved_tensors
+        out = grad.new_zeros(ctx.part_shape)
+        if out.numel():
+            out.flatten(2).scatter_add_(2, place.flatten(2), (grad * own).flatten(2))
+        return out, None, None, None
+
+
+@rule("adaptive_max_pool2d")
+def adaptive_max_pool2d(input: DistributedMap, output_size: Any, return_indices: bool = False) -> Tensor:
+    """The largest over cells of the plane, whole on every rank."""
+    if return_indices:
+        raise UserError("adaptive_max_pool2d of a map that is cut over ranks returns no indices")
+    rows, columns = _adaptive(input, output_size)
+    out: Tensor = _LargestOfCells.apply(input.local, input, rows, columns)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
+    if reduction == "none":
+        return like.like(values)
+    total = summed(values.sum(), like.mesh)
+    return total if reduction == "sum" else total / count
+
+
+def _loss(name: str) -> None:
+    function: Callable[..., Tensor] = getattr(F, name)
+
+    @rule(name)
+    def loss(
+        input: Any,
+        target: Any,
+        weight: Any = None,
+        *,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> Any:
+        if reduction not in ("none", "mean", "sum"):
+            raise UserError(f"{name} of maps that are cut over ranks is reduced by none, mean or sum")
+        like = input if isinstance(input, DistributedMap) else target
+        if tuple(input.shape) != tuple(target.shape):
+            raise UserError(f"{name} needs maps of one shape, not {input.shape} and {target.shape}")
+        if weight is not None:
+            kwargs["weight"] = weight
+        operands = {key: beside(value, like) for key, value in kwargs.items()}
+        values = function(beside(input, like), beside(target, like), reduction="none", **operands)
+        return _reduced(values, like, reduction, like.numel())
+
+
+for _name in (
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "soft_margin_loss",
+    "poisson_nll_loss",
+):
+    _loss(_name)
+
+
+def _classes(name: str) -> None:
+    function: Callable[..., Tensor] = getattr(F, name)
+
+    @rule(name)
+    def loss(
+        input: DistributedMap,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Any:
+        only_maps(name, target, weight)
+        if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
+            raise UserError(
+                f"{name} of a map that is cut over ranks takes classes (image, y, x), no weights, no "
+                "label_smoothing, and is reduced by mean or sum; call full_tensor() on the map before"
+            )
+        own = target[(slice(None), *input.box.slices)]
+        values = function(input.local, own, ignore_index=ignore_index, reduction="sum")
+        return _reduced(values, input, reduction, int((target != ignore_index).sum()))
+
+
+for _name in ("cross_entropy", "nll_loss"):
+    _classes(_name)

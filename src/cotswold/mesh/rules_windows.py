@@ -1,0 +1,305 @@
+"""Rules for functions whose outputs read windows: convolution, pooling, padding, interpolation.
+
+Knows: which pixels an output reads, the local computation on a window with its padding. Does not know: exchanges.
+Each output is computed as in one process, on a window that a rank has whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import Box
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.rules import only_maps, pair, part_of, rule
+from cotswold.mesh.whole import entered
+from cotswold.mesh.windows import Reader, Strided, cached_windows, fetch, padded
+
+_Pair = tuple[int, int]
+
+
+def windowed(
+    x: DistributedMap,
+    reader: Reader,
+    channels: int,
+    compute: Callable[[Tensor, Box], Tensor],
+    *learnt: Tensor | None,
+    fill: float = 0.0,
+) -> DistributedMap:
+    """A map whose outputs are computed from windows: ``compute(window, output box)`` on each rank."""
+    windows = cached_windows(x.mesh, x.partition, reader)
+    window, rank = fetch(x, windows), x.mesh.rank
+    box = windows.partition.box(rank)
+    out = part_of(box, channels, lambda: compute(padded(window, windows, rank, fill), box), window, *learnt)
+    return DistributedMap(out, windows.partition, x.mesh)
+
+
+def _outputs(extents: _Pair, size: _Pair, step: _Pair, low: _Pair, high: _Pair, name: str) -> _Pair:
+    found = tuple(
+        (extent + a + b - n) // s + 1
+        for extent, n, s, a, b in zip(extents, size, step, low, high, strict=True)
+    )
+    if min(found) < 1:
+        raise GeometryError(
+            f"{name} with a window of {size[0]} x {size[1]} does not fit a map of {extents[0]} x {extents[1]}; "
+            "use a smaller window or a larger map"
+        )
+    return found[0], found[1]
+
+
+def _plane(x: DistributedMap) -> _Pair:
+    return x.partition.shape
+
+
+@rule("conv2d")
+def conv2d(
+    input: DistributedMap,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> DistributedMap:
+    """Convolution with any kernel, stride, padding, dilation and groups."""
+    only_maps("conv2d", weight, bias)
+    x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
+    if x.shape[1] != weight.shape[1] * groups:
+        raise GeometryError(
+            f"conv2d has weights for {weight.shape[1] * groups} channels, but got a map of {x.shape[1]}"
+        )
+    size = _spanned((weight.shape[2], weight.shape[3]), spread)
+    if padding == "same":
+        low = high = ((size[0] - 1) // 2, (size[1] - 1) // 2)
+        high = (size[0] - 1 - low[0], size[1] - 1 - low[1])
+    else:
+        low = high = (0, 0) if padding == "valid" else pair(padding, "padding")
+    reader = Strided(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
+    weight = entered(weight, x.mesh)
+    bias = None if bias is None else entered(bias, x.mesh)
+    return windowed(
+        x,
+        reader,
+        weight.shape[0],
+        lambda window, _: F.conv2d(window, weight, bias, step, 0, spread, groups),
+        weight,
+        bias,
+    )
+
+
+def _spanned(size: _Pair, dilation: _Pair) -> _Pair:
+    return dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1
+
+
+@dataclass(frozen=True)
+class _Transposed:
+    """A convolution backwards: output o reads inputs i with ``o = i step - low + k spread`` for some k."""
+
+    size: _Pair
+    step: _Pair
+    low: _Pair
+    outputs: _Pair
+
+    def output_size(self, height: int, width: int) -> _Pair:
+        """As many outputs as were said."""
+        return self.outputs
+
+    def input_box(self, output: Box) -> Box:
+        """The inputs whose windows reach one of the outputs, at least one."""
+        start, stop = [], []
+        for first, end, size, step, low in zip(
+            output.start, output.stop, self.size, self.step, self.low, strict=True
+        ):
+            start.append(-(-(first + low - size + 1) // step))
+            stop.append(max((end - 1 + low) // step + 1, start[-1] + 1))
+        return Box(tuple(start), tuple(stop))
+
+
+@rule("conv_transpose2d")
+def conv_transpose2d(
+    input: DistributedMap,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> DistributedMap:
+    """Transposed convolution; every output is computed where it is read, nothing is summed over ranks."""
+    only_maps("conv_transpose2d", weight, bias)
+    x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
+    low, more = pair(padding, "padding"), pair(output_padding, "output_padding")
+    size = _spanned((weight.shape[2], weight.shape[3]), spread)
+    height, width = (
+        (extent - 1) * s - 2 * p + n + extra
+        for extent, s, p, n, extra in zip(_plane(x), step, low, size, more, strict=True)
+    )
+    if min(height, width) < 1:
+        raise GeometryError(f"conv_transpose2d leaves nothing of a map of {_plane(x)}; use less padding")
+    reader = _Transposed(size, step, low, (height, width))
+    weight = entered(weight, x.mesh)
+    bias = None if bias is None else entered(bias, x.mesh)
+
+    def compute(window: Tensor, box: Box) -> Tensor:
+        seen = reader.input_box(box)
+        # what lies beyond the last window has no input at all; room for it is cut off or added below
+        out = F.conv_transpose2d(window, weight, None, step, 0, 0, groups, spread)
+        start = tuple(at + p - i * s for at, p, i, s in zip(box.start, low, seen.start, step, strict=True))
+        (top, left), (rows, columns) = start, box.shape
+        out = F.pad(out, (-left, left + columns - out.shape[3], -top, top + rows - out.shape[2]))
+        return out if bias is None else out + bias[:, None, None]
+
+    return windowed(x, reader, weight.shape[1] * groups, compute, weight, bias)
+
+
+def _pooled(
+    x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
+) -> Strided:
+    """The windows of a pooling; in ``ceil_mode`` the last may reach beyond the padding, if it begins before."""
+    span = _spanned(size, dilation)
+    if any(2 * p > n for p, n in zip(low, size, strict=True)):
+        raise GeometryError(f"{name} pads by half of its window at most, not by {low} for {size}")
+    counts = []
+    for extent, n, s, p in zip(_plane(x), span, step, low, strict=True):
+        room = extent + 2 * p - n
+        count = (room + (s - 1 if ceil_mode else 0)) // s + 1
+        if ceil_mode and (count - 1) * s >= extent + p:
+            count -= 1
+        counts.append(count)
+    if min(counts) < 1:
+        raise GeometryError(f"{name} with a window of {span} does not fit a map of {_plane(x)}")
+    return Strided(span, step, low, (counts[0], counts[1]))
+
+
+@rule("max_pool2d")
+def max_pool2d(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> DistributedMap:
+    """Max pooling."""
+    if return_indices:
+        raise UserError("max_pool2d of a map that is cut over ranks returns no indices")
+    size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
+    step = pair(stride, "stride") if stride else size  # torch's methods pass [] for none
+    reader = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
+    return windowed(
+        input,
+        reader,
+        input.shape[1],
+        lambda window, _: F.max_pool2d(window, size, step, 0, spread),
+        fill=-torch.inf,
+    )
+
+
+@rule("avg_pool2d")
+def avg_pool2d(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> DistributedMap:
+    """Average pooling; sums are divided by what torch divides them by at this place of the map."""
+    size = pair(kernel_size, "kernel_size")
+    step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
+    reader = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
+    room = low if count_include_pad else (0, 0)
+
+    def compute(window: Tensor, box: Box) -> Tensor:
+        sums = F.avg_pool2d(window, size, step, divisor_override=divisor_override or 1)
+        if divisor_override is not None:
+            return sums
+        counts = [
+            torch.tensor(
+                [min(at * s - p + n, extent + q) - max(at * s - p, -q) for at in range(first, stop)],
+                dtype=sums.dtype,
+                device=sums.device,
+            )
+            for first, stop, extent, n, s, p, q in zip(
+                box.start, box.stop, _plane(input), size, step, low, room, strict=True
+            )
+        ]
+        return sums / (counts[0][:, None] * counts[1])
+
+    return windowed(input, reader, input.shape[1], compute)
+
+
+@rule("pad")
+def pad(
+    input: DistributedMap, pad: Any, mode: str = "constant", value: float | None = None
+) -> DistributedMap:
+    """Padding with a constant, or cutting off where it is negative."""
+    if mode != "constant":
+        raise UserError(f"a map that is cut over ranks is padded with a constant, not in mode {mode!r}")
+    sides = [*pad, *[0] * (8 - len(pad))]
+    if any(sides[4:6]):
+        raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
+    low, high = (sides[2], sides[0]), (sides[3], sides[1])
+    reader = Strided((1, 1), (1, 1), low, _outputs(_plane(input), (1, 1), (1, 1), low, high, "pad"))
+    return windowed(input, reader, input.shape[1], lambda window, _: window.clone(), fill=value or 0.0)
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Every pixel becomes a box of equal ones."""
+
+    factor: _Pair
+
+    def output_size(self, height: int, width: int) -> _Pair:
+        """As many times as large."""
+        return height * self.factor[0], width * self.factor[1]
+
+    def input_box(self, output: Box) -> Box:
+        """The pixels that are repeated."""
+        start = tuple(at // n for at, n in zip(output.start, self.factor, strict=True))
+        return Box(start, tuple(-(-at // n) for at, n in zip(output.stop, self.factor, strict=True)))
+
+
+@rule("interpolate", "upsample")
+def interpolate(
+    input: DistributedMap,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> DistributedMap:
+    """Every pixel repeated a whole number of times."""
+    plane = _plane(input)
+    factors = (
+        [a / b for a, b in zip(pair(size, "size"), plane, strict=True)]
+        if size is not None
+        else [
+            float(one) for one in (scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor])
+        ]
+    )
+    if mode not in ("nearest", "nearest-exact") or any(one != int(one) or one < 1 for one in factors):
+        raise UserError(
+            "a map that is cut over ranks is interpolated with mode='nearest' by whole factors only; "
+            "call full_tensor() on it before"
+        )
+    factor = int(factors[0]), int(factors[-1])
+    reader = _Repeated(factor)
+
+    def compute(window: Tensor, box: Box) -> Tensor:
+        (top, left), (rows, columns) = reader.input_box(box).start, box.shape
+        top, left = box.start[0] - top * factor[0], box.start[1] - left * factor[1]
+        large = window.repeat_interleave(factor[0], 2).repeat_interleave(factor[1], 3)
+        return large[:, :, top : top + rows, left : left + columns]
+
+    return windowed(input, reader, input.shape[1], compute)

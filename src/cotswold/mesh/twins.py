@@ -1,0 +1,201 @@
+"""Partitioned twins of ordinary modules.
+
+Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which cannot
+be split. Does not know: how layers compute.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map
+
+from cotswold.errors import UserError
+from cotswold.geometry import Grid
+from cotswold.mesh.features import DistributedFeatures, SplitLinear
+from cotswold.mesh.layer import SpatialLayer
+from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
+from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.parameters import distributed, own_parts
+from cotswold.mesh.ranks import Mesh
+from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d
+
+SPLITS: tuple[type[nn.Module], ...] = (
+    nn.Conv2d,
+    nn.ConvTranspose2d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.GroupNorm,
+    nn.InstanceNorm2d,
+    nn.LayerNorm,
+    nn.PReLU,
+    nn.ParameterList,
+    nn.ParameterDict,
+)
+"""Modules of torch with parameters whose own forward runs on distributed maps, or on what is whole."""
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+)
+
+
+def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
+    """The twin of a module over a grid of ranks ("2x2"); every rank calls it with the same module.
+
+    The twin has the module's names and interface. It takes whole batches ``(image, channel, y, x)``, the same on
+    every rank, or `DistributedMap`s, and returns what the module returns: whole on every rank where it has no
+    space, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so torch.optim,
+    ``clip_grad_norm_`` and state dicts work. The module is left as it is.
+
+    Raises UserError, which names the culprit, for a module that cannot be split, or that differs between ranks.
+    """
+    first = next(module.parameters(), None)
+    mesh = Mesh.of(grid, "cpu" if first is None else first.device.type)
+    _check_alike(module, mesh)
+    twin = _Twins(mesh).of(module, "")
+    _make_root(twin, mesh)
+    return twin
+
+
+class _Twins:
+    """Twins of a module's parts, each made once."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._done: dict[int, nn.Module] = {}
+        self._owners: dict[int, str] = {}
+        self._linear_layers = 0
+
+    def of(self, module: nn.Module, name: str) -> nn.Module:
+        """The twin of a module called ``name``."""
+        if id(module) not in self._done:
+            _refuse(module, name)
+            self._done[id(module)] = self._made(module, name)
+        return self._done[id(module)]
+
+    def _made(self, module: nn.Module, name: str) -> nn.Module:
+        dims: dict[str, tuple[int, int]] = {}
+        if type(module).forward is nn.Linear.forward:
+            way = "rows" if self._linear_layers % 2 else "columns"
+            self._linear_layers += 1
+            twin: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
+            dims = {"weight": (0, 0), "bias": (0, 0)} if way == "columns" else {"weight": (1, 1)}
+        elif isinstance(module, LocallyConnected2d):
+            twin = PartitionedLocal2d(module)
+        elif isinstance(module, L2Pool2d | LocalContrastNorm2d):
+            twin = PartitionedSmoothing(module)
+        else:
+            twin = copy.copy(module)
+        twin.training = module.training
+        twin._parameters = dict(module._parameters)
+        if isinstance(twin, SpatialLayer):
+            twin.join(self.mesh)
+            dims = dict(twin.sharded)
+        for key, values in module._parameters.items():
+            if values is not None:
+                self._own(values, f"{name}.{key}" if name else key)
+                twin._parameters[key] = distributed(values, self.mesh, dims.get(key))
+        twin._buffers = {
+            key: None if values is None else values.clone() for key, values in module._buffers.items()
+        }
+        twin._modules = {
+            key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
+            for key, child in module._modules.items()
+        }
+        return twin
+
+    def _own(self, values: nn.Parameter, name: str) -> None:
+        owner = self._owners.setdefault(id(values), name)
+        if owner != name:
+            raise UserError(f"{name} and {owner} are one parameter, which cannot be split; give each its own")
+
+
+def _refuse(module: nn.Module, name: str) -> None:
+    """Raise UserError for a module that cannot be split."""
+    kind = type(module).__name__
+    called = f"{kind} {name!r}" if name else kind
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        raise UserError(f"{called} has no weights yet; give it an input once before it is partitioned")
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise UserError(f"{called} is compiled and cannot be split; partition the module it was made of")
+    if hasattr(module, "parametrizations"):
+        raise UserError(
+            f"{called} has parametrizations and cannot be split; remove them with "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
+    if any(getattr(module, hooks) for hooks in _HOOKS):
+        raise UserError(f"{called} has hooks and cannot be split; remove them, and register them on the twin")
+    if any(isinstance(values, DTensor) for values in module._parameters.values()):
+        raise UserError(f"{called} is partitioned already; give the module that it was made of")
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
+        raise UserError(
+            f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
+            "use padding_mode='zeros'"
+        )
+    library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
+    known = (
+        isinstance(module, (*SPLITS, LocallyConnected2d, L2Pool2d, LocalContrastNorm2d, nn.Sequential))
+        or type(module).forward is nn.Linear.forward
+    )
+    if library and not known and module._parameters:
+        raise UserError(
+            f"{called} cannot be split over ranks; leave it out of the partitioned module, or write it as a "
+            "cotswold.mesh.SpatialLayer"
+        )
+
+
+def _check_alike(module: nn.Module, mesh: Mesh) -> None:
+    """Raise UserError where ranks have other parameters than the first rank."""
+    sums = [
+        torch.stack([values.detach().double().sum(), values.detach().double().square().sum()]).cpu()
+        for values in module.parameters()
+        if not values.is_meta
+    ]
+    found = torch.cat([torch.tensor([float(len(sums))]).double(), *sums]) if sums else torch.zeros(1)
+    sizes = mesh.sum_in_place(torch.tensor([float(found.numel()), float(found.numel()) ** 2]).double())
+    if mesh.size * sizes[1] == sizes[0] ** 2:
+        total = mesh.sum_in_place(torch.nan_to_num(found))
+        alike = torch.allclose(total / mesh.size, torch.nan_to_num(found), rtol=1e-12, atol=0)
+    else:
+        alike = False
+    if mesh.sum_in_place(torch.tensor(float(not alike))).item():
+        raise UserError(
+            f"ranks have different {type(module).__name__} modules; build it on each with the same "
+            "torch.manual_seed before"
+        )
+
+
+class _Root:
+    """The outermost module of a twin: what comes in is cut, what goes out is whole where it has no space."""
+
+    _mesh_of_maps: Mesh
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward, on this rank's parts."""
+        mesh = self._mesh_of_maps
+        args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
+        with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
+            out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
+        return tree_map(
+            lambda value: value.full_tensor() if isinstance(value, DistributedFeatures) else value, out
+        )
+
+
+def _cut(value: Any, mesh: Mesh) -> Any:
+    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
+
+
+def _make_root(twin: nn.Module, mesh: Mesh) -> None:
+    kind = type(twin)
+    twin.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
+    twin._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules

@@ -1,0 +1,115 @@
+"""Between tensors that are whole on every rank and parts that each rank has for itself.
+
+Knows: sums and maxima over ranks, their gradients. Does not know: maps, modules.
+
+A whole tensor has its full gradient on every rank, the same on each. So what makes a whole tensor of parts
+hands its gradient on as it is, and where a whole tensor meets parts, its gradient is a sum over ranks. Autograd
+runs nodes backwards in the order in which they were made; every rank makes those that talk in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cotswold.mesh.ranks import Mesh
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, mesh: Mesh) -> Tensor:
+        ctx.mesh = mesh
+        return mesh.sum_in_place(part.clone(memory_format=torch.contiguous_format))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
+
+
+class _Entered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, mesh: Mesh) -> Tensor:
+        ctx.mesh = mesh
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return summed(grad, ctx.mesh), None
+
+
+class _Nothing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, shape: Sequence[int], *sources: Tensor) -> Tensor:
+        ctx.save_for_backward(*sources)
+        return sources[0].new_empty(shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(torch.zeros_like(source) for source in ctx.saved_tensors)
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]
+    ) -> Tensor:
+        ctx.place = places[mesh.rank]
+        whole = part.new_empty(shape)
+        # equal pieces, for not every backend gathers unequal ones
+        sizes = [whole[place].numel() for place in places]
+        own = mesh.buffers.take(max(sizes), part)
+        own[: sizes[mesh.rank]].copy_(part.reshape(-1))
+        pieces = [mesh.buffers.take(max(sizes), part) for _ in places]
+        dist.all_gather(pieces, own, group=mesh.group)
+        for place, piece, size in zip(places, pieces, sizes, strict=True):
+            target = whole[place]
+            target.copy_(piece[:size].view(target.shape))
+        for buffer in (own, *pieces):
+            mesh.buffers.give(buffer)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return grad[ctx.place], None, None, None
+
+
+def summed(part: Tensor, mesh: Mesh) -> Tensor:
+    """The sum over ranks, whole on each, the same bits."""
+    if mesh.size == 1:
+        return part
+    out: Tensor = _Summed.apply(part, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return out
+
+
+def entered(whole: Tensor, mesh: Mesh) -> Tensor:
+    """A whole tensor where it meets parts: its gradient is summed over ranks."""
+    if mesh.size == 1 or not whole.requires_grad:
+        return whole
+    out: Tensor = _Entered.apply(whole, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return out
+
+
+def nothing(shape: Sequence[int], *sources: Tensor) -> Tensor:
+    """An empty tensor made of ``sources``, which get gradients of 0: a rank without work talks like others."""
+    out: Tensor = _Nothing.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
+def gathered(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]) -> Tensor:
+    """A tensor of ``shape``, whole on every rank; ``places[rank]`` is where a rank's part belongs."""
+    if mesh.size == 1:
+        return part
+    out: Tensor = _Gathered.apply(part, mesh, shape, places)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
+def largest(values: Tensor, mesh: Mesh) -> Tensor:
+    """The largest over ranks, without a gradient."""
+    values = values.detach().clone(memory_format=torch.contiguous_format)
+    if mesh.size > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX, group=mesh.group)
+    return values
