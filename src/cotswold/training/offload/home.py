@@ -27,7 +27,7 @@ from cotswold.training.offload.stack import OffloadedStack
 
 
 class OnDisk:
-    """The home of a recipe's stacks in a folder, which is emptied first and removed at the end of the context.
+    """The home of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
     With ``fresh`` the stacks begin with their random filters; otherwise `take_up` gives them theirs.
     """
