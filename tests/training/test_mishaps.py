@@ -217,7 +217,7 @@ def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 4_000_000
-    for module in (memory, job):
+    for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: free)
     text = greedy(pictures)
     with pytest.raises(MemoryLimitError, match=r"training\.batch=\d+ would fit") as caught:

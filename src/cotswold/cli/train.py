@@ -10,13 +10,18 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from cotswold.errors import UserError
+
 if TYPE_CHECKING:
+    from cotswold.geometry import Grid
     from cotswold.training import Stop
+    from cotswold.training.team import Team
 
 
 def train(
@@ -24,6 +29,8 @@ def train(
     *,
     run: Path | None = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    grid: str | None = None,
+    restarts: int = 0,
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
@@ -38,6 +45,8 @@ def train(
       cotswold train demo
       cotswold train my.toml --run runs/mine --set data.size=64
       cotswold train --run runs/mine --resume
+      cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
+      torchrun --nproc-per-node 4 --no-python cotswold train my.toml --grid 2x2
 
     Parameters
     ----------
@@ -47,35 +56,110 @@ def train(
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
         Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
-        threads, checkpoint_minutes or checkpoints_kept, price, evaluate.
+        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate.
+    grid
+        Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
+        its part of the threads and a log in the run's directory; or auto. Short for --set mesh.grid=2x2.
+        Under torchrun, mpirun and srun the ranks that they start.
+    restarts
+        How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     stores
         Where prepared pictures are kept for this and other runs; `stores` by default. A run remembers it.
     resume
-        Go on from the newest good checkpoint in the run's directory.
+        Go on from the newest good checkpoint in the run's directory, on any grid.
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
     """
+    from cotswold.cli import ranks
+    from cotswold.launch import world_of
+
+    if restarts < 0:
+        raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
+    overrides = [*(set or []), *([] if grid is None else [f"mesh.grid={grid}"])]
+    words = Words(recipe, run, overrides, stores, resume, resume_if_started)
+    world = world_of(os.environ)
+    if world is not None:
+        ranks.prepare(world)
+        with ranks.team(world, recipe, run, overrides) as team:
+            return _train(words, team)
+    if grid is not None or recipe is not None or run is not None:
+        shape = ranks.local_grid(ranks.wanted_recipe(recipe, run, overrides))
+        if shape.size > 1:
+            return _start(words, shape, restarts)
+    if restarts:
+        raise UserError("--restarts watches over several ranks; give --grid, such as --grid 1x2")
+    from cotswold.training.team import SOLO
+
+    return _train(words, SOLO)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the command was told."""
+
+    recipe: str | None
+    run: Path | None
+    overrides: list[str]
+    stores: Path | None
+    resume: bool
+    resume_if_started: bool
+
+    def again(self, grid: Grid, run: Path, *, resumed: bool) -> list[str]:
+        """The words for a rank of a grid, which go on where the run has begun if it is ``resumed``."""
+        words = ["train", *([] if self.recipe is None else [self.recipe]), "--run", str(run)]
+        for override in [*self.overrides, f"mesh.grid={grid}"]:
+            words += ["--set", override]
+        if self.stores is not None:
+            words += ["--stores", str(self.stores)]
+        if resumed or self.resume_if_started:
+            return [*words, "--resume-if-started"]
+        return [*words, "--resume"] if self.resume else words
+
+
+def _start(words: Words, grid: Grid, restarts: int) -> int:
+    """Train on ranks of this machine, and watch over them."""
+    from cotswold.cli.figures import cores
+    from cotswold.cli.ranks import wanted_recipe
+    from cotswold.launch import run_local
+
+    run = words.run
+    if run is None:
+        run = Path("runs") / wanted_recipe(words.recipe, None, words.overrides).name
+    return run_local(
+        words.again(grid, run, resumed=False),
+        grid.size,
+        run / "logs",
+        cores=cores(),
+        restarts=restarts,
+        restart_words=words.again(grid, run, resumed=True),
+    )
+
+
+def _train(words: Words, team: Team) -> int:
     from cotswold import training
     from cotswold.cli.progress import TrainingDisplay, counting, say
 
-    how = training.Resume.ALWAYS if resume else training.Resume.NEVER
+    how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
     with counting("preparing", "pictures") as tally:
         job = training.open_job(
-            recipe,
-            run,
-            overrides=set or [],
-            stores=stores,
-            resume=training.Resume.IF_STARTED if resume_if_started else how,
+            words.recipe,
+            words.run,
+            overrides=words.overrides,
+            stores=words.stores,
+            resume=training.Resume.IF_STARTED if words.resume_if_started else how,
             tally=tally,
+            team=team,
         )
     stop = training.Stop()
     with stopping(stop), TrainingDisplay() as display:
         finished = job.train(watch=display, stop=stop)
-    where = shlex.quote(str(run or job.run.path))
+    where = shlex.quote(str(words.run or job.run.path))
     if finished:
-        say(f"finished; look at it with: cotswold report {where}")
+        if team.leads:
+            say(f"finished; look at it with: cotswold report {where}")
         return 0
-    say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
+    if team.leads:
+        say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
     return 128 + (stop.signal or signal.SIGINT)
 
 

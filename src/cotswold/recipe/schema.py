@@ -16,11 +16,12 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
 
 Pair = Annotated[
     PositiveInt | tuple[PositiveInt, PositiveInt],
@@ -278,6 +279,26 @@ class Training(Section):
         return self.rate if self.rate is not None else 0.05 if self.strategy == "supervised" else 2.0
 
 
+class Mesh(Section):
+    """How the network is cut over several processes: every map in space, over rows and columns of ranks."""
+
+    grid: str | None = None
+    """Rows and columns of ranks, such as `2x2`, or `auto`: the grid on which the simulator expects the
+    shortest update. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
+    patience: PositiveFloat = 20.0
+    """Seconds for which a rank may be silent before all others give it up and stop."""
+
+    @field_validator("grid")
+    @classmethod
+    def _is_a_grid(cls, grid: str | None) -> str | None:
+        if grid is not None and grid != "auto":
+            try:
+                return str(Grid.parse(grid))
+            except GeometryError as error:
+                raise ValueError(f"{error}; or auto") from error
+        return grid
+
+
 class Price(Section):
     """What the machine costs, for the accounting of a run."""
 
@@ -311,6 +332,8 @@ class Recipe(Section):
     """What is minimised."""
     training: Training
     """How."""
+    mesh: Mesh = Mesh()
+    """On how many processes."""
     evaluate: list[Evaluation] = []
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
@@ -326,6 +349,10 @@ class Recipe(Section):
         if (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
         if self.training.offload == "disk":
+            if self.mesh.grid not in (None, "1x1"):
+                raise ValueError(
+                    'training.offload = "disk" is for one process; take mesh.grid out, or offload'
+                )
             if strategy == "supervised":
                 raise ValueError("training.offload belongs to strategies greedy and joint; take it out")
             if self.training.device != "cpu":

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cotswold.training.job import Job as Job
-    from cotswold.training.job import Resume as Resume
-    from cotswold.training.job import open_job as open_job
     from cotswold.training.loop import Stop as Stop
     from cotswold.training.networks import LayerNetwork as LayerNetwork
     from cotswold.training.networks import build_layers as build_layers
     from cotswold.training.networks import build_stacks as build_stacks
+    from cotswold.training.opening import Resume as Resume
+    from cotswold.training.opening import open_job as open_job
     from cotswold.training.pictures import labelled_batches as labelled_batches
     from cotswold.training.pictures import training_maps as training_maps
     from cotswold.training.restore import load_layers as load_layers
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _HOME = {
     "Job": "job",
     "LayerNetwork": "networks",
-    "Resume": "job",
+    "Resume": "opening",
     "Stop": "loop",
     "build_layers": "networks",
     "build_stacks": "networks",
     "load_layers": "restore",
     "labelled_batches": "pictures",
     "load_stacks": "restore",
-    "open_job": "job",
+    "open_job": "opening",
     "open_store": "stores",
     "random_stacks": "restore",
     "store_of": "stores",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
-from cotswold.geometry import MapShape, StackGeometry
+from cotswold.geometry import Grid, MapShape, StackGeometry, StackPartition
 from cotswold.recipe import Recipe
 from cotswold.training.offload.room import least_bytes
 
@@ -92,6 +93,27 @@ def maps_bytes(recipe: Recipe, batch: int) -> int:
     budgets = stack_budgets(recipe, batch)
     kept = sum(batch * budget.input.size * FLOAT_BYTES for budget in budgets)
     return max(_working(budget) for budget in budgets) + (kept if recipe.training.strategy == "joint" else 0)
+
+
+def rank_bytes(recipe: Recipe, batch: int, grid: Grid) -> int:
+    """Bytes that training the recipe's stacks takes at most on a rank of a grid."""
+    parts = [StackPartition(geometry, grid) for geometry in recipe.stack_geometries()]
+    filters = [max(box.size for box in part.blocks.boxes) * _block(part) for part in parts]
+    windows = [max(box.size for box in part.windows) * part.geometry.input.channels for part in parts]
+    # responses of an image, with those of others that pooling units read
+    responses = [
+        max(box.size for box in part.pooling.reads) * part.geometry.responses.channels for part in parts
+    ]
+    working = [batch * (4 * seen + 6 * made) for seen, made in zip(windows, responses, strict=True)]
+    if recipe.training.strategy == "joint":
+        return FLOAT_BYTES * (2 * sum(filters) + batch * sum(windows) + max(working, default=0))
+    moving = (one + maps for one, maps in zip(filters, working, strict=True))
+    return FLOAT_BYTES * (sum(filters) + max(moving, default=0))
+
+
+def _block(part: StackPartition) -> int:
+    """Weights of a block."""
+    return prod(part.geometry.filters.filters_shape[2:])
 
 
 def largest_batch(needed: Callable[[int], int], most: int, available_bytes: int) -> int:

@@ -6,26 +6,71 @@ Knows: a network of stacks and the momenta beside it, in memory. Does not know: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cotswold import ops
+from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
-from cotswold.run import Checkpoint, SealedPiece
+from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import network_tensors
 
 Momenta = Mapping[str, int]
 """The names under which a checkpoint has momenta, and the stacks whose they are."""
 
 
+class Stack(Protocol):
+    """A stack as strategies see it; maps are those of this process, the whole or its part."""
+
+    @property
+    def geometry(self) -> StackGeometry:
+        """The whole stack's maps and windows."""
+        ...
+
+    @property
+    def objective_settings(self) -> ops.StackObjective:
+        """λ and ε."""
+        ...
+
+    @property
+    def training(self) -> bool:
+        """Whether the norms of its filters are computed anew at each use."""
+        ...
+
+    def eval(self) -> object:
+        """Let recorded norms serve."""
+        ...
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        """The map that the next stack reads."""
+        ...
+
+    def calibrate(self, x: Tensor) -> None:
+        """Set gain and α from a batch."""
+        ...
+
+    def objective_parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective of the whole, and its two terms."""
+        ...
+
+
+class Network(Protocol):
+    """Stacks on top of each other."""
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        """From the input upwards."""
+        ...
+
+
 class Home(Protocol):
     """A network and the momenta of the stacks that move."""
 
     @property
-    def network(self) -> StackNetwork:
+    def network(self) -> Network:
         """The stacks, from the input upwards."""
         ...
 
@@ -50,12 +95,12 @@ class Home(Protocol):
         """The live tensors in memory, to be saved or filled."""
         ...
 
-    def apart(self, momenta: Momenta) -> Iterable[SealedPiece]:
-        """What is in files instead, for a checkpoint."""
+    def apart(self, momenta: Momenta) -> Iterable[Piece | SealedPiece]:
+        """What is in files instead, or parts of what all ranks have together, for a checkpoint."""
         ...
 
     def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
-        """Take up what is in files instead, from a checkpoint."""
+        """Take up what `apart` gives, from a checkpoint."""
         ...
 
 

@@ -16,8 +16,9 @@ from typing import Protocol
 import torch
 
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account, Checkpoints, EventLog, Piece
+from cotswold.run import Account, Checkpoints, Piece
 from cotswold.training.strategy import Batch, Measured, Strategy
+from cotswold.training.team import SOLO, Team
 
 EVENT_SECONDS = 1.0
 
@@ -56,18 +57,27 @@ class Pictures(Protocol):
         ...
 
 
+class Log(Protocol):
+    """Where events go."""
+
+    def write(self, kind: str, **fields: object) -> None:
+        """One event."""
+        ...
+
+
 @dataclass
 class Loop:
     """One strategy, its pictures and the run directory's files."""
 
     strategy: Strategy
     pictures: Pictures
-    log: EventLog
+    log: Log
     checkpoints: Checkpoints
     best: Checkpoints
     account: Account
     stop: Stop
     checkpoint_seconds: float
+    team: Team = SOLO
     position: Position = field(default_factory=Position)
     _counted_until: float = 0.0
 
@@ -104,7 +114,10 @@ class Loop:
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps and not strategy.finished(phase):
-            if self.stop.signal is not None:
+            due = time.monotonic() - saved_at > self.checkpoint_seconds
+            signal, save = self.team.agree([self.stop.signal or 0, int(due)])
+            if signal:
+                self.stop.signal = signal
                 return False
             batch = next(batches)
             if position.step == 0:
@@ -122,7 +135,7 @@ class Loop:
                 self.log.write("step", stack=label, **place, **meter.take())
             if position.step % interval == 0 or position.step == steps:
                 self._validate()
-            if time.monotonic() - saved_at > self.checkpoint_seconds:
+            if save:
                 self._save()
                 saved_at = time.monotonic()
         self.log.write(

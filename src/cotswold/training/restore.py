@@ -33,6 +33,7 @@ from cotswold.training.pictures import read_maps
 from cotswold.training.stores import made_by
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
+    "mesh": True,
     "price": True,
     "evaluate": True,
     "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.nn import StackNetwork
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, SealedPiece
-from cotswold.training.home import Home, Momenta
+from cotswold.run import Checkpoint, Piece, SealedPiece
+from cotswold.training.home import Home, Momenta, Network
 from cotswold.training.strategy import Measured
 
 HeldOut = Callable[[], Iterable[Tensor]]
@@ -61,12 +60,12 @@ class StackStrategy:
         """The network, and the momentum of what has begun to move, where they are in memory."""
         return self.home.tensors(self.momenta(phase, step))
 
-    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
-        """The same where they are in files."""
+    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
+        """The same where they are in files, or parts of them on this rank."""
         return self.home.apart(self.momenta(phase, step))
 
     def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """Take up what is in files."""
+        """Take up what is in files, or this rank's parts."""
         self.home.take_up(checkpoint, self.momenta(phase, step))
 
     def state(self) -> dict[str, object]:
@@ -106,7 +105,7 @@ def measured(reports: list[ops.StackReport], rate: float) -> Measured:
 
 
 @torch.no_grad()
-def validate_stacks(network: StackNetwork, trained: list[int], held_out: HeldOut) -> Measured | None:
+def validate_stacks(network: Network, trained: list[int], held_out: HeldOut) -> Measured | None:
     """The mean objective of the given stacks over the held-out pictures; None where there are none."""
     count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
     for pictures in held_out():

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from cotswold.run import Checkpoint, SealedPiece
+from cotswold.run import Checkpoint, Piece, SealedPiece
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Strategy(Protocol):
         or filled."""
         ...
 
-    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
-        """The same for what is in files and not in memory."""
+    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
+        """The same for what is in files, or of which this rank has a part."""
         ...
 
     def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """Take up from a checkpoint what is in files and not in memory."""
+        """Take up from a checkpoint what is in files, or of which this rank has a part."""
         ...
 
     def state(self) -> dict[str, object]:

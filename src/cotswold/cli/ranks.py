@@ -1,0 +1,110 @@
+"""Which processes a command trains on: this one alone, ranks that it starts, or ranks that others started.
+
+Knows: the environment, grids in words, facts that ranks compare. Does not know: how ranks find each other,
+how anything is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold import __version__, recipe
+from cotswold.cli.figures import cores
+from cotswold.errors import CotswoldError, UserError
+from cotswold.geometry import Grid
+from cotswold.recipe import Recipe
+
+if TYPE_CHECKING:
+    from cotswold.launch import World
+    from cotswold.training.team import Team
+
+AUTO = "auto"
+
+
+def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str]) -> Recipe:
+    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up."""
+    if name is None and run is not None and (run / "recipe.toml").is_file():
+        return recipe.load(run / "recipe.toml", overrides)
+    if name is None:
+        raise UserError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+    return recipe.load(name, overrides)
+
+
+def local_grid(wanted: Recipe) -> Grid:
+    """The grid of ranks that this command is to start: 1x1 where the recipe asks for none."""
+    if wanted.mesh.grid is None:
+        return Grid(1, 1)
+    if wanted.mesh.grid != AUTO:
+        return Grid.parse(wanted.mesh.grid)
+    from cotswold.simulate import this_machine
+    from cotswold.simulate.prediction import predicted_grids
+
+    return predicted_grids(this_machine(), wanted, range(1, cores() + 1))[0]
+
+
+def grid_of(wanted: Recipe, ranks: int) -> Grid:
+    """The grid of ranks that others have started; raises UserError where their number is another."""
+    if wanted.mesh.grid in (None, AUTO):
+        from cotswold.simulate import this_machine
+        from cotswold.simulate.prediction import predicted_grids
+
+        return predicted_grids(this_machine(), wanted, [ranks])[0]
+    assert wanted.mesh.grid is not None, "asked above"
+    grid = Grid.parse(wanted.mesh.grid)
+    if grid.size != ranks:
+        raise UserError(
+            f"a {grid} grid has {grid.size} ranks, and {ranks} were started; "
+            "start as many, or let --grid auto choose"
+        )
+    return grid
+
+
+def prepare(world: World) -> None:
+    """Set what torch reads when it is imported: threads of this rank."""
+    from cotswold.launch import settings_of
+
+    os.environ.update(settings_of(world, cores(), os.environ))
+
+
+@contextmanager
+def team(world: World, name: str | None, run: Path | None, overrides: Sequence[str]) -> Iterator[Team]:
+    """This rank among those that were started, all with the same recipe and version; for a `with` block."""
+    from cotswold.launch import join
+    from cotswold.mesh import Mesh
+    from cotswold.training.team import Team
+
+    wanted: Recipe | None = None
+    failure: CotswoldError | None = None
+    try:
+        wanted = wanted_recipe(name, run, overrides)
+    except CotswoldError as error:
+        failure = error  # told once all have met, or some would wait for this one
+    patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
+    with join(world, patience_seconds=patience, facts=_facts(wanted, failure)) as members:
+        if wanted is None:
+            assert failure is not None, "there is no recipe"
+            raise failure
+        mesh = Mesh.of(grid_of(wanted, world.size), wanted.training.device.partition(":")[0])
+        yield Team(ranks=members, mesh=mesh, local_size=world.local_size)
+
+
+def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, str]:
+    """What must be the same on every rank."""
+    import torch
+
+    facts = {"Cotswold's version": __version__, "torch's version": torch.__version__.partition("+")[0]}
+    if wanted is None:
+        return {**facts, "the recipe": str(failure)}
+    return {**facts, **dict(_fields(wanted.model_dump(mode="json"), "the recipe's "))}
+
+
+def _fields(table: Mapping[str, object], name: str) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{name}{key}.")
+        else:
+            yield f"{name}{key}", str(value)

@@ -1,0 +1,50 @@
+"""Whether a recipe fits the memory and the disk of this machine, found before anything is allocated.
+
+Knows: what is needed and what is free. Does not know: how either is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from cotswold.geometry import Grid
+from cotswold.recipe import Recipe
+from cotswold.run import available_bytes, require
+from cotswold.training.budget import largest_batch, rank_bytes
+from cotswold.training.offload.home import check_disk
+from cotswold.training.restore import needed_bytes
+from cotswold.training.team import SOLO, Team
+
+
+def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
+    """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit.
+
+    Of ranks that share a host all must fit. Raises GeometryError, RecipeError or RunError where its network
+    cannot be built at all.
+    """
+    available, batch = available_bytes(), recipe.training.batch
+    needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
+    where = ""
+    if team.mesh is not None and recipe.network.stacks:
+        grid, ranks = team.mesh.grid, team.local_size
+        where = f" by {ranks} ranks of a {grid} grid on one host"
+        needed = partial(_on_host, recipe, grid, ranks)
+    fitting = largest_batch(needed, batch, available)
+    remedy = (
+        f"training.batch={fitting} would fit"
+        if fitting
+        else "not even training.batch=1 would fit; make the network smaller or use a larger machine"
+    )
+    require(needed(batch), f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)")
+
+
+def _on_host(recipe: Recipe, grid: Grid, ranks: int, batch: int) -> int:
+    return ranks * rank_bytes(recipe, batch, grid)
+
+
+def check_fit(recipe: Recipe, classes: int, directory: Path, team: Team = SOLO) -> None:
+    """As `check_memory`; DiskFullError where the files of a run in this directory would have no room."""
+    check_memory(recipe, classes, team)
+    check_disk(recipe, directory)

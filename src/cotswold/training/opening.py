@@ -1,0 +1,215 @@
+"""From the words of a command to a job: a new run, or one that is taken up again.
+
+Knows: what must agree between a recipe, a directory and a store before anything is trained. Does not know:
+how anything is trained, the terminal.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cotswold import errors
+from cotswold import recipe as recipes
+from cotswold.data import Store
+from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
+from cotswold.recipe import Recipe
+from cotswold.run import RunDirectory, environment, together
+from cotswold.training.fit import check_fit, check_memory
+from cotswold.training.job import Job
+from cotswold.training.loop import position_from
+from cotswold.training.restore import (
+    check_device,
+    check_preparation,
+    lasting,
+    newest,
+    start_of,
+)
+from cotswold.training.stores import (
+    STORES,
+    Tally,
+    class_count,
+    open_store,
+    place_of,
+    store_of,
+    with_store_shape,
+)
+from cotswold.training.team import SOLO, Team
+
+
+class Resume(enum.Enum):
+    """What to do where the run's directory holds a run already, and where it does not."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    IF_STARTED = "if started"
+
+
+def open_job(
+    recipe: str | Path | None,
+    directory: str | Path | None,
+    *,
+    overrides: Sequence[str] = (),
+    stores: Path | None = None,
+    resume: Resume = Resume.NEVER,
+    tally: Tally | None = None,
+    team: Team = SOLO,
+) -> Job:
+    """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
+
+    The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
+    default; a run that is resumed knows where its store is). All ranks of a ``team`` call this together; the
+    first does the work, and the others take up what it has found. Raises RecipeError, RunError (a directory
+    that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
+    there), on every rank alike.
+    """
+    if not team.leads:
+        return _joined(team)
+    try:
+        path = _directory(recipe, directory, overrides, resume)
+        started = (path / "recipe.toml").is_file()
+        job = (
+            _taken_up(recipe, path, overrides, stores, tally, team)
+            if started
+            else _begun(recipe, path, overrides, stores, tally, team)
+        )
+    except CotswoldError as error:
+        team.ranks.gather({"error": [type(error).__name__, str(error)]})
+        raise
+    found = {
+        "run": str(job.run.path.absolute()),
+        "store": str(job.store.path.absolute()),
+        "identity": job.store.identity,
+        "recipe": recipes.dump(job.recipe),
+        "resumed": job.resumed,
+    }
+    team.ranks.gather({"job": found})
+    with together(team.ranks, MachineError):
+        pass  # the others may not see the same files
+    return job
+
+
+def _directory(
+    recipe: str | Path | None, directory: str | Path | None, overrides: Sequence[str], resume: Resume
+) -> Path:
+    """Where the run is or will be; raises RunError where that does not go with what is there."""
+    if recipe is None and (directory is None or resume is Resume.NEVER):
+        raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+    if directory is not None:
+        path = Path(directory)
+    else:
+        assert recipe is not None, "checked above"
+        path = Path("runs") / recipes.load(recipe, overrides).name
+    started = (path / "recipe.toml").is_file()
+    if not started and (resume is Resume.ALWAYS or recipe is None):
+        raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
+    if started and resume is Resume.NEVER:
+        raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
+    return path
+
+
+def _taken_up(
+    recipe: str | Path | None,
+    path: Path,
+    overrides: Sequence[str],
+    stores: Path | None,
+    tally: Tally | None,
+    team: Team,
+) -> Job:
+    run = RunDirectory.open(path)
+    kept = recipes.load(run.recipe)
+    wanted = recipes.load(run.recipe if recipe is None else recipe, overrides)
+    check_device(wanted.training.device)
+    if wanted.data.store is None:
+        _same_recipe(wanted, kept, path)  # before anything is prepared
+    store = store_of(run, kept, stores, tally)
+    wanted = with_store_shape(wanted, store)
+    _same_recipe(wanted, kept, path)
+    return Job(run, wanted, store, resumed=True, team=team)
+
+
+def _begun(
+    recipe: str | Path | None,
+    path: Path,
+    overrides: Sequence[str],
+    stores: Path | None,
+    tally: Tally | None,
+    team: Team,
+) -> Job:
+    assert recipe is not None, "a run begins with a recipe"
+    wanted = recipes.load(recipe, overrides)
+    check_device(wanted.training.device)
+    if wanted.data.store is None:  # before hours of preparation
+        check_start(wanted)
+        check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
+    store = open_store(wanted, stores or STORES, tally)
+    wanted = with_store_shape(wanted, store)
+    # before there is a directory that holds a run
+    check_start(wanted)
+    check_fit(wanted, len(store.classes), path, team)
+    run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
+    return Job(run, wanted, store, resumed=False, team=team)
+
+
+def _joined(team: Team) -> Job:
+    """The job of a rank that does not lead: what the first has found, and the same data."""
+    told = team.ranks.gather(None)[0]
+    if "error" in told:
+        kind, sentence = told["error"]
+        raise getattr(errors, kind)(sentence)
+    found = told["job"]
+    with together(team.ranks, MachineError):
+        recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
+        check_device(recipe.training.device)
+        run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
+        if store.identity != found["identity"]:
+            raise StoreError(
+                f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
+                "on a file system that their hosts share or copied whole"
+            )
+        check_memory(recipe, len(store.classes), team)
+        return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team)
+    raise AssertionError("together has raised")
+
+
+def check_start(recipe: Recipe) -> None:
+    """Raise RunError where the run that `network.start` names learnt from pictures that were prepared
+    otherwise, or one of its stacks has not begun to learn."""
+    start = start_of(recipe)
+    if start is None:
+        return
+    check_preparation(recipe, start)
+    made = recipes.load(start.recipe)
+    position = position_from(newest(start, made).state)
+    phases = len(made.network.stacks) if made.training.strategy == "greedy" else 1
+    if position.phase + (position.step > 0) < phases:
+        raise RunError(
+            f"network.start names {start.path}, whose stacks have not all been trained; "
+            f"train it further first: cotswold train --run {start.path} --resume"
+        )
+
+
+def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
+    """Raise RunError where a resumed run was trained by another recipe, but for what may change."""
+    there, here = (dict(_fields(lasting(each))) for each in (kept, wanted))
+    differing = [key for key in there | here if there.get(key) != here.get(key)]
+    if differing:
+        shown = [f"{key} ({there.get(key)} there, {here.get(key)} here)" for key in differing[:3]]
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise RunError(
+            f"the run in {path} has another recipe, which differs in {', '.join(shown)}{more}; resume it "
+            "without changing these, or choose another --run directory"
+        )
+
+
+def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    """Every field of a recipe under its dotted name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _fields(inner, (*path, key))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from _fields(inner, (*path, str(number)))
+    else:
+        yield ".".join(path), value

@@ -1,0 +1,45 @@
+"""The ranks that train a network together, as a job sees them.
+
+Knows: the mesh of maps, whom to ask before a decision that all must take alike. Does not know: how ranks were
+started, networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from cotswold.mesh import Mesh
+from cotswold.run import ALONE, Ranks
+
+
+@dataclass(frozen=True)
+class Team:
+    """One process of a job; with a ``mesh`` it is one of many, which call everything in one order.
+
+    ``ranks`` exchange what is seldom and may take long (checkpoints); ``local_size`` of them share this host.
+    """
+
+    ranks: Ranks = ALONE
+    mesh: Mesh | None = None
+    local_size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes what one process writes for all."""
+        return self.ranks.rank == 0
+
+    def agree(self, wishes: Sequence[int]) -> list[int]:
+        """The greatest of all ranks' wishes, one by one."""
+        if self.mesh is None or self.mesh.size == 1:
+            return list(wishes)
+        found = torch.tensor(wishes)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.mesh.group)
+        return [int(each) for each in found]
+
+
+SOLO = Team()
+"""A process that trains alone."""
