@@ -7,6 +7,7 @@ maps, so that all parameters of a network are on one mesh. Does not know: maps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -61,7 +62,7 @@ class DistributedFeatures:
     def full_tensor(self) -> Tensor:
         """All features on every rank; differentiable."""
         cuts = nested_cuts(self.features, self.mesh.grid)
-        places = [(..., slice(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+        places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
         return gathered(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
 
     @classmethod

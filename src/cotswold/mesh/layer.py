@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,15 +25,15 @@ from cotswold.mesh.windows import Windows, fetch, padded, windows_of
 
 
 class SpatialLayer(nn.Module):
-    """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on a grid of ranks.
+    """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on ranks.
 
-    A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x), half
-    open. Parameters are whole on every rank but those named in ``sharded``, ``{name: (dimension of y, dimension
-    of x)}``, which differ by position: they are cut with the output, whose height and width are whole
-    multiples of these extents, and `forward_window` sees those of its box.
+    A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x),
+    half open. Parameters are whole on every rank but those named in ``sharded``, ``{name: (dimension of y,
+    dimension of x)}``, which differ by position: they are cut with the output, whose height and width are
+    whole multiples of these extents, and `forward_window` sees those of its box.
     """
 
-    sharded: Mapping[str, tuple[int, int]] = {}
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({})
     _mesh: Mesh | None = None
     _blocks: tuple[int, int] | None = None
 
@@ -45,7 +46,7 @@ class SpatialLayer(nn.Module):
         raise NotImplementedError
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
-        """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels of ``input_box(output)``."""
+        """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels that it needs."""
         raise NotImplementedError
 
     def forward(self, x: Any) -> Any:
@@ -76,7 +77,9 @@ class SpatialLayer(nn.Module):
                 f"{type(self).__name__} has parameters that differ by position in {sorted(extents)} blocks; "
                 "they must agree"
             )
-        self._mesh, self._plans, self._depths = mesh, {}, {}
+        self._mesh = mesh
+        self._plans: dict[Partition, Windows] = {}
+        self._depths: dict[tuple[Partition, int], int] = {}
         for rows, columns in extents:
             self._blocks = rows, columns
 
@@ -97,16 +100,15 @@ class SpatialLayer(nn.Module):
         if x.partition not in self._plans:
             size = self.output_size(*x.partition.shape)
             self._plans[x.partition] = windows_of(x.mesh, x.partition, self, self._cuts(size, x.mesh))
-        windows: Windows = self._plans[x.partition]
-        return windows
+        return self._plans[x.partition]
 
     def _cuts(self, size: tuple[int, int], mesh: Mesh) -> Partition | None:
         if self._blocks is None:
             return None
         if any(extent % count for extent, count in zip(size, self._blocks, strict=True)):
             raise GeometryError(
-                f"{type(self).__name__} has an output of {size}, no whole multiple of the {self._blocks} blocks "
-                "of its parameters"
+                f"{type(self).__name__} has an output of {size}, no whole multiple of the {self._blocks} "
+                "blocks of its parameters"
             )
         times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
         (rows, columns), grid = self._blocks, mesh.grid
@@ -120,8 +122,7 @@ class SpatialLayer(nn.Module):
         key = x.partition, x.shape[1]
         if key not in self._depths:
             self._depths[key] = int(largest(torch.tensor(own), x.mesh))
-        depth: int = self._depths[key]
-        return depth
+        return self._depths[key]
 
     def _checked(self, out: Tensor, box: Box) -> Tensor:
         if out.dim() != 4 or tuple(out.shape[2:]) != box.shape:

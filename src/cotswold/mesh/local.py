@@ -1,12 +1,13 @@
 """Locally connected layers, pooling and contrast normalisation over ranks.
 
-Knows: which pixels a box of their outputs sees, clipped to the map, so that padding is skipped as in one process.
-Does not know: messages (`SpatialLayer` fetches).
+Knows: which pixels a box of their outputs sees, clipped to the map, so that padding is skipped as in one
+process. Does not know: messages (`SpatialLayer` fetches).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from cotswold.nn.entry import autocast
 class PartitionedLocal2d(SpatialLayer):
     """A `LocallyConnected2d` of which each rank has some blocks; outputs have the bits of one process."""
 
-    sharded = {"weight": (0, 1), "bias": (0, 1)}
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"weight": (0, 1), "bias": (0, 1)})
     weight: Tensor
     bias: Tensor | None
 

@@ -6,7 +6,7 @@ Knows: parts, cuts, how torch's functions reach the rules for maps. Does not kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,42 +16,15 @@ from cotswold.geometry import Box, Partition
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered
 
-OPERATORS = [
-    "add",
-    "radd",
-    "iadd",
-    "sub",
-    "rsub",
-    "isub",
-    "mul",
-    "rmul",
-    "imul",
-    "truediv",
-    "rtruediv",
-    "itruediv",
-    "pow",
-    "rpow",
-    "floordiv",
-    "mod",
-    "neg",
-    "pos",
-    "abs",
-    "invert",
-    "and",
-    "or",
-    "xor",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "getitem",
-]
+_NAMES = """
+    add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv pow rpow floordiv mod neg pos
+    abs invert and or xor eq ne lt le gt ge getitem
+"""
+OPERATORS = _NAMES.split()
 
 
 class DistributedMap:
-    """A map ``(image, channel, y, x)`` of which each rank holds a part: no tensor, but torch's functions take it.
+    """A map ``(image, channel, y, x)`` of which each rank holds a part; torch's functions take it.
 
     ``local`` is this rank's part, an ordinary tensor of autograd; ``partition`` says how the plane is cut.
     What is computed point by point stays in parts, windows fetch what they need from other ranks, sums over
@@ -107,6 +80,19 @@ class DistributedMap:
         return 4
 
     ndim = 4
+
+    if TYPE_CHECKING:  # installed below
+        __add__: Callable[[Any], Any]
+        __radd__: Callable[[Any], Any]
+        __sub__: Callable[[Any], Any]
+        __rsub__: Callable[[Any], Any]
+        __mul__: Callable[[Any], Any]
+        __rmul__: Callable[[Any], Any]
+        __truediv__: Callable[[Any], Any]
+        __rtruediv__: Callable[[Any], Any]
+        __pow__: Callable[[Any], Any]
+        __neg__: Callable[[], Any]
+        __getitem__: Callable[[Any], Any]
 
     def numel(self) -> int:
         """The number of values of the whole map."""

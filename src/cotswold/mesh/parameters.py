@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +28,7 @@ def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
     rows = even_cuts(extent, grid.rows)
     return (
         0,
-        *(
-            first + at
-            for first, stop in zip(rows, rows[1:], strict=False)
-            for at in even_cuts(stop - first, grid.columns)[1:]
-        ),
+        *(first + at for first, stop in pairwise(rows) for at in even_cuts(stop - first, grid.columns)[1:]),
     )
 
 
@@ -80,11 +78,12 @@ def own_parts(module: nn.Module) -> Iterator[None]:
     changed = []
     try:
         for one in module.modules():
-            for name, values in one._parameters.items():
+            home = cast(dict[str, Tensor | None], one._parameters)  # as torch.func swaps them
+            for name, values in home.items():
                 if isinstance(values, DTensor):
-                    changed.append((one._parameters, name, values))
-                    one._parameters[name] = values.to_local()  # type: ignore[assignment]  # as torch.func does
+                    changed.append((home, name, values))
+                    home[name] = values.to_local()
         yield
     finally:
         for home, name, values in changed:
-            home[name] = values  # type: ignore[assignment]  # it is the parameter that was there
+            home[name] = values

@@ -1,7 +1,7 @@
 """What torch's functions do to distributed maps: the table of rules, and all that is done point by point.
 
-Knows: which function is of which kind, how maps of different cuts and whole tensors meet. Does not know: windows,
-sums (they register their rules here).
+Knows: which function is of which kind, how maps of different cuts and whole tensors meet. Does not know:
+windows, sums (they register their rules here).
 """
 
 from __future__ import annotations
@@ -23,156 +23,20 @@ _RULES: dict[str, Rule] = {}
 _HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_windows")
 _R = TypeVar("_R", bound=Rule)
 
-POINTWISE = frozenset(
-    [
-        "abs",
-        "absolute",
-        "acos",
-        "acosh",
-        "add",
-        "addcdiv",
-        "addcmul",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "bfloat16",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "bitwise_xor",
-        "ceil",
-        "celu",
-        "clamp",
-        "clamp_max",
-        "clamp_min",
-        "clip",
-        "clone",
-        "contiguous",
-        "copysign",
-        "cos",
-        "cosh",
-        "deg2rad",
-        "detach",
-        "digamma",
-        "div",
-        "divide",
-        "double",
-        "elu",
-        "eq",
-        "erf",
-        "erfc",
-        "erfinv",
-        "exp",
-        "exp2",
-        "expm1",
-        "fix",
-        "float",
-        "float_power",
-        "floor",
-        "floor_divide",
-        "fmod",
-        "frac",
-        "ge",
-        "gelu",
-        "gt",
-        "half",
-        "hardshrink",
-        "hardsigmoid",
-        "hardswish",
-        "hardtanh",
-        "heaviside",
-        "hypot",
-        "isclose",
-        "isfinite",
-        "isinf",
-        "isnan",
-        "ldexp",
-        "le",
-        "leaky_relu",
-        "lerp",
-        "lgamma",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "log_sigmoid",
-        "logaddexp",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logical_xor",
-        "logit",
-        "logsigmoid",
-        "lt",
-        "masked_fill",
-        "maximum",
-        "minimum",
-        "mish",
-        "mul",
-        "multiply",
-        "nan_to_num",
-        "ne",
-        "neg",
-        "negative",
-        "ones_like",
-        "pos",
-        "positive",
-        "pow",
-        "rad2deg",
-        "reciprocal",
-        "relu",
-        "relu6",
-        "remainder",
-        "round",
-        "rsqrt",
-        "rsub",
-        "selu",
-        "sgn",
-        "sigmoid",
-        "sign",
-        "signbit",
-        "silu",
-        "sin",
-        "sinc",
-        "sinh",
-        "softplus",
-        "softshrink",
-        "softsign",
-        "sqrt",
-        "square",
-        "sub",
-        "subtract",
-        "tan",
-        "tanh",
-        "tanhshrink",
-        "threshold",
-        "to",
-        "true_divide",
-        "trunc",
-        "type",
-        "where",
-        "xlogy",
-        "zeros_like",
-        "full_like",
-        "radd",
-        "rmul",
-        "rtruediv",
-        "rpow",
-        "truediv",
-        "floordiv",
-        "mod",
-        "invert",
-        "and",
-        "or",
-        "xor",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-    ]
-)
+_NAMES = """
+    abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and
+    bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip clone contiguous
+    copysign cos cosh deg2rad detach digamma div divide double elu eq erf erfc erfinv exp exp2 expm1 fix
+    float float_power floor floor_divide fmod frac ge gelu gt half hardshrink hardsigmoid hardswish
+    hardtanh heaviside hypot isclose isfinite isinf isnan ldexp le leaky_relu lerp lgamma log log10
+    log1p log2 log_sigmoid logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid lt
+    masked_fill maximum minimum mish mul multiply nan_to_num ne neg negative ones_like pos positive pow
+    rad2deg reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc
+    sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink threshold to
+    true_divide trunc type where xlogy zeros_like full_like radd rmul rtruediv rpow truediv floordiv mod
+    invert and or xor iadd isub imul itruediv
+"""
+POINTWISE = frozenset(_NAMES.split())
 """Functions that compute each output from what lies at its own place."""
 
 
@@ -251,8 +115,8 @@ def beside(value: Any, like: DistributedMap) -> Any:
         mine not in (1, whole) for mine, whole in zip(value.shape[:-3:-1], like.shape[:-3:-1], strict=False)
     ):
         raise UserError(
-            f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over ranks; "
-            "its last two extents must be those of the map, or 1"
+            f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over "
+            "ranks; its last two extents must be those of the map, or 1"
         )
     value = entered(value, like.mesh)
     rows, columns = like.box.slices
@@ -278,7 +142,7 @@ def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
 def part_of(
     box: Box, channels: int, compute: Callable[[], Tensor], window: Tensor, *parameters: Tensor | None
 ) -> Tensor:
-    """What a rank computes of an output, ``(image, channels, *box)``; a rank without outputs computes nothing."""
+    """A rank's part of an output, ``(image, channels, *box)``; a rank without outputs computes nothing."""
     if box.size:
         return compute()
     learnt = (values for values in parameters if values is not None)
@@ -308,6 +172,4 @@ def channels_first(dim: int, name: str) -> int:
 def only_maps(name: str, *values: object) -> None:
     """Raise UserError where an operand that must not be cut is a map."""
     if any(isinstance(value, DistributedMap) for value in values):
-        raise UserError(
-            f"{name} takes one map that is cut over ranks, its input; call full_tensor() on others"
-        )
+        raise UserError(f"{name} takes one map that is cut over ranks; call full_tensor() on others")

@@ -71,7 +71,7 @@ for _name, _position, _default in (
 @rule("getitem")
 def getitem(input: DistributedMap, index: Any) -> DistributedMap:
     """Some of the images or channels."""
-    indices = index if isinstance(index, tuple) else (index,)
+    indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     if Ellipsis in indices[:1]:
         indices = (slice(None),) * (5 - len(indices)) + indices[1:]
     cut = [one for one in indices[2:] if one != slice(None)]
@@ -108,8 +108,9 @@ def dropout(
     order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
-    mask = torch.dropout(ones, p, True)[(..., *input.box.slices)]
-    return pointwise(Tensor.mul_ if inplace else Tensor.mul, input, input.like(mask))
+    rows, columns = input.box.slices
+    mask = input.like(torch.dropout(ones, p, True)[:, :, rows, columns])
+    return _masked(input, mask, inplace)
 
 
 @rule("dropout2d", "feature_dropout")
@@ -120,4 +121,9 @@ def dropout2d(
     if not training or not train or p == 0:
         return input
     mask = torch.feature_dropout(input.local.new_ones((*input.shape[:2], 1, 1)), p, True)
-    return pointwise(Tensor.mul_ if inplace else Tensor.mul, input, mask)
+    return _masked(input, mask, inplace)
+
+
+def _masked(x: DistributedMap, mask: Tensor | DistributedMap, inplace: bool) -> DistributedMap:
+    out: DistributedMap = pointwise(Tensor.mul_ if inplace else Tensor.mul, x, mask)
+    return out

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.ranks import Mesh
-from cotswold.mesh.rules import beside, only_maps, rule
+from cotswold.mesh.rules import beside, only_maps, pointwise, rule
 from cotswold.mesh.whole import largest, summed
 
 Dims = int | Sequence[int] | None
@@ -105,7 +105,7 @@ def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
         return out if keepdim else out.squeeze(dims)
     if set(dims) & {2, 3} or not keepdim:
         raise UserError(
-            "the largest of a map that is cut over ranks is over dim=(2, 3), or dim=1 with keepdim"
+            "the largest of a map that is cut over ranks is over dim=(2, 3), or dim=1 with keepdim=True"
         )
     return input.like(input.local.amax(dims, keepdim=True))
 
@@ -113,7 +113,8 @@ def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
 @rule("amin", "min")
 def amin(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
     """The smallest, as ``amax``."""
-    return -amax(-input, dim, keepdim)
+    negative: DistributedMap = pointwise(torch.neg, input)
+    return -amax(negative, dim, keepdim)
 
 
 def _cells(extent: int, count: int) -> list[tuple[int, int]]:

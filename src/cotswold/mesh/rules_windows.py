@@ -1,6 +1,7 @@
 """Rules for functions whose outputs read windows: convolution, pooling, padding, interpolation.
 
-Knows: which pixels an output reads, the local computation on a window with its padding. Does not know: exchanges.
+Knows: which pixels an output reads, the local computation on a window with its padding. Does not know:
+exchanges.
 Each output is computed as in one process, on a window that a rank has whole.
 """
 
@@ -47,8 +48,8 @@ def _outputs(extents: _Pair, size: _Pair, step: _Pair, low: _Pair, high: _Pair, 
     )
     if min(found) < 1:
         raise GeometryError(
-            f"{name} with a window of {size[0]} x {size[1]} does not fit a map of {extents[0]} x {extents[1]}; "
-            "use a smaller window or a larger map"
+            f"{name} with a window of {size[0]} x {size[1]} does not fit a map of {extents[0]} x "
+            f"{extents[1]}; use a smaller window or a larger map"
         )
     return found[0], found[1]
 
@@ -162,7 +163,7 @@ def conv_transpose2d(
 def _pooled(
     x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
 ) -> Strided:
-    """The windows of a pooling; in ``ceil_mode`` the last may reach beyond the padding, if it begins before."""
+    """The windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
     span = _spanned(size, dilation)
     if any(2 * p > n for p, n in zip(low, size, strict=True)):
         raise GeometryError(f"{name} pads by half of its window at most, not by {low} for {size}")
@@ -281,13 +282,10 @@ def interpolate(
 ) -> DistributedMap:
     """Every pixel repeated a whole number of times."""
     plane = _plane(input)
-    factors = (
-        [a / b for a, b in zip(pair(size, "size"), plane, strict=True)]
-        if size is not None
-        else [
-            float(one) for one in (scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor])
-        ]
-    )
+    scales = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor]
+    if size is not None:
+        scales = [a / b for a, b in zip(pair(size, "size"), plane, strict=True)]
+    factors = [float(one) for one in scales]
     if mode not in ("nearest", "nearest-exact") or any(one != int(one) or one < 1 for one in factors):
         raise UserError(
             "a map that is cut over ranks is interpolated with mode='nearest' by whole factors only; "

@@ -1,7 +1,7 @@
 """Partitioned twins of ordinary modules.
 
-Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which cannot
-be split. Does not know: how layers compute.
+Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which
+cannot be split. Does not know: how layers compute.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _HOOKS = (
 def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
     """The twin of a module over a grid of ranks ("2x2"); every rank calls it with the same module.
 
-    The twin has the module's names and interface. It takes whole batches ``(image, channel, y, x)``, the same on
-    every rank, or `DistributedMap`s, and returns what the module returns: whole on every rank where it has no
-    space, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so torch.optim,
+    The twin has the module's names and interface. It takes whole batches ``(image, channel, y, x)``, the same
+    on every rank, or `DistributedMap`s, and returns what the module returns: whole on every rank where it
+    has no space, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so torch.optim,
     ``clip_grad_norm_`` and state dicts work. The module is left as it is.
 
-    Raises UserError, which names the culprit, for a module that cannot be split, or that differs between ranks.
+    Raises UserError, which names the culprit, for a module that cannot be split or differs between ranks.
     """
     first = next(module.parameters(), None)
     mesh = Mesh.of(grid, "cpu" if first is None else first.device.type)
@@ -193,6 +193,10 @@ class _Root:
 
 def _cut(value: Any, mesh: Mesh) -> Any:
     return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
+
+
+def _whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DistributedFeatures) else value
 
 
 def _make_root(twin: nn.Module, mesh: Mesh) -> None:

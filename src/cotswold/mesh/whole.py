@@ -3,8 +3,9 @@
 Knows: sums and maxima over ranks, their gradients. Does not know: maps, modules.
 
 A whole tensor has its full gradient on every rank, the same on each. So what makes a whole tensor of parts
-hands its gradient on as it is, and where a whole tensor meets parts, its gradient is a sum over ranks. Autograd
-runs nodes backwards in the order in which they were made; every rank makes those that talk in one order.
+hands its gradient on as it is, and where a whole tensor meets parts, its gradient is a sum over ranks.
+Autograd runs nodes backwards in the order in which they were made; every rank makes those that talk in one
+order.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def entered(whole: Tensor, mesh: Mesh) -> Tensor:
 
 
 def nothing(shape: Sequence[int], *sources: Tensor) -> Tensor:
-    """An empty tensor made of ``sources``, which get gradients of 0: a rank without work talks like others."""
+    """An empty tensor of ``sources``, which get gradients of 0: ranks without work talk as others do."""
     out: Tensor = _Nothing.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
     return out
 

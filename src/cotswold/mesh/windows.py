@@ -1,7 +1,7 @@
 """Windows over distributed maps: what a rank's outputs read, who sends it, and the padding around.
 
-Knows: cuts of outputs, plans of exchanges, padding at the true border of a map. Does not know: what is computed
-from a window.
+Knows: cuts of outputs, plans of exchanges, padding at the true border of a map. Does not know: what is
+computed from a window.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Reader(Protocol):
 
     def input_box(self, output: Box) -> Box:
         """The pixels (y, x) that a box of outputs reads; what reaches outside of the map is padding."""
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True)
