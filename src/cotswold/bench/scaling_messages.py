@@ -1,0 +1,162 @@
+"""Exchanges by themselves: those of a step, one after the other, or without their messages.
+
+Knows: which exchanges a step of a stack makes, how messages are left out or timed for a while. Does not know:
+products, bars.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cotswold.geometry import Box, ExchangePlan, StackPartition
+from cotswold.mesh import Exchange
+from cotswold.mesh.share import Share, crop
+
+PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
+POOLING, POOLING_COPIED, POOLING_BACK = "pooling window", "pooling window, own part copied", "pooling, adjoint"
+
+Send = Callable[[list[dist.P2POp]], list[dist.Work]]
+
+
+@contextmanager
+def messages_by(send: Send) -> Iterator[None]:
+    """Messages go through ``send`` for a while, in this process."""
+    before = dist.batch_isend_irecv
+    dist.batch_isend_irecv = send
+    try:
+        yield
+    finally:
+        dist.batch_isend_irecv = before
+
+
+def nothing_sent(_: list[dist.P2POp]) -> list[dist.Work]:
+    """Messages that are neither sent nor received: what packs and unpacks them goes on."""
+    return []
+
+
+def without_messages(action: Callable[[], object]) -> Callable[[], None]:
+    """The same without any message between a pair of ranks; sums of scalars remain."""
+
+    def bare() -> None:
+        with messages_by(nothing_sent):
+            action()
+
+    return bare
+
+
+class Waits:
+    """Seconds that this rank was blocked because a message had not come or gone."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def counted(self, action: Callable[[], object]) -> Callable[[], None]:
+        """The same, its waits counted from zero."""
+        send = dist.batch_isend_irecv
+
+        def counting() -> None:
+            self.seconds = 0.0
+            with messages_by(lambda messages: [_Waited(one, self) for one in send(messages)]):
+                action()
+
+        return counting
+
+
+class _Waited:
+    def __init__(self, work: dist.Work, waits: Waits) -> None:
+        self._work, self._waits = work, waits
+
+    def wait(self) -> Any:
+        start = time.perf_counter()
+        done = self._work.wait()
+        self._waits.seconds += time.perf_counter() - start
+        return done
+
+
+class Maps:
+    """Maps of zeros as a step has them on one rank, and exchanges between them."""
+
+    def __init__(self, share: Share, images: int) -> None:
+        self.share, geometry = share, share.partition.geometry
+        like = torch.empty((images, 0, 0, 0))
+        self.depth, rank = geometry.filters.depth, share.mesh.rank
+        self.window = share.empty(like, share.window, geometry.input.channels).zero_()
+        self.own = share.own_of(self.window)
+        self.around = share.empty(like, share.partition.pooling.reads[rank], self.depth).zero_()
+        self.responses = share.empty(like, share.partition.responses.box(rank), self.depth).zero_()
+        """In memory of their own, as the product leaves them."""
+        self.placed = crop(self.around, share.partition.responses.box(rank), share.partition.pooling.reads[rank])
+        """In their place in the window of pooling."""
+
+    def of_step(self) -> list[Callable[[], Tensor]]:
+        """The exchanges of a step, in its order and with the copies that it makes; each waits."""
+        share, entry = self.share, self.share.entry
+        entered = [] if entry is None else [lambda: entry.start(self.own).finish()]
+        return [
+            *entered,
+            lambda: share.pooling.start(self.responses).finish(),
+            self.overlap_sum,
+            self.pixels,
+            lambda: share.pooling.adjoint.start(self.around).finish(),
+        ]
+
+    def pixels(self) -> Tensor:
+        """Own pixels to windows, in place."""
+        return self.share.pixels.start(self.own, into=self.window).finish()
+
+    def overlap_sum(self) -> Tensor:
+        """Windows to own pixels, in place."""
+        return self.share.pixels.adjoint.start(self.window, into=self.own).finish()
+
+    def by_name(self) -> dict[str, tuple[Callable[[], Tensor], Exchange]]:
+        """Exchanges of windows by name; in place but where said."""
+        share = self.share
+        pooling = share.pooling
+        return {
+            PIXELS: (self.pixels, share.pixels),
+            OVERLAP_SUM: (self.overlap_sum, share.pixels.adjoint),
+            POOLING: (lambda: pooling.start(self.placed, into=self.around).finish(), pooling),
+            POOLING_COPIED: (lambda: pooling.start(self.responses).finish(), pooling),
+            POOLING_BACK: (
+                lambda: pooling.adjoint.start(self.around, into=self.placed).finish(),
+                pooling.adjoint,
+            ),
+        }
+
+
+def plans_of_step(cut: StackPartition, below: Sequence[Box] | None) -> list[tuple[ExchangePlan, int]]:
+    """The plans of a step's exchanges and the channels of their maps."""
+    geometry = cut.geometry
+    channels, depth = geometry.input.channels, geometry.filters.depth
+    entry = [] if below is None else [(ExchangePlan(tuple(below), cut.windows), channels)]
+    return [
+        *entry,
+        (cut.pooling, depth),
+        (cut.pixels.adjoint, channels),
+        (cut.pixels, channels),
+        (cut.pooling.adjoint, depth),
+    ]
+
+
+def raw(exchange: Exchange, values: int) -> Callable[[], None]:
+    """The same messages between contiguous buffers: nothing is packed, copied or added."""
+    mesh, rank = exchange.mesh, exchange.mesh.rank
+    into = [(one.source, torch.zeros(one.box.size * values)) for one in exchange.plan.receives(rank)]
+    out = [(one.target, torch.zeros(one.box.size * values)) for one in exchange.plan.sends(rank)]
+
+    def send() -> None:
+        messages = [
+            *(dist.P2POp(dist.irecv, one, mesh.member(source), mesh.group) for source, one in into),
+            *(dist.P2POp(dist.isend, one, mesh.member(target), mesh.group) for target, one in out),
+        ]
+        for work in dist.batch_isend_irecv(messages) if messages else []:
+            work.wait()
+
+    return send
