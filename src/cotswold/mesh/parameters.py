@@ -74,15 +74,15 @@ def of_part(
 
 @contextmanager
 def own_parts(module: nn.Module) -> Iterator[None]:
-    """While it lasts, a module's parameters are ordinary tensors, what this rank has of them."""
+    """While it lasts, parameters and buffers are ordinary tensors, what this rank has of them."""
     changed = []
     try:
         for one in module.modules():
-            home = cast(dict[str, Tensor | None], one._parameters)  # as torch.func swaps them
-            for name, values in home.items():
-                if isinstance(values, DTensor):
-                    changed.append((home, name, values))
-                    home[name] = values.to_local()
+            for home in (cast(dict[str, Tensor | None], one._parameters), one._buffers):  # as torch.func does
+                for name, values in home.items():
+                    if isinstance(values, DTensor):
+                        changed.append((home, name, values))
+                        home[name] = values.to_local()
         yield
     finally:
         for home, name, values in changed:

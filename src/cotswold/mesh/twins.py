@@ -17,13 +17,15 @@ from torch.utils._pytree import tree_map
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
+from cotswold.mesh import lbfgs
+from cotswold.mesh.autoencoder import PartitionedAutoencoder
 from cotswold.mesh.features import DistributedFeatures, SplitLinear
 from cotswold.mesh.layer import SpatialLayer
 from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.parameters import distributed, own_parts
 from cotswold.mesh.ranks import Mesh
-from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d
+from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
 SPLITS: tuple[type[nn.Module], ...] = (
     nn.Conv2d,
@@ -62,6 +64,7 @@ def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
     first = next(module.parameters(), None)
     mesh = Mesh.of(grid, "cpu" if first is None else first.device.type)
     _check_alike(module, mesh)
+    lbfgs.watch()
     twin = _Twins(mesh).of(module, "")
     _make_root(twin, mesh)
     return twin
@@ -94,6 +97,9 @@ class _Twins:
             twin = PartitionedLocal2d(module)
         elif isinstance(module, L2Pool2d | LocalContrastNorm2d):
             twin = PartitionedSmoothing(module)
+        elif isinstance(module, SparseAutoencoderStack):
+            twin = PartitionedAutoencoder(module, self.mesh)
+            dims = dict(twin.sharded)
         else:
             twin = copy.copy(module)
         twin.training = module.training
@@ -106,13 +112,17 @@ class _Twins:
                 self._own(values, f"{name}.{key}" if name else key)
                 twin._parameters[key] = distributed(values, self.mesh, dims.get(key))
         twin._buffers = {
-            key: None if values is None else values.clone() for key, values in module._buffers.items()
+            key: values if values is None else self._buffer(values, dims.get(key))
+            for key, values in module._buffers.items()
         }
         twin._modules = {
             key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
             for key, child in module._modules.items()
         }
         return twin
+
+    def _buffer(self, values: Tensor, dims: tuple[int, int] | None) -> Tensor:
+        return values.clone() if dims is None else distributed(values, self.mesh, dims).detach()
 
     def _own(self, values: nn.Parameter, name: str) -> None:
         owner = self._owners.setdefault(id(values), name)
@@ -144,7 +154,7 @@ def _refuse(module: nn.Module, name: str) -> None:
         )
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (
-        isinstance(module, (*SPLITS, LocallyConnected2d, L2Pool2d, LocalContrastNorm2d, nn.Sequential))
+        isinstance(module, (*SPLITS, LocallyConnected2d, SparseAutoencoderStack))
         or type(module).forward is nn.Linear.forward
     )
     if library and not known and module._parameters:
