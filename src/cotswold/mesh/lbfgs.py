@@ -1,0 +1,45 @@
+"""What torch.optim.LBFGS cannot do: lay parameters in one row whose parts are not equal, as DTensor has it.
+
+Knows: which parameters are cut unequally. Does not know: modules.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from cotswold.errors import UserError
+
+
+@cache
+def watch() -> None:
+    """From now on a step of LBFGS on parameters that are cut unequally raises UserError on every rank."""
+    register_optimizer_step_pre_hook(_refuse)
+
+
+def _refuse(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if not isinstance(optimiser, torch.optim.LBFGS):
+        return
+    for group in optimiser.param_groups:
+        for values in group["params"]:
+            if not _equal_parts(values):
+                raise UserError(
+                    f"torch.optim.LBFGS cannot take a parameter {tuple(values.shape)} that is cut unequally "
+                    f"over a {'x'.join(map(str, values.device_mesh.shape))} grid; use another optimiser, or "
+                    "a grid that divides it"
+                )
+
+
+def _equal_parts(values: Tensor) -> bool:
+    if not isinstance(values, DTensor):
+        return True
+    parts = [1] * values.dim()
+    for count, placement in zip(values.device_mesh.shape, values.placements, strict=True):
+        if isinstance(placement, Shard):
+            parts[placement.dim] *= count
+    return all(extent % count == 0 for extent, count in zip(values.shape, parts, strict=True))
