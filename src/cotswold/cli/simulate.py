@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cotswold.simulate import Cluster, Prediction, StackWork
 
 Row = dict[str, object]
-_OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "maps", "pack")
+_OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "residual", "maps", "pack")
 
 
 def simulate(

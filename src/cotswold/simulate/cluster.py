@@ -13,7 +13,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validat
 from cotswold.recipe.schema import Section
 
 Product = Literal["Wx", "W'x", "δx'"]
-Passing = Literal["pool", "pool'", "norm", "norm'", "maps", "update", "pack"]
+Passing = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
 
 
 class Rate(Section):
@@ -21,11 +21,13 @@ class Rate(Section):
 
     operation: Product | Passing
     """`Wx`, `W'x` and `δx'` are products, in GFLOP/s; the others pass over memory, in GB/s: `pool` and
-    `norm` are pooling and contrast normalisation, `pool'` and `norm'` their adjoints, `maps` what is done
-    value by value, `update` momentum, step and normalisation of filters, `pack` the copies into and out of
-    messages."""
+    `norm` are pooling and contrast normalisation, `pool'` and `norm'` their adjoints, `residual` the error of
+    reconstruction and its sums, `maps` what else is done value by value, `update` momentum, step and
+    normalisation of filters, `pack` the copies into and out of messages."""
     rate: PositiveFloat
     """GFLOP/s of a product, GB/s of what passes over memory."""
+    crowded: PositiveFloat | None = None
+    """The rate that a device keeps while all devices of its host compute; `rate` by default."""
     fan_in: PositiveInt | None = None
     """Weights of a neuron, where the rate was measured for a shape."""
     neurons: PositiveInt | None = None
@@ -51,9 +53,10 @@ class Device(Section):
     """GB/s of the cache; needed where there is one."""
     launch_us: NonNegativeFloat = 0.0
     """Microseconds before an operation begins."""
-    update_passes: PositiveFloat = 4.0
+    update_passes: NonNegativeFloat = 4.0
     """How often an update passes over the weights: read and write filters and momentum where it is done while
-    a block is in cache; more where gradient and normalisation are passes of their own."""
+    a block is in cache; more where gradient and normalisation are passes of their own; 0 where the rate of
+    `δx'` was measured with all of it."""
     rates: list[Rate]
     """Rates by operation and shape; each product needs at least one."""
 

@@ -29,6 +29,8 @@ class Speed:
 
     device: Device
     bandwidth: float
+    crowd: float = 0.0
+    """From 0, no other device of the host computes, to 1, all do."""
 
     def product(
         self, operation: Product, shape: Shape, flops: int, moved_bytes: int, held_bytes: int
@@ -65,7 +67,11 @@ class Speed:
     def _rate(self, operation: str, shape: Shape) -> float | None:
         """The rate of the nearest shape, by the ratios of its numbers."""
         rates = [rate for rate in self.device.rates if rate.operation == operation]
-        return min(rates, key=lambda rate: _distance(rate, shape)).rate if rates else None
+        if not rates:
+            return None
+        nearest = min(rates, key=lambda rate: _distance(rate, shape))
+        alone, crowded = nearest.rate, nearest.crowded
+        return alone if crowded is None else alone + self.crowd * (crowded - alone)
 
 
 def _distance(rate: Rate, shape: Shape) -> float:

@@ -121,7 +121,8 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     """An update of a network on a grid of a cluster's devices. Raises ClusterError where links are
     missing."""
     topology = Topology(cluster, grid.size)
-    timeline = play(work.programs(grid, Speed(cluster.device, topology.bandwidth)), topology)
+    speed = Speed(cluster.device, topology.bandwidth, topology.crowd)
+    timeline = play(work.programs(grid, speed), topology)
     devices = min(grid.size, cluster.size)
     flops = work.update_flops
     needed = work.rank_bytes(grid) * -(-grid.size // devices)

@@ -149,11 +149,10 @@ class StackPart:
             ],
         )
 
-    def pixels(self, passes: float) -> None:
+    def pixels(self, operation: Passing, passes: float) -> None:
         """Pass so many times over a rank's own pixels of the input map."""
-        self._pass(
-            "maps", [passes * self.input_bytes * self.cut.input.box(rank).size for rank in self.script.ranks]
-        )
+        own = [self.cut.input.box(rank).size for rank in self.script.ranks]
+        self._pass(operation, [passes * self.input_bytes * points for points in own])
 
     # -- a forward pass, a step: the order of `mesh.stack_step`
 
@@ -190,7 +189,7 @@ class StackPart:
         self.responses(below)
         pooling = self.post("pooling", self.cut.pooling, self.unit_bytes)
         self.decode("decoded")
-        self.pixels(9)  # two products of maps, the residual, its square, its scale
+        self.pixels("residual", 9)  # two products of maps, the residual, its square, its scale
         residual = self.post("residual", self.cut.pixels, self.input_bytes)
         self.wait(pooling)
         self.units("pool", responses=1, pooled=1)
@@ -208,7 +207,7 @@ class StackPart:
         if descend:
             assert below is not None, "the lowest stack has nobody to hand its gradient to"
             self.decode("gradient")
-            self.pixels(6)
+            self.pixels("maps", 6)
             descent = ExchangePlan(self.cut.input.boxes, below.cut.output.boxes)
             self.wait(self.post("descent", descent, self.input_bytes))
         self.product("δx'", [2 * each for each in self.all_flops])

@@ -52,7 +52,7 @@ class Topology:
 
     def device(self, rank: int) -> int:
         """The device that a rank computes on."""
-        return rank % self.cluster.size
+        return rank if self.ranks <= self.cluster.size else rank * self.cluster.size // self.ranks
 
     def host(self, rank: int) -> int:
         """The host of a rank."""
@@ -67,6 +67,11 @@ class Topology:
     def busiest(self) -> int:
         """Devices that compute on the fullest host."""
         return min(self.cluster.devices, self.ranks)
+
+    @property
+    def crowd(self) -> float:
+        """From 0, one device of a host computes, to 1, all do."""
+        return (self.busiest - 1) / (self.cluster.devices - 1) if self.cluster.devices > 1 else 0.0
 
     @property
     def bandwidth(self) -> float:
