@@ -1,10 +1,6 @@
 """A rank of the tests: exchanges in a loop, and does what its words say.
 
 Knows: the launch package, torch.distributed. Does not know: who looks at it.
-
-Words: ``--patience S``, ``--arrival S``, ``--steps N``, ``--fact NAME=VALUE``, ``--log FILE`` (one line a step),
-and ``--on RANK DEED`` for what a rank does before it joins (``never``) or at the third step: ``raise``, ``mistake``,
-``memory``, ``kill``, ``leave`` (finish at once), ``quit`` (end without a word), ``stop`` (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -23,51 +20,47 @@ from cotswold.errors import CotswoldError, UserError
 from cotswold.launch import join, world_of
 
 AT_STEP = 3
+"""The step at which a rank does its deed."""
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--patience", type=float, default=2.0)
-    parser.add_argument("--arrival", type=float, default=20.0)
+    parser.add_argument("--arrival", type=float, default=30.0)
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--fact", action="append", default=[])
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--on", nargs=2, action="append", default=[])
-    words = parser.parse_args()
+    parser.add_argument("--facts", nargs="*", default=[], help="the fact 'recipe' of each rank")
+    parser.add_argument("--folder", type=Path, help="a file for each rank's newest step")
+    parser.add_argument("--on", nargs=2, metavar=("RANK", "DEED"), default=("-1", ""))
+    given = parser.parse_args(words)
     world = world_of(os.environ)
     assert world is not None
-    deeds = {int(rank): deed for rank, deed in words.on}
-    deed = deeds.get(world.rank)
-    if deed == "never":
-        time.sleep(60)
+    deed = given.on[1] if int(given.on[0]) == world.rank else ""
     stops: list[int] = []
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda number, _: stops.append(number))
-    facts = dict(fact.split("=", 1) for fact in words.fact if not fact[0].isdigit())
-    facts |= dict(fact[2:].split("=", 1) for fact in words.fact if fact.startswith(f"{world.rank}:"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: stops.append(number))
+    facts = {"recipe": given.facts[world.rank]} if given.facts else {}
     try:
         with join(
-            world, patience_seconds=words.patience, arrival_seconds=words.arrival, facts=facts
-        ) as membership:
-            assert membership.gather({"rank": world.rank}) == [{"rank": r} for r in range(world.size)]
-            print(f"rank {world.rank} of {world.size} has joined", flush=True)
-            for step in range(words.steps):
-                if step == AT_STEP and deed is not None:
+            world, patience_seconds=given.patience, arrival_seconds=given.arrival, facts=facts
+        ) as ranks:
+            assert ranks.gather({"rank": world.rank}) == [{"rank": each} for each in range(world.size)]
+            for step in range(given.steps):
+                if step == AT_STEP and deed:
                     do(deed)
                     if deed == "leave":
                         break
-                if "leave" in deeds.values() and step >= AT_STEP:
-                    time.sleep(0.01)
+                if given.on[1] == "leave" and step >= AT_STEP:
+                    time.sleep(0.01)  # alone, without the one that has left
                     continue
-                number = torch.tensor([1.0 if stops else 0.0, 1.0])
-                dist.all_reduce(number)
-                assert number[1] == world.size
-                if words.folder:
-                    (words.folder / f"{world.rank}-{os.getpid()}").write_text(str(step))
-                if number[0]:
+                told = torch.tensor([float(max(stops, default=0)), 1.0])
+                dist.all_reduce(told, dist.ReduceOp.MAX)
+                if given.folder:
+                    (given.folder / f"{world.rank}-{os.getpid()}").write_text(str(step))
+                if told[0]:
                     print(f"rank {world.rank} stopped after step {step}", flush=True)
-                    return 128 + (stops[0] if stops else signal.SIGTERM)
-                time.sleep(0.01)
+                    return 128 + int(told[0])
+                time.sleep(0.005)
+            ranks.barrier() if given.on[1] != "leave" else None
         print(f"rank {world.rank} has finished", flush=True)
     except CotswoldError as error:
         print(f"cotswold: {error}", file=sys.stderr, flush=True)
@@ -89,6 +82,16 @@ def do(deed: str) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "quit":
             os._exit(7)
+
+
+def as_child(words: Sequence[str], variables: Mapping[str, str], output: str) -> None:
+    """What a forked process does: what the script would, printing to a file."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(variables)
+    torch.set_num_threads(1)
+    sys.exit(main(words))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.launch.logs import Logs
+from cotswold.launch.process import is_stopped
 from cotswold.launch.pulse import STOPPING
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
@@ -81,6 +82,8 @@ class _Crew:
     signals: list[int]
     _ended: dict[int, int] = field(default_factory=dict)
     """Exit codes, in the order in which ranks ended."""
+    _killed: set[int] = field(default_factory=set)
+    """Ranks that we had to kill."""
     _forwarded: bool = False
     _oom_kills: int = field(default_factory=lambda: _oom_kills())
 
@@ -146,6 +149,8 @@ class _Crew:
         its exit codes 1 and 2 need no explanation.
         """
         for rank in sorted(self._failed(), key=lambda rank: self._ended[rank] == 1):  # the telling ones first
+            if rank in self._killed:
+                continue
             if self._ended[rank] not in (1, 2):
                 return rank
             lines = self.logs.tail(rank) if rank else []
@@ -157,8 +162,8 @@ class _Crew:
         failed = self._failed()
         if not failed:
             return 128 + self.signals[0] if self.signals and any(self._ended.values()) else 0
-        codes = [self._ended[rank] for rank in failed]
-        return 2 if 2 in codes else codes[0] if codes[0] in _STOPPED else 1
+        codes = [self._ended[rank] for rank in failed if rank not in self._killed]
+        return 2 if 2 in codes else codes[0] if codes[:1] and codes[0] in _STOPPED else 1
 
     def _tell(self) -> None:
         """Say which rank died, and of what."""
@@ -180,14 +185,16 @@ class _Crew:
     def _end_stopped(self) -> None:
         """Kill ranks that are stopped: they cannot end by themselves."""
         for rank, process in enumerate(self.processes):
-            if process.poll() is None and _is_stopped(process.pid):
+            if process.poll() is None and is_stopped(process.pid):
                 _say(f"rank {rank} stands still, stopped by a signal, and was killed")
+                self._killed.add(rank)
                 _to_group(process.pid, signal.SIGKILL)
 
     def _give_up(self) -> None:
         for rank, process in enumerate(self.processes):
             if process.poll() is None:
                 _say(f"rank {rank} did not end and was killed")
+                self._killed.add(rank)
         self.kill()
         self._collect()
 
@@ -302,13 +309,6 @@ def _how(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
 
 
 def _oom_kills() -> int:

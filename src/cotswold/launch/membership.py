@@ -133,6 +133,7 @@ def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str
         time.sleep(0.02)
     members = [json.loads(text) for text in store.multi_get([f"member/{each}" for each in range(world.size)])]
     hosts = tuple(str(member["host"]) for member in members)
+    pulse.processes = [str(member["process"]) for member in members]
     pulse.names = [f"rank {rank} on {host}" for rank, host in enumerate(hosts)]
     return hosts, difference([member["facts"] for member in members], hosts)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from cotswold.launch.process import kill
 from cotswold.launch.watch import Watch
 
 if TYPE_CHECKING:
@@ -40,14 +41,18 @@ _SUSPICION_BEATS = 4
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why all must stop, and whose doing it is: a rank, or nobody's."""
+    """Why all must stop, and whose doing it is: a rank's, or nobody's.
+
+    ``silent``: the rank has not said so itself; it may stand still.
+    """
 
     rank: int | None
     sentence: str
+    silent: bool
 
     def dumps(self) -> str:
         """As text for the store."""
-        return json.dumps([self.rank, self.sentence])
+        return json.dumps([self.rank, self.sentence, self.silent])
 
     @classmethod
     def loads(cls, text: str) -> Verdict:
@@ -78,6 +83,7 @@ class Pulse:
         self._patience, self._keeper, self._parent = patience_seconds, keeper, parent
         self._every = min(1.0, patience_seconds / 5)
         self.names: Sequence[str] = [f"rank {each}" for each in range(size)]
+        self.processes: Sequence[str] = [""] * size
         self._word: str | None = None
         self._suspicious = False
         self._stood_still = 0.0
@@ -122,7 +128,7 @@ class Pulse:
             self._wait(lambda: False, (_SUSPICION_BEATS + _TELLING_BEATS + 2) * self._every)
         self._stop.set()
         self._poke.set()
-        verdict = Verdict(self._rank, f"{self.names[self._rank]} failed: {sentence}")
+        verdict = Verdict(self._rank, f"{self.names[self._rank]} failed: {sentence}", silent=False)
         # the store may hang; nobody waits for it longer than this
         telling = threading.Thread(target=self._tell, args=(verdict,), daemon=True)
         telling.start()
@@ -181,14 +187,10 @@ class Pulse:
                 if verdict is not None:
                     self._pass_on(verdict)
                     return
-            except (
-                RuntimeError
-            ):  # torch's DistError: closed, refused, or no answer within the store's own time
-                if self._word == GONE or self._stop.is_set():
-                    return
-                self._conclude(
-                    Verdict(self._keeper, f"{self._keeper_name()} is gone: the connection to it broke")
-                )
+            # torch's DistError: the connection is closed, or no answer came within the store's own time
+            except RuntimeError:
+                if self._word != GONE and not self._stop.is_set():
+                    self._conclude(self._keeper_lost())
                 return
             if self._word == GONE and self._rank != self._keeper:
                 return
@@ -226,33 +228,40 @@ class Pulse:
         silence = f"has not been heard of for {patience:.3g} s"
         if self._suspicious:
             silence = f"is gone: a connection broke, and it {silence}"
-        return Verdict(rank, f"{self.names[rank]} {silence}")
+        return Verdict(rank, f"{self.names[rank]} {silence}", silent=True)
 
     def _own_standstill(self) -> Verdict:
         return Verdict(
             self._rank,
             f"{self.names[self._rank]} stood still for {self._stood_still:.0f} s, and was given up",
+            silent=False,
         )
 
-    def _keeper_name(self) -> str:
-        return "the launcher's store" if self._keeper is None else self.names[self._keeper]
+    def _keeper_lost(self) -> Verdict:
+        """The store does not answer, or its connection broke: another may have killed who stood still."""
+        name = "the launcher's store" if self._keeper is None else self.names[self._keeper]
+        silent = time.monotonic() - self._answered
+        if silent > 3 * self._every:
+            return Verdict(self._keeper, f"{name} has not been heard of for {silent:.2g} s", silent=True)
+        return Verdict(self._keeper, f"{name} is gone: the connection to it broke", silent=True)
 
     def _judge(self) -> None:
         """The thread that looks at the clock."""
-        last, silent, answered = time.monotonic(), 0.0, self._answered
+        last = resumed = time.monotonic()
+        silent, answered = 0.0, self._answered
         while not self._stop.wait(_TICK_SECONDS):
             now = time.monotonic()
-            if now - last > self._patience:
-                self._stood_still = now - last
+            if now - last > self._patience / 2:
+                self._stood_still, resumed = now - last, now
+            elif now - resumed > 2 * _SUSPICION_BEATS * self._every:
+                self._stood_still = 0.0  # nobody has given it up
             # time in which this process was stopped is no silence of the store
             silent = silent + min(now - last, 1.0) if answered == self._answered else 0.0
             last, answered = now, self._answered
-            if self._verdict is None and silent > self._patience:
-                self._verdict = Verdict(
-                    self._keeper, f"{self._keeper_name()} has not been heard of for {self._patience:.3g} s"
-                )
+            if silent > self._patience:
+                self._conclude(self._keeper_lost())
             if self._parent is not None and os.getppid() != self._parent:
-                self._verdict = Verdict(None, "the command that started this rank is gone")
+                self._verdict = Verdict(None, "the command that started this rank is gone", silent=False)
             if self._verdict is not None:
                 self._end(self._verdict)
 
@@ -268,5 +277,8 @@ class Pulse:
             sys.stdout.flush()
             sys.stderr.flush()
             os.write(2, sentence.encode("utf-8", "backslashreplace"))
+            # a process that stands still would be left behind; where there is a parent, that sees to it
+            if verdict.silent and verdict.rank is not None and self._parent is None:
+                kill(self.processes[verdict.rank])
         finally:
             os._exit(1)

@@ -26,6 +26,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # in its document
 )
 
 from cotswold.errors import LaunchError, RankError
+from cotswold.launch.process import identity
 from cotswold.launch.pulse import ABSENT, NO_END, Verdict
 from cotswold.launch.world import World
 
@@ -71,9 +72,13 @@ class Rendezvous:
         size = int(self._within(lambda: store.get("open")))
         if size != world.size:
             said = f"{self._me()} was started as one of {world.size} ranks, rank 0 as one of {size}"
-            self._within(lambda: store.compare_set("end", NO_END, Verdict(world.rank, said).dumps()))
+            self._within(
+                lambda: store.compare_set("end", NO_END, Verdict(world.rank, said, silent=False).dumps())
+            )
             raise LaunchError(f"{said}; start all with the same number")
-        claim = json.dumps({"host": self.host, "pid": os.getpid(), "facts": dict(facts)})
+        claim = json.dumps(
+            {"host": self.host, "process": identity(), "pid": os.getpid(), "facts": dict(facts)}
+        )
         holder = self._within(lambda: store.compare_set(f"member/{world.rank}", "", claim)).decode()
         if holder != claim:
             other = json.loads(holder)

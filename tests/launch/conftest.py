@@ -1,0 +1,102 @@
+"""Ranks to be killed: forked from one process that has imported torch, so that a test takes no minute.
+
+Knows: processes, where they print. Does not know: what they do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pytest
+from tests.launch import worker
+
+LIMIT_SECONDS = 30.0
+
+
+@dataclass
+class Job:
+    """The ranks of one job."""
+
+    folder: Path
+    master: str
+    size: int
+    processes: list[ForkServerProcess] = field(default_factory=list)
+
+    def start(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
+        place = {
+            "COTSWOLD_RANK": rank,
+            "COTSWOLD_RANKS": self.size,
+            "COTSWOLD_LOCAL_RANK": rank,
+            "COTSWOLD_LOCAL_RANKS": self.size,
+            "COTSWOLD_MASTER": self.master,
+        }
+        output = str(self.folder / f"{len(self.processes)}.txt")
+        process = multiprocessing.get_context("forkserver").Process(
+            target=worker.as_child,
+            args=(list(words), {name: str(value) for name, value in place.items()} | variables, output),
+        )
+        process.start()
+        self.processes.append(process)
+        return process
+
+    def codes(self, *processes: ForkServerProcess) -> list[int | None]:
+        """Exit codes of all, or of some, once they have ended."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        for process in processes or self.processes:
+            process.join(max(deadline - time.monotonic(), 0))
+        return [process.exitcode for process in processes or self.processes]
+
+    def printed(self, number: int) -> str:
+        """What the process printed that was started as number 0, 1, ..."""
+        return (self.folder / f"{number}.txt").read_text()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def _forkserver() -> None:
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as launch.settings_of has it
+    multiprocessing.set_forkserver_preload([worker.__name__])
+
+
+@pytest.fixture
+def new_job(_forkserver: None, tmp_path: Path) -> Iterator[Callable[[int], Job]]:
+    """Makes jobs of so many ranks, at a port each; whatever is left of them is killed."""
+    jobs: list[Job] = []
+
+    def new(size: int) -> Job:
+        folder = tmp_path / f"job-{len(jobs)}"
+        folder.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            jobs.append(Job(folder, f"127.0.0.1:{free.getsockname()[1]}", size))
+        return jobs[-1]
+
+    yield new
+    for job in jobs:
+        for process in job.processes:
+            process.kill()
+            process.join()
+
+
+@pytest.fixture
+def start(new_job: Callable[[int], Job]) -> Callable[..., Job]:
+    """Starts a job of ``size`` ranks with the same words."""
+
+    def started(size: int, *words: str, **variables: str) -> Job:
+        job = new_job(size)
+        for rank in range(size):
+            job.start(rank, words, **variables)
+        return job
+
+    return started

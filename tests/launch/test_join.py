@@ -1,0 +1,156 @@
+"""Ranks that are killed, stopped, fail or never come, with real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+import pytest
+from tests.launch.conftest import Job
+
+Start = Callable[..., Job]
+NewJob = Callable[[int], Job]
+HOST = socket.gethostname()
+STOPPING = "; stopping (the last checkpoint is whole)\n"
+
+
+def test_ranks_that_have_joined_exchange_values_and_finish(start: Start) -> None:
+    job = start(3, "--steps", "5")
+    assert job.codes() == [0, 0, 0]
+    assert job.printed(2) == "rank 2 has finished\n"
+
+
+def test_a_world_of_one_rank_joins(start: Start) -> None:
+    assert start(1, "--steps", "3").codes() == [0]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_is_named_by_all_others(start: Start, victim: int) -> None:
+    job = start(3, "--on", str(victim), "kill")
+    assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, 1, 1]
+    for rank in {0, 1, 2} - {victim}:
+        assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} is gone: ")
+        assert job.printed(rank).endswith(STOPPING)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_stands_still_is_named_by_all_others_and_not_left_behind(
+    start: Start, victim: int
+) -> None:
+    job = start(3, "--on", str(victim), "stop")
+    assert sorted(code or 0 for code in job.codes()) == [-signal.SIGKILL, 1, 1]
+    for rank in {0, 1, 2} - {victim}:
+        assert job.printed(rank).startswith(f"cotswold: rank {victim} on {HOST} has not been heard of for ")
+        assert job.printed(rank).endswith(STOPPING)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_goes_on_after_it_was_given_up_ends_too(start: Start, victim: int) -> None:
+    # with a parent that sees to them, nobody kills the rank that stands still
+    job = start(2, "--on", str(victim), "stop", COTSWOLD_PARENT=str(forkserver()))
+    stopped, other = job.processes[victim], job.processes[1 - victim]
+    assert job.codes(other) == [1]
+    assert stopped.pid is not None
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert job.codes() == [1, 1]
+    assert job.printed(victim).startswith(f"cotswold: rank {victim} on {HOST} stood still for ")
+
+
+@pytest.mark.parametrize(
+    ("deed", "victim", "said"),
+    [
+        ("raise", 0, "ValueError: the third step is too hard"),
+        ("raise", 1, "ValueError: the third step is too hard"),
+        ("memory", 1, "it ran out of memory (MemoryError)"),
+    ],
+)
+def test_a_rank_that_fails_tells_the_others_why(start: Start, deed: str, victim: int, said: str) -> None:
+    job = start(3, "--on", str(victim), deed, "--patience", "10")
+    assert job.codes() == [1, 1, 1]
+    for rank in {0, 1, 2} - {victim}:
+        assert job.printed(rank) == f"cotswold: rank {victim} on {HOST} failed: {said}{STOPPING}"
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_rank_that_finishes_early_is_not_taken_for_dead(start: Start, early: int) -> None:
+    job = start(2, "--on", str(early), "leave", "--patience", "0.5", "--steps", "150")
+    assert job.codes() == [0, 0]
+
+
+def test_a_difference_is_told_by_every_rank_at_the_start(start: Start) -> None:
+    job = start(3, "--facts", "a1", "a1", "b2")
+    assert job.codes() == [2, 2, 2]
+    sentence = (
+        f"cotswold: the ranks do not agree on recipe: rank 0 on {HOST} has a1, rank 2 on {HOST} has b2; "
+    )
+    assert [job.printed(rank).startswith(sentence) for rank in range(3)] == [True, True, True]
+
+
+def test_a_rank_that_never_comes_is_named(new_job: NewJob) -> None:
+    job = new_job(3)
+    for rank in (0, 2):
+        job.start(rank, ["--arrival", "2"])
+    assert job.codes() == [1, 1]
+    sentence = f"rank 1 of 3 did not arrive at {job.master} within 2 s"
+    assert sentence in job.printed(0) and sentence in job.printed(1)
+
+
+def test_ranks_do_not_wait_for_ever_for_a_store_that_nobody_keeps(new_job: NewJob) -> None:
+    job = new_job(2)
+    job.start(1, ["--arrival", "1"])
+    assert job.codes() == [1]
+    assert (
+        f"rank 1 on {HOST} has waited 1 s for rank 0 at {job.master}, which cannot be reached"
+        in job.printed(0)
+    )
+
+
+def test_one_of_two_processes_with_the_same_rank_is_refused(new_job: NewJob) -> None:
+    job = new_job(3)
+    job.start(0, ["--arrival", "4"])
+    twins = [job.start(1, ["--arrival", "4"]) for _ in range(2)]
+    job.until(lambda: any(twin.exitcode is not None for twin in twins))
+    refused = next(number for number, twin in enumerate(twins) if twin.exitcode is not None)
+    assert twins[refused].exitcode == 2
+    assert "cotswold: rank 1 is taken: process " in job.printed(1 + refused)
+
+
+def test_a_rank_of_another_number_of_ranks_ends_all(new_job: NewJob) -> None:
+    job = new_job(2)
+    job.start(0, [])
+    job.size = 3
+    job.start(2, [])
+    assert job.codes() == [1, 2]
+    assert f"rank 2 on {HOST} was started as one of 3 ranks, rank 0 as one of 2" in job.printed(0)
+
+
+def test_a_port_that_is_taken_is_named(new_job: NewJob) -> None:
+    job = new_job(1)
+    host, port = job.master.split(":")
+    with socket.create_server((host, int(port))):
+        job.start(0, [])
+        assert job.codes() == [1]
+    assert (
+        f"rank 0 on {HOST} cannot keep the ranks' store at {job.master} (the port is taken)" in job.printed(0)
+    )
+
+
+def test_two_jobs_at_once_do_not_meet(start: Start) -> None:
+    jobs = [start(2, "--steps", "20", "--facts", name, name) for name in ("one", "two")]
+    assert [job.codes() for job in jobs] == [[0, 0], [0, 0]]
+
+
+def test_ranks_end_when_the_process_that_started_them_is_gone(start: Start) -> None:
+    job = start(2, COTSWOLD_PARENT="1")
+    assert job.codes() == [1, 1]
+    assert job.printed(0) == "cotswold: the command that started this rank is gone" + STOPPING
+
+
+def forkserver() -> int:
+    """The parent of all processes of these tests."""
+    from multiprocessing import forkserver as module
+
+    pid: int = module._forkserver._forkserver_pid  # type: ignore[attr-defined]  # nothing public tells it
+    return pid
