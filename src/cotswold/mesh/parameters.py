@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from cotswold.geometry import Grid
+from cotswold.geometry import Box, Grid
 from cotswold.geometry.partition import even_cuts
 from cotswold.mesh.ranks import Mesh
 
@@ -70,6 +70,25 @@ def of_part(
         part, mesh.device_mesh, placements, run_check=False, shape=shape, stride=stride
     )
     return nn.Parameter(values, requires_grad=requires_grad)
+
+
+def own_box(values: DTensor) -> Box:
+    """Where the part of this rank lies in a parameter made by `distributed`, or a tensor like one."""
+    mesh, shape = values.device_mesh, tuple(values.shape)
+    down, across = values.placements
+    if not isinstance(down, Shard) or not isinstance(across, Shard):
+        return Box.whole(shape)
+    place, start, stop = mesh.get_coordinate(), [0] * len(shape), list(shape)
+    assert place is not None, "a rank outside of the mesh has no parameters"
+    grid = Grid(*mesh.shape)
+    if down.dim == across.dim:
+        cuts, at = nested_cuts(shape[down.dim], grid), place[0] * grid.columns + place[1]
+        start[down.dim], stop[down.dim] = cuts[at], cuts[at + 1]
+    else:
+        for dim, parts, at in zip((down.dim, across.dim), mesh.shape, place, strict=True):
+            cuts = even_cuts(shape[dim], parts)
+            start[dim], stop[dim] = cuts[at], cuts[at + 1]
+    return Box(tuple(start), tuple(stop))
 
 
 @contextmanager

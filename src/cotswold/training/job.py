@@ -15,6 +15,7 @@ import torch
 
 from cotswold.data import Store
 from cotswold.errors import CheckpointError
+from cotswold.geometry import Box
 from cotswold.recipe import Recipe
 from cotswold.run import (
     Account,
@@ -37,6 +38,7 @@ from cotswold.training.pictures import HeldOutPictures, TrainingPictures
 from cotswold.training.restore import recipe_identity, supervised_network
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
+from cotswold.training.supervised_on_mesh import SupervisedOnMesh, window_of
 from cotswold.training.team import SOLO, Team
 
 Watch = Callable[[Mapping[str, object]], None]
@@ -94,7 +96,7 @@ class Job:
                 mirror = _Watched(watch, tensorboard(self.run.tensorboard))
                 log = open_things.enter_context(EventLog(self.run.events, mirror=mirror))
             home = self._home(open_things)
-            box = home.window if isinstance(home, OnMesh) else None
+            box = self._window(home)
             pictures = open_things.enter_context(
                 TrainingPictures(self.store, training.batch, training.seed, training.device, box=box)
             )
@@ -131,9 +133,17 @@ class Job:
     def _strategy(self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures) -> Strategy:
         if home is None:
             network = supervised_network(self.recipe, len(self.store.classes))
-            return Supervised(network, self.recipe, pictures.epoch_steps, held_out.batches)
+            known = network, self.recipe, pictures.epoch_steps, held_out.batches
+            mesh = self.team.mesh
+            return Supervised(*known) if mesh is None else SupervisedOnMesh(*known, mesh)
         kind = Greedy if self.recipe.training.strategy == "greedy" else Joint
         return kind(home, self.recipe, pictures.epoch_steps, held_out.maps)
+
+    def _window(self, home: Home | None) -> Box | None:
+        """What this process reads of every picture; None for all of it."""
+        if isinstance(home, OnMesh):
+            return home.window
+        return None if self.team.mesh is None else window_of(self.recipe, self.team.mesh)
 
     def _home(self, open_things: ExitStack) -> Home | None:
         """Where the stacks are; on the disk they begin anew unless there is a checkpoint to take up."""

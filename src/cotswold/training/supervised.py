@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, SealedPiece
+from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 
@@ -57,6 +57,11 @@ class Supervised:
         """The weights of the layers, and of the stacks below them."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
+    def scores(self, pictures: Tensor) -> Tensor:
+        """Scores ``(image, class)`` of pictures."""
+        found: Tensor = self.network(pictures)
+        return found
+
     def steps(self, phase: int) -> int:
         """Mini-batches in the epochs of the recipe; at least one."""
         return max(1, round(self.recipe.training.epochs * self.interval(phase)))
@@ -85,7 +90,7 @@ class Supervised:
             group["lr"] = rate
         self.network.train()
         self.optimiser.zero_grad(set_to_none=True)
-        scores = self.network(batch.pictures)
+        scores = self.scores(batch.pictures)
         loss = self.loss(scores, labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
@@ -99,7 +104,7 @@ class Supervised:
         count, loss, correct = 0, 0.0, 0
         for batch in self.held_out():
             labels = needed(batch.labels)
-            scores = self.network(batch.pictures)
+            scores = self.scores(batch.pictures)
             loss += float(self.loss(scores, labels)) * len(labels)
             correct += int((scores.argmax(1) == labels).sum())
             count += len(labels)
@@ -128,7 +133,7 @@ class Supervised:
             tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
         return tensors
 
-    def apart(self, phase: int, step: int) -> Iterable[SealedPiece]:
+    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
         """Nothing: everything is in memory."""
         return ()
 
