@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  # documented, not in __all__
+from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.launch.facts import difference, named
@@ -49,10 +51,16 @@ class Membership:
     _group: dist.ProcessGroup
 
     def gather(self, value: object) -> list[Any]:
-        """The values of all ranks, in their order, for every rank; what pickle can write."""
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._group)
-        return values
+        """The values of all ranks, in their order, for every rank; what JSON holds. Nothing is unpickled."""
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(text)]), group=self._group)
+        longest = max(int(size) for size in sizes)
+        texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(texts, functional.pad(text, (0, longest - len(text))), group=self._group)
+        return [
+            json.loads(found[: int(size)].numpy().tobytes()) for found, size in zip(texts, sizes, strict=True)
+        ]
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
