@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -246,7 +247,7 @@ def _start(
     first = world.rank == 0
     if first:
         variables["COTSWOLD_LISTENER"] = str(listener.fileno())
-    logs.head(world.rank, f"{_now()} rank {world.rank} of {world.size}: {' '.join(command)}")
+    logs.head(world.rank, f"{_now()} rank {world.rank} of {world.size}: {shlex.join(command)}")
     log = logs.open(world.rank)
     try:
         return subprocess.Popen(

@@ -17,7 +17,7 @@ from cotswold.run.directory import RunDirectory
 from cotswold.run.durable import disk_errors
 
 _TAIL_BYTES = 4096
-_HEAD, _FOOT = ">>> ", "<<< "
+_HEAD, _FOOT = ">>>", "<<<"
 
 
 class Logs:
@@ -62,11 +62,11 @@ class Logs:
 
     def head(self, rank: int, line: str) -> None:
         """Append our line at the start of a rank."""
-        self._append(rank, f"{_HEAD}{line}\n")
+        self._append(rank, f"{_HEAD} {line}")
 
     def foot(self, rank: int, line: str) -> None:
         """Append our line at its end."""
-        self._append(rank, f"{_FOOT}{line}\n")
+        self._append(rank, f"{_FOOT} {line}")
 
     def where(self, rank: int) -> str:
         """The file of one rank in words; without a run's directory it will not stay."""
@@ -88,7 +88,7 @@ class Logs:
     def _append(self, rank: int, line: str) -> None:
         file = self.open(rank)
         try:
-            os.write(file, line.encode("utf-8", "backslashreplace"))
+            os.write(file, f"{' '.join(line.split())}\n".encode("utf-8", "backslashreplace"))
         finally:
             os.close(file)
 

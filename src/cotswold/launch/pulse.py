@@ -90,7 +90,7 @@ class Pulse:
         self._verdict: Verdict | None = None
         self._beats: list[str] = [ABSENT] * size
         self._answered = time.monotonic()
-        self._poke, self._stop = threading.Event(), threading.Event()
+        self._poke, self._stop, self._told = threading.Event(), threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"cotswold {work.__name__.strip('_')}", daemon=True)
             for work in (self._converse, self._judge)
@@ -133,14 +133,16 @@ class Pulse:
         telling = threading.Thread(target=self._tell, args=(verdict,), daemon=True)
         telling.start()
         telling.join(_TELLING_BEATS * self._every)
+        self._told.set()
+        telling.join(2 * _TICK_SECONDS)  # no thread should be in the store while Python ends
 
     def _tell(self, verdict: Verdict) -> None:
         self._threads[0].join()
         try:
             self._store.compare_set("end", NO_END, verdict.dumps())
             self._store.set(f"beat/{self._rank}", GONE)
-            while self._rank == self._keeper and not self._rest_gone():
-                time.sleep(_TICK_SECONDS)
+            while self._rank == self._keeper and not self._rest_gone() and not self._told.is_set():
+                self._told.wait(_TICK_SECONDS)
                 self._read()
         except RuntimeError:  # the store is gone; the others know by that
             return

@@ -52,7 +52,8 @@ class Rendezvous:
             store = self._named(self._keep())
         else:
             self._reach()
-            store = self.connect()
+            # rank 0 may have inherited a socket that listens, and import torch before it answers
+            store = self._connect(max(self.deadline - time.monotonic(), self.patience_seconds))
         if self.world.rank == 0:
             self._within(lambda: self._open(store))
         while not self._within(lambda: store.check(["open"])):
@@ -61,10 +62,7 @@ class Rendezvous:
 
     def connect(self) -> Store:
         """A connection of its own: calls on one connection wait for each other."""
-        world = self.world
-        return self._named(
-            self._within(lambda: TCPStore(world.host, world.port, wait_for_workers=False, timeout=_CALL))
-        )
+        return self._connect(self.patience_seconds)
 
     def claim(self, store: Store, facts: Mapping[str, str]) -> None:
         """Say that this process is this rank; LaunchError if another is, or the number of ranks differs."""
@@ -86,6 +84,14 @@ class Rendezvous:
                 f"rank {world.rank} is taken: process {other['pid']} on {other['host']} has joined as it; "
                 "give each process a rank of its own, and each job a port of its own"
             )
+
+    def _connect(self, seconds: float) -> Store:
+        world, timeout = self.world, timedelta(seconds=seconds)
+        tcp = self._within(
+            lambda: TCPStore(world.host, world.port, wait_for_workers=False, timeout=timeout), seconds
+        )
+        tcp.set_timeout(_CALL)
+        return self._named(tcp)
 
     def _named(self, tcp: TCPStore) -> Store:
         # a job that meets another's store by mistake does not read its keys
@@ -133,8 +139,9 @@ class Rendezvous:
             )
         time.sleep(0.05)
 
-    def _within(self, call: Callable[[], T]) -> T:
-        """The result of a call of the store, if it comes within the patience."""
+    def _within(self, call: Callable[[], T], seconds: float | None = None) -> T:
+        """The result of a call of the store, if it comes within the patience, or so many seconds."""
+        seconds = self.patience_seconds if seconds is None else seconds
         results: list[T] = []
         errors: list[Exception] = []
 
@@ -146,10 +153,10 @@ class Rendezvous:
 
         thread = threading.Thread(target=run, name="cotswold rendezvous", daemon=True)
         thread.start()
-        thread.join(self.patience_seconds)
+        thread.join(seconds)
         if results:
             return results[0]
-        reason = f"{errors[0]}" if errors else f"no answer for {self.patience_seconds:.3g} s"
+        reason = f"{errors[0]}" if errors else f"no answer for {seconds:.3g} s"
         raise RankError(
             f"{self._me()} has lost rank 0 at {self.world.master} ({' '.join(reason.split())[:200]}); "
             "see what became of it"
