@@ -39,7 +39,8 @@ def simulate(
 
       cotswold simulate --list
       cotswold simulate coates2013 coates2013-11b
-      cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64 --set training.strategy=joint
+      cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64
+      cotswold simulate ethernet faces --set training.strategy=joint
       cotswold simulate mine.toml faces --grid 2x2 --json
 
     Parameters

@@ -1,0 +1,73 @@
+"""`cotswold simulate`: its tables, its JSON, its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+
+SMALL = ("--set", "training.batch=8")
+
+
+def test_the_list_names_shipped_clusters_and_their_devices() -> None:
+    said = cotswold("simulate", "--list")
+    assert said.status == 0
+    assert "coates2013: 16 x 4 NVIDIA GeForce GTX 680" in said.out
+
+
+def test_every_stack_of_greedy_training_has_a_line() -> None:
+    said = cotswold("simulate", "coates2013", "coates2013-11b", "--grid", "8x8", *SMALL)
+    assert said.status == 0, said.err
+    first = said.out.splitlines()
+    assert "coates2013-11b, greedy, batches of 8, on coates2013" in first[0]
+    assert sum(line.startswith("│  8x8 │") for line in first) == 6  # both tables
+
+
+def test_json_has_every_number_of_ranks_and_the_bytes() -> None:
+    words = ("--ranks", "1,4", "--set", "training.strategy=joint", "--json")
+    said = cotswold("simulate", "coates2013", "coates2013-1.8b", *words)
+    one, four = json.loads(said.out)["updates"]
+    assert (one["grid"], one["wire_bytes"], one["parameters"]) == ("1x1", 0, 1_802_240_000)
+    assert four["ranks"] == 4 and four["wire_bytes"] > 0 and not four["network_bytes"]
+
+
+def test_what_does_not_fit_the_memory_is_marked() -> None:
+    said = cotswold("simulate", "coates2013", "coates2013-11b", "--grid", "1x1")
+    assert "* more than the 4 GB of a device" in said.out
+
+
+def test_a_price_gives_dollars() -> None:
+    said = cotswold("simulate", "h100-rack", "coates2013-1.8b", "--grid", "2x4", "--json")
+    updates = json.loads(said.out)["updates"]
+    for each in updates:
+        assert each["dollars_per_thousand_updates"] == pytest.approx(1000 * each["seconds"] * 24 / 3600)
+        assert each["cents_per_mflops"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "simulate needs a cluster and a recipe"),
+        (("coates2013",), "simulate needs a cluster and a recipe"),
+        (("coates", "demo"), "there is no cluster file 'coates'"),
+        (("coates2013", "no-recipe"), "there is no recipe file 'no-recipe'"),
+        (("coates2013", "cifar10"), "cifar10 is supervised"),
+        (("coates2013", "demo", "--ranks", "four"), "--ranks four is not a number of ranks"),
+        (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
+        (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out --ranks"),
+        (("coates2013", "demo", "--grid", "2by2"), "a grid is rows x columns of ranks"),
+    ],
+)
+def test_a_mistake_is_said_in_a_sentence(words: tuple[str, ...], sentence: str) -> None:
+    said = cotswold("simulate", *words)
+    assert said.status == 2
+    assert sentence in said.error
+
+
+def test_a_cluster_file_of_ones_own_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\nhost = 1\n')
+    said = cotswold("simulate", file, "demo")
+    assert said.error.startswith(f"{file}, line 2: host is not a key; did you mean hosts?")

@@ -1,0 +1,126 @@
+"""Networks of ordinary layers: parts cover every layer once, bytes are those of the plans, counts of the
+papers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+from tests.conftest import FUZZ
+from tests.simulate.small import cluster
+
+from cotswold.geometry import Grid, MapShape, Window
+from cotswold.simulate import load_cluster, predict
+from cotswold.simulate.layers import Layer, LayerWork
+from cotswold.simulate.papers import adam, ladder, pictures, speech
+
+EXAMPLES = settings(max_examples=30 * FUZZ, deadline=None)
+GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
+
+
+@st.composite
+def networks(draw: DrawFn) -> LayerWork:
+    """Filters of either kind and pooling on a map, then full layers."""
+    below = MapShape(draw(st.integers(1, 3)), draw(st.integers(6, 9)), draw(st.integers(6, 9)))
+    kind: Literal["local", "shared"] = draw(st.sampled_from(["local", "shared"]))
+    filters = Layer(kind, below, Window(3, draw(st.integers(1, 2))), draw(st.integers(1, 4)))
+    pool = Layer("pool", filters.output, Window(2, draw(st.integers(1, 2))), filters.maps)
+    full = Layer.full(pool.output, draw(st.integers(1, 7)))
+    return LayerWork((filters, pool, full, Layer.full(full.output, 5)), draw(st.integers(1, 3)))
+
+
+@EXAMPLES
+@given(networks(), GRIDS)
+def test_ranks_compute_every_unit_once(work: LayerWork, grid: Grid) -> None:
+    for layer, row in zip(work.layers, work.parts(grid), strict=True):
+        units = [unit for part in row for unit in part.owns.points()]
+        assert len(units) == len(set(units)) == layer.output.size
+
+
+@EXAMPLES
+@given(networks(), GRIDS)
+def test_flops_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid) -> None:
+    for layer, row in zip(work.layers, work.parts(grid), strict=True):
+        whole = 0 if layer.kind == "pool" else layer.plane.product_flops
+        assert sum(part.flops for part in row) == whole
+
+
+@EXAMPLES
+@given(networks(), GRIDS)
+def test_weights_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid) -> None:
+    """Filters that are shared are cut by maps, so that no rank has a copy of another's."""
+    assert sum(part.weights for row in work.parts(grid) for part in row) == work.parameters
+
+
+@EXAMPLES
+@given(networks(), GRIDS)
+def test_a_rank_receives_once_what_it_reads_and_does_not_have(work: LayerWork, grid: Grid) -> None:
+    rows = work.parts(grid)
+    missing = 0
+    for below, above in pairwise(rows):
+        shape = below[0].layer.output
+        for own, part in zip(below, above, strict=True):
+            if not part.owns.size:
+                continue
+            read = shape.size if part.layer.kind == "full" else part.reads.size
+            kept = own.owns.size if part.layer.kind == "full" else own.owns.intersect(part.reads).size
+            missing += read - kept
+    found = predict(cluster(hosts=9), work, grid)
+    assert found.wire_bytes == 2 * missing * work.images * work.value_bytes  # up, and sums down
+
+
+@EXAMPLES
+@given(networks())
+def test_one_rank_computes_what_the_network_counts(work: LayerWork) -> None:
+    fast = cluster(hosts=1, device={"bandwidth": 1e12})
+    found = predict(fast, work, Grid(1, 1))
+    products = sum(found.operations.get(name, 0) for name in ("Wx", "W'x", "δx'"))
+    assert products == pytest.approx(work.update_flops / 1e9)
+    assert found.messages == 0
+
+
+def test_the_ladder_has_the_papers_first_and_last_step_to_the_weight() -> None:
+    counts = {name: work.parameters for name, work in ladder().items()}
+    assert counts == {
+        "180 M": 178_995_200,
+        "680 M": 679_456_768,
+        "1.8 B": 1_802_240_000,
+        "3.0 B": 2_982_693_888,
+        "6.9 B": 6_901_393_408,
+        "11.2 B": 11_199_485_952,
+    }
+    assert {work.strategy for work in ladder().values()} == {"joint"}
+
+
+def test_the_speech_network_has_the_papers_42_million_weights() -> None:
+    assert speech(1).parameters == 440 * 2560 + 3 * 2560**2 + 2560 * 8192 == 41_758_720
+
+
+def test_the_largest_picture_network_rounds_to_the_papers_1_7_billion() -> None:
+    assert pictures(36, 1).parameters == 1_654_851_600
+
+
+def test_adams_network_has_the_papers_two_billion_connections() -> None:
+    assert adam(1, 1).connections == 2_041_855_560
+    assert [layer.output.channels for layer in adam(1, 1).layers if layer.kind == "shared"] == [
+        120,
+        380,
+        400,
+        500,
+        600,
+    ]
+
+
+def test_large_networks_gain_more_of_many_machines_than_small_ones() -> None:
+    """Dean et al. 2012, figure 3, in words."""
+    described = load_cluster("dean2012")
+
+    def gain(work: LayerWork) -> float:
+        one, many = (predict(described, work, grid).seconds for grid in (Grid(1, 1), Grid(4, 4)))
+        return one / many
+
+    assert gain(speech(100)) < gain(pictures(8, 100)) < gain(pictures(36, 100))
