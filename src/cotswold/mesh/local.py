@@ -29,6 +29,7 @@ class PartitionedLocal2d(SpatialLayer):
         super().__init__()
         self.geometry: BlockLocal = layer._planes[0].layer
         self._words = layer.extra_repr()
+        self.register_parameter("bias", None)
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """That of the layer; raises GeometryError for a map of another size."""
@@ -97,16 +98,14 @@ class PartitionedSmoothing(SpatialLayer):
         return Box(self._first(output), stop)
 
     def _first(self, output: Box) -> tuple[int, ...]:
-        low = self.passes * self.smoothing.window.low
-        return tuple(max(at - low, 0) for at in output.start)
+        # sums of pooling go over squares of 2 x 2 outputs, whose order is that of one process at even places
+        low = self.passes * self.smoothing.window.low if self.smoothing.keep else 0
+        return tuple(max(at - low, 0) // 2 * 2 for at in output.start)
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """The outputs whose windows are whole, or end at the border of the map."""
-        out = self._compute(window)
-        if self.smoothing.keep:
-            rows, columns = output.shift(tuple(-at for at in self._first(output))).slices
-            out = out[:, :, rows, columns]
-        return out
+        rows, columns = output.shift(tuple(-at for at in self._first(output))).slices
+        return self._compute(window)[:, :, rows, columns]
 
     def extra_repr(self) -> str:
         """The arguments of the layer."""

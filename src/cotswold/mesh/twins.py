@@ -103,7 +103,7 @@ class _Twins:
         else:
             twin = copy.copy(module)
         twin.training = module.training
-        twin._parameters = dict(module._parameters)
+        twin._parameters = {**twin._parameters, **module._parameters}
         if isinstance(twin, SpatialLayer):
             twin.join(self.mesh)
             dims = dict(twin.sharded)
@@ -169,7 +169,7 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     sums = [
         torch.stack([values.detach().double().sum(), values.detach().double().square().sum()]).cpu()
         for values in module.parameters()
-        if not values.is_meta
+        if not isinstance(values, nn.UninitializedParameter) and not values.is_meta
     ]
     found = torch.cat([torch.tensor([float(len(sums))]).double(), *sums]) if sums else torch.zeros(1)
     sizes = mesh.sum_in_place(torch.tensor([float(found.numel()), float(found.numel()) ** 2]).double())

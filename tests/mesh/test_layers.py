@@ -1,0 +1,183 @@
+"""Layers over ranks: own ones, local ones to the bit, maps in and out, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import pytest
+import torch
+from tests.mesh.ranks import on_ranks
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotswold.errors import UserError
+from cotswold.geometry import Box, Grid, Partition
+from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
+from cotswold.nn import (
+    L2Pool2d,
+    LocalContrastNorm2d,
+    LocallyConnected1d,
+    LocallyConnected2d,
+    LocallyConnected3d,
+)
+
+GRIDS = ("1x2", "2x2", "1x3", "3x2")
+
+
+class Dilation(SpatialLayer):
+    """The greyscale dilation of morphology, with a learnt element, and a gain for every 2 x 3 pixels."""
+
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"gain": (1, 2)})
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.element = nn.Parameter(torch.randn(9))
+        self.gain = nn.Parameter(torch.randn(1, height // 2, width // 3))
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        return height, width
+
+    def input_box(self, output: Box) -> Box:
+        (top, left), (bottom, right) = output.start, output.stop
+        return Box((top - 1, left - 1), (bottom + 1, right + 1))
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        seen = F.unfold(window, 3).view(*window.shape[:2], 9, *output.shape)
+        gain = self.gain.repeat_interleave(2, 1).repeat_interleave(3, 2)
+        out: Tensor = (seen + self.element[:, None, None]).amax(2) * gain
+        return out
+
+
+def _own_layer(grid: str) -> list[float]:
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv2d(1, 3, 2), Dilation(10, 6), nn.Conv2d(3, 1, 3)).double()
+    twin = partition(module, grid)
+    x = torch.randn(2, 1, 11, 7, dtype=torch.float64)
+    found = []
+    for one in (module, twin):
+        (one(x) ** 2).sum().backward()
+        found.append([values.grad for values in one.parameters()])
+    return [(a - b.full_tensor()).abs().max().item() for a, b in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_layer_of_ones_own_has_the_gradients_of_one_process(grid: str) -> None:
+    for differences in on_ranks(Grid.parse(grid).size, _own_layer, grid):
+        assert max(differences) < 1e-11
+
+
+LOCAL: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: LocallyConnected2d(3, 4, (17, 13), 5),
+    "padding and stride": lambda: LocallyConnected2d(3, 4, (17, 13), 4, stride=2, padding=2),
+    "blocks": lambda: LocallyConnected2d(3, 2, (17, 13), 6, stride=3, padding=1, block=(2, 3), bias=False),
+    "fewer blocks than ranks": lambda: LocallyConnected2d(3, 4, (17, 13), (15, 12), stride=2, padding=1),
+    "pooling": lambda: L2Pool2d(4),
+    "pooling that keeps the map": lambda: L2Pool2d(4, padding="same"),
+    "normalisation": lambda: LocalContrastNorm2d(5),
+    "normalisation that keeps the map": lambda: LocalContrastNorm2d(5, padding="same"),
+}
+
+
+def _same_bits(name: str, grid: str) -> bool:
+    torch.manual_seed(4)
+    module = LOCAL[name]()
+    x = torch.randn(6, 3, 17, 13)
+    return torch.equal(partition(module, grid)(x).full_tensor(), module(x))
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("name", LOCAL)
+def test_local_layers_have_the_bits_of_one_process(name: str, grid: str) -> None:
+    assert all(on_ranks(Grid.parse(grid).size, _same_bits, name, grid))
+
+
+def _own_windows() -> tuple[bool, int]:
+    torch.manual_seed(4)
+    module = nn.Conv2d(2, 3, 3, padding=1)
+    x = torch.randn(2, 2, 9, 8)
+    twin = partition(module, "2x2")
+    mesh: Mesh = Mesh.of("2x2")
+    cut = Partition.even((9, 8), mesh.grid)
+    reach = tuple(
+        Box(tuple(at - 1 for at in box.start), tuple(at + 1 for at in box.stop)).intersect(Box.whole((9, 8)))
+        for box in cut.boxes
+    )
+    rows, columns = reach[mesh.rank].slices
+    parts = DistributedMap(x[:, :, *cut.box(mesh.rank).slices], cut, mesh)
+    before = mesh.next_tag()
+    windows = local_map(x[:, :, rows, columns], mesh, cut, reach)
+    same = all(torch.allclose(twin(one).full_tensor(), module(x), atol=1e-6) for one in (parts, windows, x))
+    return same, mesh.next_tag() - before
+
+
+def test_a_twin_takes_whole_batches_parts_of_maps_and_windows_of_ranks() -> None:
+    assert all(same for same, _ in on_ranks(4, _own_windows))
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "an LSTM": (lambda: nn.LSTM(3, 4), "LSTM"),
+    "attention": (lambda: nn.Sequential(nn.MultiheadAttention(4, 2)), "MultiheadAttention '0'"),
+    "volumes": (lambda: nn.Conv3d(1, 1, 3), "Conv3d"),
+    "sequences": (lambda: nn.Sequential(nn.ReLU(), nn.Conv1d(1, 1, 3)), "Conv1d '1'"),
+    "local layers of one axis": (lambda: LocallyConnected1d(1, 1, 9, 3), "LocallyConnected1d"),
+    "local layers of three axes": (lambda: LocallyConnected3d(1, 1, 5, 3), "LocallyConnected3d"),
+    "circular padding": (lambda: nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular"), "circular"),
+    "lazy modules": (lambda: nn.LazyConv2d(1, 3), "no weights yet"),
+    "parametrizations": (
+        lambda: torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 1, 3)),
+        "parametrizations",
+    ),
+    "shared weights": (lambda: _sharing(), "1.weight and 0.weight are one parameter"),
+    "hooks": (lambda: _hooked(), "hooks"),
+}
+
+
+def _sharing() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    module[1].weight = module[0].weight
+    return module
+
+
+def _hooked() -> nn.Module:
+    module = nn.Conv2d(1, 1, 3)
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+def _words(name: str) -> str:
+    with pytest.raises(UserError) as refused:
+        partition(REFUSED[name][0](), "1x1")
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_split_is_refused_by_name(name: str) -> None:
+    assert REFUSED[name][1] in on_ranks(1, _words, name)[0]
+
+
+class _Sorting(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(-1).values
+
+
+def _words_of_call() -> str:
+    twin = partition(_Sorting(), "1x2")
+    with pytest.raises(UserError) as refused:
+        twin(torch.rand(1, 1, 4, 4))
+    return str(refused.value)
+
+
+def test_a_function_without_a_rule_is_refused_by_name() -> None:
+    assert all(words.startswith("sort ") for words in on_ranks(2, _words_of_call))
+
+
+def _words_of_strangers() -> str:
+    torch.manual_seed(torch.distributed.get_rank())
+    with pytest.raises(UserError) as refused:
+        partition(nn.Linear(3, 4), "1x2")
+    return str(refused.value)
+
+
+def test_modules_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
+    assert all("torch.manual_seed" in words for words in on_ranks(2, _words_of_strangers))
