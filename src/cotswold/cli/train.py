@@ -46,7 +46,7 @@ def train(
       cotswold train my.toml --run runs/mine --set data.size=64
       cotswold train --run runs/mine --resume
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
-      torchrun --nproc-per-node 4 --no-python cotswold train my.toml --grid 2x2
+      torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
     Parameters
     ----------

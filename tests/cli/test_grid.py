@@ -1,0 +1,117 @@
+"""`cotswold train --grid`: ranks that the command starts, and ranks that torchrun starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+from tests.cli.conftest import Desk
+
+COMMAND = (sys.executable, "-m", "cotswold.cli.main")
+ENDED_SECONDS = 120
+LONG = ("--set", "training.epochs=4000", "--set", "training.checkpoint_minutes=0.02")
+PATIENCE = ("--set", "mesh.patience=3")
+
+pytestmark = pytest.mark.slow
+
+
+def begun(*words: object) -> subprocess.Popen[str]:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environ
+    )
+
+
+def said_by(process: subprocess.Popen[str]) -> str:
+    try:
+        return process.communicate(timeout=ENDED_SECONDS)[1]
+    finally:
+        process.kill()
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + ENDED_SECONDS
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def kinds(run: Path) -> list[str]:
+    lines = (run / "events.jsonl").read_text().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
+
+
+def ranks_of(process: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
+def test_the_command_starts_ranks_and_any_command_reads_their_run(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = begun(
+        *COMMAND, "train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2"
+    )
+    said = said_by(process)
+    assert process.returncode == 0, said
+    assert "finished" in said
+    assert sorted(path.name for path in (run / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
+    assert cotswold("train", "--run", run, "--resume").status == 0
+    assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
+
+
+def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2", *LONG)
+    process = begun(*COMMAND, *words, *PATIENCE, "--restarts", "1")
+    wait_for(lambda: (run / "events.jsonl").exists() and "checkpoint" in kinds(run))
+    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    wait_for(lambda: "resumed" in kinds(run))
+    process.send_signal(signal.SIGINT)
+    said = said_by(process)
+    assert process.returncode == 130, said
+    assert "rank 1" in said and "SIGKILL" in said and "again" in said
+    assert kinds(run)[-1] == "end"
+
+
+def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "2x1", *LONG)
+    process = begun(*COMMAND, *words, *PATIENCE)
+    wait_for(lambda: (run / "events.jsonl").exists() and "checkpoint" in kinds(run))
+    ranks = ranks_of(process)
+    os.kill(ranks[1], signal.SIGSTOP)
+    said = said_by(process)
+    assert process.returncode == 1
+    assert "rank 1 on" in said and "has not been heard of" in said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
+
+
+def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_path: Path) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+    words = ("-m", "--", "cotswold.cli.main", "train", desk.stacks_recipe, "--stores", desk.stores)
+    process = begun(*torchrun, "2", *words, "--run", tmp_path / "run", "--grid", "2x1")
+    said = said_by(process)
+    assert process.returncode == 0, said
+    process = begun(*torchrun, "2", *words, "--run", tmp_path / "other", "--grid", "3x1")
+    assert "a 3x1 grid has 3 ranks, and 2 were started" in said_by(process)
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize("grid", ["2", "0x2", "2x", "two by two"])
+def test_a_grid_is_rows_by_columns(grid: str, desk: Desk, tmp_path: Path) -> None:
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--grid", grid)
+    assert said.status == 2 and "grid" in said.error
+
+
+def test_restarts_are_for_ranks(desk: Desk, tmp_path: Path) -> None:
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--restarts", "2")
+    assert said.status == 2 and "--grid" in said.error
