@@ -53,7 +53,7 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013",), "simulate needs a cluster and a recipe"),
         (("coates", "demo"), "there is no cluster file 'coates'"),
         (("coates2013", "no-recipe"), "there is no recipe file 'no-recipe'"),
-        (("coates2013", "cifar10"), "cifar10 is supervised"),
+        (("coates2013", "cifar10", "--set", "network.start=run"), "stands on the stacks of a run"),
         (("coates2013", "demo", "--ranks", "four"), "--ranks four is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out --ranks"),

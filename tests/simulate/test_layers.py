@@ -4,7 +4,6 @@ papers."""
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,7 @@ from tests.simulate.small import cluster
 
 from cotswold.geometry import Grid, MapShape, Window
 from cotswold.simulate import load_cluster, predict
-from cotswold.simulate.layers import Layer, LayerWork
+from cotswold.simulate.layers import Kind, Layer, LayerWork
 from cotswold.simulate.papers import adam, ladder, pictures, speech
 
 EXAMPLES = settings(max_examples=30 * FUZZ, deadline=None)
@@ -26,9 +25,12 @@ GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
 def networks(draw: DrawFn) -> LayerWork:
     """Filters of either kind and pooling on a map, then full layers."""
     below = MapShape(draw(st.integers(1, 3)), draw(st.integers(6, 9)), draw(st.integers(6, 9)))
-    kind: Literal["local", "shared"] = draw(st.sampled_from(["local", "shared"]))
-    filters = Layer(kind, below, Window(3, draw(st.integers(1, 2))), draw(st.integers(1, 4)))
-    pool = Layer("pool", filters.output, Window(2, draw(st.integers(1, 2))), filters.maps)
+    kind: Kind = draw(st.sampled_from(["local", "shared", "convolution"]))
+    y, x = Window(3, draw(st.integers(1, 2))), Window(2, draw(st.integers(1, 2)), 1, 1)
+    block = (2, 1) if kind == "local" and draw(st.booleans()) else (1, 1)
+    filters = Layer(kind, below, y, x, draw(st.integers(1, 4)), block)
+    window = Window(2, draw(st.integers(1, 2)))
+    pool = Layer("pool", filters.output, window, window, filters.maps)
     full = Layer.full(pool.output, draw(st.integers(1, 7)))
     return LayerWork((filters, pool, full, Layer.full(full.output, 5)), draw(st.integers(1, 3)))
 
@@ -52,8 +54,10 @@ def test_flops_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid
 @EXAMPLES
 @given(networks(), GRIDS)
 def test_weights_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid) -> None:
-    """Filters that are shared are cut by maps, so that no rank has a copy of another's."""
-    assert sum(part.weights for row in work.parts(grid) for part in row) == work.parameters
+    """But every rank that computes a convolution has all of its filters."""
+    for layer, row in zip(work.layers, work.parts(grid), strict=True):
+        copies = sum(part.owns.size > 0 for part in row) if layer.kind == "convolution" else 1
+        assert sum(part.weights for part in row) == copies * layer.weights
 
 
 @EXAMPLES
@@ -70,7 +74,10 @@ def test_a_rank_receives_once_what_it_reads_and_does_not_have(work: LayerWork, g
             kept = own.owns.size if part.layer.kind == "full" else own.owns.intersect(part.reads).size
             missing += read - kept
     found = predict(cluster(hosts=9), work, grid)
-    assert found.wire_bytes == 2 * missing * work.images * work.value_bytes  # up, and sums down
+    summed = sum(layer.weights for layer in work.layers if layer.kind == "convolution")
+    gradients = 2 * (grid.size - 1) * summed * work.value_bytes
+    # activations up, the sums of their gradients down
+    assert found.wire_bytes == 2 * missing * work.images * work.value_bytes + gradients
 
 
 @EXAMPLES

@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from tests.conftest import FUZZ
 from tests.simulate.small import cluster, link, stack, works
 
+from cotswold.errors import ClusterError
 from cotswold.geometry import ExchangePlan, Grid, MapShape, Smoothing, StackPartition
 from cotswold.recipe import load
-from cotswold.simulate import StackWork, choose_grid, fastest_grid, grids, load_cluster, predict, stages
+from cotswold.simulate import (
+    StackWork,
+    choose_grid,
+    fastest_grid,
+    grids,
+    load_cluster,
+    predict,
+    predicted_grids,
+    stages,
+    this_machine,
+)
 from cotswold.simulate.stacks import SCALARS_BYTES
+from cotswold.simulate.work import layer_work, stack_work
 
 EXAMPLES = settings(max_examples=30 * FUZZ, deadline=None)
 GRIDS = st.builds(Grid, st.integers(1, 4), st.integers(1, 3))
@@ -126,8 +138,9 @@ def test_a_working_set_that_fits_the_cache_runs_at_its_bandwidth() -> None:
 
 def test_greedy_stages_learn_one_stack_each_and_joint_all_at_once() -> None:
     greedy, joint = (load("coates2013-11b", [f"training.strategy={name}"]) for name in ("greedy", "joint"))
-    assert [len(stage.stacks) for stage in stages(greedy)] == [1, 2, 3]
-    (together,) = stages(joint)
+    assert [stage.parameters for stage in stages(greedy)] == [731_289_600, 7_610_996_736, 11_199_485_952]
+    together = stack_work(joint)
+    assert stages(joint) == [together]
     products = [stack.filters.product_flops for stack in together.stacks]
     # five of a step; one forward for the stack above; one of the gradient for the stack below
     assert together.update_flops == 96 * (6 * products[0] + 7 * products[1] + 6 * products[2])
@@ -171,3 +184,51 @@ def test_memory_counts_every_rank_of_a_device() -> None:
     device = {"memory_gb": 1.5 * needed / 1e9}
     assert not predict(cluster(hosts=1, device=device), work, Grid(1, 2)).fits
     assert predict(cluster(hosts=2, device=device), work, Grid(1, 2)).fits
+
+
+def test_fewer_ranks_than_cores_have_threads() -> None:
+    work = StackWork((stack(MapShape(1, 32, 32), 8, 1, 8, Smoothing(1)),), 4, "greedy")
+    fast = {"bandwidth": 1e12}
+    one, threaded = (cluster(hosts=1, devices=4, device=fast, threads=part) for part in (None, 0.5))
+    assert predict(one, work, Grid(1, 1)).seconds == 2.5 * predict(threaded, work, Grid(1, 1)).seconds
+    assert predict(one, work, Grid(2, 2)).seconds == predict(threaded, work, Grid(2, 2)).seconds
+    assert predict(threaded, work, Grid(1, 1)).efficiency == pytest.approx(2.5 / 4)
+
+
+def test_devices_without_memory_of_their_own_share_the_hosts() -> None:
+    work = StackWork((stack(MapShape(1, 16, 16), 3, 1, 4, Smoothing(1)),), 1, "greedy")
+    one, two = (work.rank_bytes(Grid(1, count)) for count in (1, 2))
+    assert two < one < 2 * two
+    host = cluster(hosts=1, devices=2, host_memory_gb=(one + 1) / 1e9, device={"memory_gb": 1e-9})
+    assert predict(host, work, Grid(1, 1)).fits
+    assert not predict(host, work, Grid(1, 2)).fits
+
+
+def test_a_rate_falls_where_all_devices_of_a_host_compute() -> None:
+    rates = [{"operation": name, "rate": 4.0, "crowded": 1.0} for name in ("Wx", "W'x", "δx'")]
+    device = {"rates": rates, "bandwidth": 1e12}
+    work = StackWork((stack(MapShape(1, 32, 32), 8, 1, 8, Smoothing(1)),), 4, "greedy")
+    alone, crowded = (cluster(hosts=4, devices=count, device=device) for count in (2, 1))
+    products = ("Wx", "W'x", "δx'")
+    fast = predict(alone, work, Grid(1, 1))
+    assert sum(fast.operations[name] for name in products) == pytest.approx(work.update_flops / 4e9)
+    slow = predict(alone, work, Grid(1, 2))
+    assert sum(slow.operations[name] for name in products) == pytest.approx(work.update_flops / 2 / 1e9)
+    assert predict(crowded, work, Grid(1, 1)).seconds == fast.seconds
+
+
+def test_a_supervised_recipe_has_its_layers_and_ten_outputs() -> None:
+    work = layer_work(load("cifar10"))
+    assert work.layers[-1].kind == "full" and work.layers[-1].maps == 10
+    assert work.images == load("cifar10").training.batch
+
+
+def test_a_recipe_on_a_run_of_stacks_is_refused() -> None:
+    with pytest.raises(ClusterError, match="stands on the stacks of a run"):
+        layer_work(load("cifar10", ["network.start=runs/x"]))
+
+
+def test_this_machine_chooses_a_grid_of_every_recipe_without_being_measured() -> None:
+    for name in ("demo", "faces", "cifar10"):
+        found = predicted_grids(this_machine(), load(name), [1, 2, 3])
+        assert sorted(map(str, found)) == ["1x1", "1x2", "1x3", "2x1", "3x1"]

@@ -42,14 +42,21 @@ def described(
     device = {
         "name": "a core",
         "peak_gflops": max(products),
-        "memory_gb": memory_bytes / cores / 1e9,
+        "memory_gb": memory_bytes / 1e9,
         "bandwidth": median(copies),
         "launch_us": 1e6 * launch,
         "update_passes": 0.0,
         "rates": rates,
     }
     about = "Measured on this machine by cotswold bench machine; the peak is the fastest product of ours."
-    values: Values = {"name": name, "about": about, "hosts": 1, "devices": cores, "device": device}
+    values: Values = {
+        "name": name,
+        "about": about,
+        "hosts": 1,
+        "devices": cores,
+        "host_memory_gb": memory_bytes / 1e9,
+        "device": device,
+    }
     return values if found is None else values | {"inside": found}
 
 

@@ -51,11 +51,11 @@ def machine(
     from cotswold.errors import UserError
     from cotswold.recipe import load
     from cotswold.run import available_bytes
-    from cotswold.simulate import workload
+    from cotswold.simulate.work import stack_work
 
     if out is not None and out.exists():
         raise UserError(f"--out {out} is there already; name another file, or remove it")
-    work = workload(load(recipe, set or []))
+    work = stack_work(load(recipe, set or []))
     values = described(name, [work], cores(), available_bytes(), at_least_one(rounds))
     text = toml(values) + "\n"
     if out is None:

@@ -40,8 +40,7 @@ def local_grid(wanted: Recipe) -> Grid:
         return Grid(1, 1)
     if wanted.mesh.grid != AUTO:
         return Grid.parse(wanted.mesh.grid)
-    from cotswold.simulate import this_machine
-    from cotswold.simulate.prediction import predicted_grids
+    from cotswold.simulate import predicted_grids, this_machine
 
     return predicted_grids(this_machine(), wanted, range(1, cores() + 1))[0]
 
@@ -49,8 +48,7 @@ def local_grid(wanted: Recipe) -> Grid:
 def grid_of(wanted: Recipe, ranks: int) -> Grid:
     """The grid of ranks that others have started; raises UserError where their number is another."""
     if wanted.mesh.grid in (None, AUTO):
-        from cotswold.simulate import this_machine
-        from cotswold.simulate.prediction import predicted_grids
+        from cotswold.simulate import predicted_grids, this_machine
 
         return predicted_grids(this_machine(), wanted, [ranks])[0]
     assert wanted.mesh.grid is not None, "asked above"

@@ -16,7 +16,7 @@ from cotswold.cli.figures import table
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid
-    from cotswold.simulate import Cluster, Prediction, StackWork
+    from cotswold.simulate import Cluster, LayerWork, Prediction, StackWork
 
 Row = dict[str, object]
 _OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "residual", "maps", "pack")
@@ -48,7 +48,7 @@ def simulate(
     cluster
         A cluster's TOML file or the name of a shipped cluster.
     recipe
-        A recipe file or the name of a shipped recipe, with stacks.
+        A recipe file or the name of a shipped recipe; a supervised one is taken to have ten classes.
     ranks
         How many ranks, or several numbers, as in 1,4,16; all devices by default.
     grid
@@ -87,7 +87,9 @@ def simulate(
         print(f"* more than the {described.device.memory_gb:g} GB of a device")
 
 
-def _grids(cluster: Cluster, updates: Sequence[StackWork], ranks: str | None, grid: str) -> list[Grid]:
+def _grids(
+    cluster: Cluster, updates: Sequence[StackWork | LayerWork], ranks: str | None, grid: str
+) -> list[Grid]:
     """The grids that are asked for."""
     from cotswold.errors import UserError
     from cotswold.geometry import Grid

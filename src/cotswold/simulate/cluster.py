@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from cotswold.recipe.schema import Section
+from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
 Passing = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
@@ -117,6 +117,11 @@ class Cluster(Section):
     """How many."""
     devices: PositiveInt
     """Devices of a host; ranks fill host after host. More ranks than devices share them."""
+    threads: Fraction | None = None
+    """Where devices are cores: fewer ranks than cores have several each, and a core adds this part of its
+    rates. Nothing where a rank has one device."""
+    host_memory_gb: PositiveFloat | None = None
+    """Memory that all devices of a host share, 1e9 bytes, where none has its own."""
     host_bandwidth: PositiveFloat | None = None
     """GB/s of memory that all devices of a host have together, where they share it."""
     device: Device

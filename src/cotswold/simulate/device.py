@@ -31,6 +31,8 @@ class Speed:
     bandwidth: float
     crowd: float = 0.0
     """From 0, no other device of the host computes, to 1, all do."""
+    times: float = 1.0
+    """How many times as fast as one device, where a rank has several cores."""
 
     def product(
         self, operation: Product, shape: Shape, flops: int, moved_bytes: int, held_bytes: int
@@ -41,7 +43,7 @@ class Speed:
             return 0.0
         rate = self._rate(operation, shape)
         assert rate is not None, "the schema wants a rate for every product"
-        arithmetic = flops / (rate * GIGA)
+        arithmetic = flops / (self.times * rate * GIGA)
         return self.launch + max(arithmetic, moved_bytes / self.bytes_a_second(held_bytes))
 
     def passing(self, operation: Passing, shape: Shape, moved_bytes: float, held_bytes: int) -> float:
@@ -49,7 +51,7 @@ class Speed:
         if not moved_bytes:
             return 0.0
         rate = self._rate(operation, shape)
-        bytes_a_second = self.bytes_a_second(held_bytes) if rate is None else rate * GIGA
+        bytes_a_second = self.bytes_a_second(held_bytes) if rate is None else self.times * rate * GIGA
         return self.launch + moved_bytes / bytes_a_second
 
     @property

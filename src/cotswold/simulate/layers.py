@@ -1,8 +1,8 @@
 """The update of a network of ordinary layers over a grid: forward, gradient, plain step (Dean et al. 2012,
 section 3; Chilimbi et al. 2014, section 3.2).
 
-Knows: how untied layers are cut in space and shared filters and full layers by their outputs, the plans
-between them, bytes and FLOPs. Does not know: stacks, time that passes, hosts.
+Knows: how layers are cut in space or by their outputs, the plans between them, bytes and FLOPs. Does not
+know: stacks, time that passes, hosts.
 
 Every layer's output is a box (map, y, x). What a rank computes of the next layer reads a box of it; so one
 plan brings activations up, and its adjoint sums their gradients on the way down.
@@ -27,28 +27,36 @@ STEP_PASSES = 2
 """Times that a plain step passes over the weights: read and write; gradients stay in cache."""
 
 
+Kind = Literal["local", "convolution", "shared", "pool", "full"]
+
+
 @dataclass(frozen=True)
 class Layer:
-    """A window that moves over a map: `local`, filters of its own at each place; `shared`, the same ones at
-    all; `pool`, none, map by map; `full`, one window that is the whole map.
+    """A window that moves over a map. What its filters are, and how it is cut:
 
-    Untied layers and pooling above them are cut in space; the others by their outputs.
+    `local`: filters of its own at each place; cut in space. `convolution`: the same at all places; cut in
+    space, every rank has them and their gradients are summed. `shared`: the same at all places; cut by
+    outputs. `full`: the window is the whole map; cut by outputs. `pool`: none, map by map; cut as what is
+    below.
     """
 
-    kind: Literal["local", "shared", "pool", "full"]
+    kind: Kind
     input: MapShape
-    window: Window
+    y: Window
+    x: Window
     maps: int
+    block: tuple[int, int] = (1, 1)
+    """Rows and columns of neurons that share a field."""
 
     @classmethod
     def full(cls, below: MapShape, units: int) -> Layer:
         """A fully connected layer on everything below."""
-        return cls("full", MapShape(below.size, 1, 1), Window(1), units)
+        return cls("full", MapShape(below.size, 1, 1), Window(1), Window(1), units)
 
     @cached_property
     def plane(self) -> BlockLocal:
-        """Its places, windows and counts, with one neuron a map and place."""
-        return BlockLocal(self.input, self.window, self.window, 1, 1, self.maps)
+        """Its places, windows and counts."""
+        return BlockLocal(self.input, self.y, self.x, *self.block, self.maps)
 
     @property
     def output(self) -> MapShape:
@@ -63,7 +71,8 @@ class Layer:
     @property
     def weights(self) -> int:
         """Different weights."""
-        return self.plane.fan_in * self.maps if self.kind == "shared" else self.connections
+        same = self.kind in ("convolution", "shared")
+        return self.plane.fan_in * self.plane.neurons if same else self.connections
 
 
 @dataclass(frozen=True)
@@ -73,23 +82,10 @@ class Part:
     layer: Layer
     owns: Box
     reads: Box
-
-    @property
-    def flops(self) -> int:
-        """FLOPs of one product for one image."""
-        if not self.owns.size or self.layer.kind == "pool":
-            return 0
-        place = Box(self.owns.start[1:], self.owns.stop[1:])
-        whole = self.layer.plane.part(place)[0].product_flops
-        return whole // self.layer.maps * self.owns.shape[0]
-
-    @property
-    def weights(self) -> int:
-        """Weights that the rank holds."""
-        if self.layer.kind == "pool":
-            return 0
-        places = 1 if self.layer.kind == "shared" else self.owns.shape[1] * self.owns.shape[2]
-        return self.layer.plane.fan_in * self.owns.shape[0] * places
+    flops: int
+    """Of one product for one image."""
+    weights: int
+    """That the rank holds."""
 
     def moved_bytes(self, images: int, value_bytes: int) -> int:
         """What a product reads and writes: weights and both maps."""
@@ -123,13 +119,13 @@ class LayerWork:
     def parts(self, grid: Grid) -> list[list[Part]]:
         """What every rank has of every layer."""
         cut: list[list[Part]] = []
-        space: Partition | None = None
+        in_space = True
         for layer in self.layers:
-            if layer.kind == "local" or (layer.kind == "pool" and space is not None):
-                space = Partition.even((layer.output.height, layer.output.width), grid)
-                cut.append([_in_space(layer, box) for box in space.boxes])
+            in_space = layer.kind in ("local", "convolution") or (layer.kind == "pool" and in_space)
+            if in_space:
+                boxes = Partition.even(layer.plane.grid, grid).boxes
+                cut.append([_in_space(layer, box) for box in boxes])
             else:
-                space = None
                 ends = even_cuts(layer.maps, grid.size)
                 cut.append([_by_outputs(layer, first, stop) for first, stop in pairwise(ends)])
         return cut
@@ -149,6 +145,8 @@ class LayerWork:
                 self._compute(script, speed, "W'x", parts[index])
                 pending = script.post("down", plans[index - 1].adjoint, self._point_bytes)
             self._compute(script, speed, "δx'", parts[index])
+            if parts[index][0].layer.kind == "convolution":
+                script.meet(self.value_bytes * parts[index][0].layer.weights)
             self._step(script, speed, parts[index])
             if pending is not None:
                 script.wait(pending)
@@ -198,24 +196,34 @@ class LayerWork:
         )
 
 
-def _in_space(layer: Layer, place: Box) -> Part:
-    """The part of a rank that has a box (y, x) of all maps of a layer."""
-    if not place.size:
-        return Part(layer, NOTHING, NOTHING)
-    seen = layer.plane.part(place)[1]
-    owns = Box((0, *place.start), (layer.maps, *place.stop))
-    return Part(layer, owns, Box((0, *seen.start), (layer.input.channels, *seen.stop)))
+def _in_space(layer: Layer, blocks: Box) -> Part:
+    """The part of a rank that has a box (y, x) of the blocks of a layer, all maps of it."""
+    if not blocks.size:
+        return Part(layer, NOTHING, NOTHING, 0, 0)
+    part, seen = layer.plane.part(blocks)
+    rows, columns = layer.block
+    first, stop = blocks.start, blocks.stop
+    owns = Box((0, rows * first[0], columns * first[1]), (layer.maps, rows * stop[0], columns * stop[1]))
+    reads = Box((0, *seen.start), (layer.input.channels, *seen.stop))
+    if layer.kind == "pool":
+        return Part(layer, owns, reads, 0, 0)
+    weights = layer.weights if layer.kind == "convolution" else part.parameters
+    return Part(layer, owns, reads, part.product_flops, weights)
 
 
 def _by_outputs(layer: Layer, first: int, stop: int) -> Part:
     """The part of a rank that has some maps of a layer, everywhere."""
     if first == stop:
-        return Part(layer, NOTHING, NOTHING)
+        return Part(layer, NOTHING, NOTHING, 0, 0)
     height, width = layer.output.height, layer.output.width
-    own_maps = layer.kind == "pool"  # pooling reads the maps that it writes
-    low, high = (first, stop) if own_maps else (0, layer.input.channels)
+    pool = layer.kind == "pool"  # which reads the maps that it writes
+    low, high = (first, stop) if pool else (0, layer.input.channels)
     owns = Box((first, 0, 0), (stop, height, width))
-    return Part(layer, owns, Box((low, 0, 0), (high, layer.input.height, layer.input.width)))
+    reads = Box((low, 0, 0), (high, layer.input.height, layer.input.width))
+    if pool:
+        return Part(layer, owns, reads, 0, 0)
+    maps = stop - first
+    return Part(layer, owns, reads, layer.plane.product_flops // layer.maps * maps, layer.plane.fan_in * maps)
 
 
 def _plan(below: Sequence[Part], above: Sequence[Part]) -> ExchangePlan:

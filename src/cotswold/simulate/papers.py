@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from cotswold.geometry import MapShape, Window
 from cotswold.recipe import load
-from cotswold.simulate.layers import Layer, LayerWork
-from cotswold.simulate.prediction import workload
+from cotswold.simulate.layers import Kind, Layer, LayerWork
 from cotswold.simulate.stacks import StackWork
+from cotswold.simulate.work import stack_work
 
 LADDER = {
     "180 M": ("coates2013-1.8b", 2),
@@ -26,7 +26,7 @@ where the ladder begins and ends, and what the 1.8 B and 11.2 B are; the steps b
 def ladder() -> dict[str, StackWork]:
     """The networks of figures 5 and 6, all stacks learning jointly, as in section 5.1."""
     return {
-        name: workload(
+        name: stack_work(
             load(
                 recipe,
                 ["training.strategy=joint", *(f"network.stacks.{stack}.maps={maps}" for stack in range(3))],
@@ -56,8 +56,8 @@ def pictures(maps: int, images: int) -> LayerWork:
     below = MapShape(3, 100, 100)
     layers: list[Layer] = []
     for step in (1, 1, 2):
-        layers.append(Layer("local", below, Window(10, step), maps))
-        layers.append(Layer("pool", layers[-1].output, Window(5), maps))
+        layers.append(_square("local", below, Window(10, step), maps))
+        layers.append(_square("pool", layers[-1].output, Window(5), maps))
         below = layers[-1].output
     return LayerWork((*layers, Layer.full(below, 21_000)), images)
 
@@ -78,11 +78,15 @@ def adam(times: float, images: int) -> LayerWork:
         (3, 1, 500, False),
         (3, 1, 600, True),
     ):
-        layers.append(Layer("shared", below, Window(size, step), max(1, round(times * maps))))
+        layers.append(_square("shared", below, Window(size, step), max(1, round(times * maps))))
         if pooled:
-            layers.append(Layer("pool", layers[-1].output, Window(3, 2), layers[-1].maps))
+            layers.append(_square("pool", layers[-1].output, Window(3, 2), layers[-1].maps))
         below = layers[-1].output
     for units in (3000, 3000, 3000, 22_000):
         layers.append(Layer.full(below, units))
         below = layers[-1].output
     return LayerWork(tuple(layers), images)
+
+
+def _square(kind: Kind, below: MapShape, window: Window, maps: int) -> Layer:
+    return Layer(kind, below, window, window, maps)

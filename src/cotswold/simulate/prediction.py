@@ -1,24 +1,21 @@
-"""From a cluster and a network to the time, bytes and cost of an update; the best grid.
+"""From a cluster, a network and a grid to the time, bytes and cost of an update.
 
-Knows: how programs, devices and links come together, what is reported. Does not know: how a network is
-cut, events.
+Knows: how programs, devices and links come together, what is reported. Does not know: recipes, how a network
+is cut, events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Protocol
 
-from cotswold.errors import ClusterError
 from cotswold.geometry import Grid
-from cotswold.recipe import Recipe
 from cotswold.simulate.actions import Program
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.device import Speed
 from cotswold.simulate.events import Timeline, play
-from cotswold.simulate.stacks import StackWork
 from cotswold.simulate.topology import Topology
 
 MEGA = 1e6
@@ -98,34 +95,14 @@ class Prediction:
         return {**asdict(self), "hidden_part": self.hidden_part}
 
 
-def workload(recipe: Recipe) -> StackWork:
-    """An update of all stacks of a recipe; for `greedy` of the last one, those below computed forward.
-
-    Raises ClusterError for recipes without stacks.
-    """
-    strategy = recipe.training.strategy
-    if strategy == "supervised":
-        raise ClusterError(f"{recipe.name} is supervised; simulate takes recipes of stacks, greedy or joint")
-    return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch, strategy)
-
-
-def stages(recipe: Recipe) -> list[StackWork]:
-    """The updates of a recipe: one a stack for `greedy`, those below computed forward; one for `joint`."""
-    work = workload(recipe)
-    if work.strategy == "joint":
-        return [work]
-    return [replace(work, stacks=work.stacks[:count]) for count in range(1, len(work.stacks) + 1)]
-
-
 def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     """An update of a network on a grid of a cluster's devices. Raises ClusterError where links are
     missing."""
     topology = Topology(cluster, grid.size)
-    speed = Speed(cluster.device, topology.bandwidth, topology.crowd)
+    speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times)
     timeline = play(work.programs(grid, speed), topology)
-    devices = min(grid.size, cluster.size)
-    flops = work.update_flops
-    needed = work.rank_bytes(grid) * -(-grid.size // devices)
+    devices = min(grid.size, cluster.size) * topology.cores
+    flops, rank_bytes = work.update_flops, work.rank_bytes(grid)
     return Prediction(
         cluster=cluster.name,
         grid=str(grid),
@@ -144,39 +121,22 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
         network_bytes=timeline.bytes_between_hosts,
         messages=timeline.messages,
         parameters=work.parameters,
-        rank_bytes=work.rank_bytes(grid),
-        fits=needed <= cluster.device.memory_gb * 1e9,
+        rank_bytes=rank_bytes,
+        fits=_fits(cluster, topology, rank_bytes),
         **_cost(cluster, topology.hosts, timeline.seconds, flops),
     )
-
-
-def grids(ranks: int) -> list[Grid]:
-    """Every grid of so many ranks."""
-    return [Grid(rows, ranks // rows) for rows in range(1, ranks + 1) if ranks % rows == 0]
-
-
-def choose_grid(cluster: Cluster, recipe: Recipe, ranks: int) -> Grid:
-    """The grid of so many ranks that trains a recipe of stacks fastest; see :func:`fastest_grid`."""
-    return fastest_grid(cluster, stages(recipe), ranks)
-
-
-def fastest_grid(cluster: Cluster, updates: Sequence[Workload], ranks: int) -> Grid:
-    """The grid of so many ranks on which these updates take the least time together.
-
-    Grids on which every rank has the memory come first; ties go to the fewest bytes on the wire.
-    """
-
-    def worth(grid: Grid) -> tuple[bool, float, int]:
-        found = [predict(cluster, update, grid) for update in updates]
-        unfit = not all(each.fits for each in found)
-        return unfit, sum(each.seconds for each in found), sum(each.wire_bytes for each in found)
-
-    return min(grids(ranks), key=worth)
 
 
 def _operations(timeline: Timeline) -> dict[str, float]:
     kinds = dict.fromkeys(kind for rank in timeline.ranks for kind in rank.work)
     return {kind: fmean(rank.work.get(kind, 0.0) for rank in timeline.ranks) for kind in kinds}
+
+
+def _fits(cluster: Cluster, topology: Topology, rank_bytes: int) -> bool:
+    if cluster.host_memory_gb is not None:
+        return topology.crew * rank_bytes <= cluster.host_memory_gb * 1e9
+    sharing = -(-topology.crew // cluster.devices)
+    return sharing * rank_bytes <= cluster.device.memory_gb * 1e9
 
 
 def _cost(cluster: Cluster, hosts: int, seconds: float, flops: int) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ Knows: hosts, cards, switches, which rank stands where. Does not know: when a me
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,9 +65,25 @@ class Topology:
         return len({self.host(rank) for rank in range(self.ranks)})
 
     @cached_property
+    def crew(self) -> int:
+        """Ranks on the fullest host."""
+        return max(Counter(self.host(rank) for rank in range(self.ranks)).values())
+
+    @property
+    def cores(self) -> int:
+        """Devices that a rank has to itself."""
+        several = self.cluster.threads is not None and self.crew < self.cluster.devices
+        return self.cluster.devices // self.crew if several else 1
+
+    @property
     def busiest(self) -> int:
         """Devices that compute on the fullest host."""
-        return min(self.cluster.devices, self.ranks)
+        return min(self.cluster.devices, self.crew * self.cores)
+
+    @property
+    def times(self) -> float:
+        """How many times as fast as one device a rank is."""
+        return 1.0 + (self.cores - 1) * (self.cluster.threads or 0.0)
 
     @property
     def crowd(self) -> float:
@@ -77,7 +94,8 @@ class Topology:
     def bandwidth(self) -> float:
         """GB/s of memory of a device while all devices of its host compute."""
         own, shared = self.cluster.device.bandwidth, self.cluster.host_bandwidth
-        return own if shared is None else min(own, shared / self.busiest)
+        whole = self.times * own
+        return whole if shared is None else min(whole, shared / min(self.crew, self.cluster.devices))
 
     def route(self, source: int, target: int) -> Route:
         """The way from one rank to another."""

@@ -1,0 +1,48 @@
+"""The grid on which a network is updated fastest.
+
+Knows: that all factorisations are tried, what is better. Does not know: how an update is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cotswold.geometry import Grid
+from cotswold.recipe import Recipe
+from cotswold.simulate.cluster import Cluster
+from cotswold.simulate.prediction import Workload, predict
+from cotswold.simulate.work import stages
+
+
+def grids(ranks: int) -> list[Grid]:
+    """Every grid of so many ranks."""
+    return [Grid(rows, ranks // rows) for rows in range(1, ranks + 1) if ranks % rows == 0]
+
+
+def predicted_grids(cluster: Cluster, recipe: Recipe, counts: Iterable[int]) -> list[Grid]:
+    """Every grid of these numbers of ranks, the one that trains a recipe fastest first; see `ranked`."""
+    return ranked(cluster, stages(recipe), [grid for count in counts for grid in grids(count)])
+
+
+def choose_grid(cluster: Cluster, recipe: Recipe, ranks: int) -> Grid:
+    """The grid of so many ranks that trains a recipe fastest; see `ranked`."""
+    return predicted_grids(cluster, recipe, [ranks])[0]
+
+
+def fastest_grid(cluster: Cluster, updates: Sequence[Workload], ranks: int) -> Grid:
+    """The grid of so many ranks on which these updates together are fastest; see `ranked`."""
+    return ranked(cluster, updates, grids(ranks))[0]
+
+
+def ranked(cluster: Cluster, updates: Sequence[Workload], choice: Iterable[Grid]) -> list[Grid]:
+    """Grids by the time that these updates take together.
+
+    Grids on which every rank has the memory come first; ties go to the fewest bytes on the wire.
+    """
+
+    def worth(grid: Grid) -> tuple[bool, float, int]:
+        found = [predict(cluster, update, grid) for update in updates]
+        unfit = not all(each.fits for each in found)
+        return unfit, sum(each.seconds for each in found), sum(each.wire_bytes for each in found)
+
+    return sorted(choice, key=worth)

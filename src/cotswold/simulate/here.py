@@ -1,0 +1,46 @@
+"""The machine that one is on, described without measuring it.
+
+Knows: how many cores there are, memory and cache that the system tells of. Does not know: how fast they are;
+rates are those of a core of the reference machine, which serve to compare grids.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cotswold.run import available_bytes
+from cotswold.simulate.cluster import Cluster
+from cotswold.simulate.reader import load_cluster
+
+CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+
+def this_machine() -> Cluster:
+    """The shipped cluster `core`, with as many cores, as much memory and as large a cache as there are here.
+
+    Describe it by `cotswold bench machine` for predictions of seconds.
+    """
+    cores = _cores()
+    core = load_cluster("core")
+    cache = _cache_bytes() / cores / 1e6
+    device = core.device.model_copy(update={"cache_mb": cache} if cache else {})
+    here = {"name": "this machine", "devices": cores, "host_memory_gb": available_bytes() / 1e9}
+    return core.model_copy(update={**here, "device": device})
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cache_bytes() -> int:
+    """Of the last cache, which the cores share; 0 where the system does not tell."""
+    try:
+        words = CACHE.read_text(encoding="ascii").strip()
+    except OSError:
+        return 0
+    number, unit = words[:-1], words[-1:]
+    return int(number) * UNITS[unit] if number.isdigit() and unit in UNITS else 0

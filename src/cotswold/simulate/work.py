@@ -1,0 +1,77 @@
+"""What an update of a recipe has to do: its stacks, or its layers.
+
+Knows: recipes, and the work that each strategy makes of one. Does not know: clusters, grids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cotswold.errors import ClusterError
+from cotswold.geometry import MapShape, Window
+from cotswold.recipe import Recipe, schema
+from cotswold.simulate.layers import Layer, LayerWork
+from cotswold.simulate.stacks import StackWork
+
+CLASSES = 10
+"""Outputs of a supervised recipe: only its data tell how many there are."""
+
+
+def stages(recipe: Recipe) -> Sequence[StackWork | LayerWork]:
+    """The updates of a recipe: one a stack for `greedy`, those below computed forward; one otherwise."""
+    if recipe.training.strategy != "greedy":
+        return [workload(recipe)]
+    work = stack_work(recipe)
+    return [replace(work, stacks=work.stacks[:count]) for count in range(1, len(work.stacks) + 1)]
+
+
+def workload(recipe: Recipe) -> StackWork | LayerWork:
+    """An update of all stacks of a recipe (for `greedy` of the last, those below forward), or all layers."""
+    return layer_work(recipe) if recipe.training.strategy == "supervised" else stack_work(recipe)
+
+
+def stack_work(recipe: Recipe) -> StackWork:
+    """An update of a recipe of stacks; raises ClusterError for others."""
+    strategy = recipe.training.strategy
+    if strategy == "supervised":
+        raise ClusterError(f"{recipe.name} is supervised; this takes recipes of stacks, greedy or joint")
+    return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch, strategy)
+
+
+def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
+    """An update of a supervised recipe with so many classes; raises ClusterError where it stands on a run.
+
+    Pointwise layers and normalisation, which cost little, are left out.
+    """
+    if recipe.network.start is not None:
+        raise ClusterError(
+            f"{recipe.name} stands on the stacks of a run, which simulate does not open; name a grid instead"
+        )
+    below, layers = recipe.input, []
+    for entry in [*recipe.network.layers, schema.Full(type="full", units=classes)]:
+        found = _layer(entry, below)
+        if found is not None:
+            layers.append(found)
+            below = found.output
+    return LayerWork(tuple(layers), recipe.training.batch)
+
+
+def _layer(entry: schema.Layer, below: MapShape) -> Layer | None:
+    match entry:
+        case schema.Full():
+            return Layer.full(below, entry.units)
+        case schema.Local():
+            (fy, fx), (sy, sx) = schema.pair(entry.field), schema.pair(entry.step)
+            p, block = entry.padding, schema.pair(entry.block)
+            y, x = Window(fy, sy, p, p), Window(fx, sx, p, p)
+            return Layer("local", below, y, x, entry.channels, block)
+        case schema.Convolution():
+            (fy, fx), (sy, sx) = schema.pair(entry.field), schema.pair(entry.step)
+            p = entry.padding
+            return Layer("convolution", below, Window(fy, sy, p, p), Window(fx, sx, p, p), entry.channels)
+        case schema.Pool():
+            window = Window(entry.size, entry.step or (1 if entry.kind == "l2" else entry.size))
+            return Layer("pool", below, window, window, below.channels)
+        case _:
+            return None
