@@ -125,7 +125,7 @@ def test_rows_taken_up_from_a_checkpoint_of_one_piece_are_copied(rows: RowFiles,
     assert checkpoint is not None
     (tmp_path / "again").mkdir()
     again = RowFiles(tmp_path / "again", "filters", Arena(tuple(rows.arena.tensor.shape)))
-    again.take_up(checkpoint)
+    again.take_up(checkpoint, at_once=2)
     for row in range(again.arena.rows):
         again.read(row)
     assert torch.equal(again.arena.tensor, rows.arena.tensor)

@@ -6,6 +6,7 @@ Knows: the words of the command, tables, where results go. Does not know: how an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -184,6 +185,73 @@ def prepare(
     if not json_:
         _spreads("pictures a second", found["pictures_per_second"])
         _spreads("prepare", {"of Pillow alone": found["of_pillow"]})
+
+
+@app.command
+def offload(
+    recipe: str = "coates2013-11b",
+    *,
+    set: Overrides = None,
+    stack: int = 1,
+    rows: int | None = None,
+    batch: int = 16,
+    limit: float | None = None,
+    largest: Flag = False,
+    rounds: int = 5,
+    folder: Path = Path(),
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """An update of a stack that is larger than its memory, beside its computing and the disk's own rate.
+
+    The stack is trained from the disk by a process whose memory is limited (by a control group, for which
+    one must be root), to a quarter of filters and momentum. Examples:
+
+      cotswold bench offload
+      cotswold bench offload --stack 2 --rows 12 --batch 96 --limit 12
+      cotswold bench offload --stack 2 --batch 96 --largest --rounds 1
+
+    Parameters
+    ----------
+    recipe
+        A recipe file or the name of a shipped recipe, with stacks.
+    set
+        Overrides a field; may be given again.
+    stack
+        Which stack, from 1 at the input.
+    rows
+        Only its first so many rows of blocks.
+    batch
+        Pictures in a mini-batch.
+    limit
+        GB of memory; a quarter of filters and momentum by default.
+    largest
+        As many rows of blocks as the disk holds twice, without a limit, and a checkpoint of them.
+    rounds
+        How many updates are timed, after one that does not count.
+    folder
+        Where the files are while it lasts; the directory in which you are by default.
+    out
+        A directory for offload.json.
+    json_
+        Print JSON.
+    """
+    from cotswold.bench.measure import document
+    from cotswold.bench.offload import SHARE, Trial, largest_rows, part_of
+    from cotswold.bench.offload import offload as measured
+    from cotswold.cli.progress import say
+    from cotswold.recipe import load
+
+    chosen = load(recipe, set or [])
+    geometry = part_of(chosen, stack, largest_rows(chosen, stack, folder, 2) if largest else rows)
+    trial = Trial(geometry, at_least_one(batch), None, at_least_one(rounds), saved=largest)
+    if not largest:
+        gigabytes = limit if limit is not None else trial.stack_bytes / SHARE / 1e9
+        trial = replace(trial, limit_bytes=int(gigabytes * 1e9))
+    found = document("offload", command(), recipe=recipe, stack=stack, **measured(trial, folder, say))
+    leave(found, "offload-largest" if largest else "offload", out, json_)
+    if not json_:
+        _print({name: value for name, value in found.items() if name not in ("machine", "load")})
 
 
 @app.command

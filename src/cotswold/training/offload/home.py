@@ -118,9 +118,10 @@ class OnDisk:
     def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
         """See `Home`."""
         for stack in self._stacks:
-            stack.rows.take_up(checkpoint)
+            stack.rows.take_up(checkpoint, stack.stream.filters.room)
         for index in momenta.values():
-            self._stacks[index].momentum_rows.take_up(checkpoint)
+            stack = self._stacks[index]
+            stack.momentum_rows.take_up(checkpoint, stack.stream.filters.room)
 
 
 def check_disk(recipe: Recipe, directory: Path) -> None:

@@ -73,15 +73,16 @@ class RowFiles:
         """All rows for a checkpoint; every one of them must have been written."""
         return [SealedPiece(self._path(row), self._records[row]) for row in range(self.arena.rows)]
 
-    def take_up(self, checkpoint: Checkpoint) -> None:
+    def take_up(self, checkpoint: Checkpoint, at_once: int = 1) -> None:
         """Take all rows from a checkpoint: by links where it was written from such rows, else by copying.
 
+        A copy reads the checkpoint's files once for every so many rows, which are in memory together.
         Raises CheckpointError where the checkpoint has no such tensor.
         """
         expected = {self._key(self._record(row, self._size(row), "")): row for row in range(self.arena.rows)}
         found = {expected.get(self._key(record)): record for record in checkpoint.records(self.name)}
         if None in found or len(found) < self.arena.rows:
-            self._copy(checkpoint)
+            self._copy(checkpoint, at_once)
             return
         with disk_errors(self.folder, CheckpointError):
             for row, record in found.items():
@@ -96,13 +97,15 @@ class RowFiles:
             self._path(row).unlink(missing_ok=True)
         self._records.clear()
 
-    def _copy(self, checkpoint: Checkpoint) -> None:
+    def _copy(self, checkpoint: Checkpoint, at_once: int) -> None:
         shape = tuple(self.arena.tensor.shape)
-        for row in range(self.arena.rows):
-            box = Box((row, *(0 for _ in shape[1:])), (row + 1, *shape[1:]))
-            checkpoint.read_into(self.name, self.arena.tensor[row : row + 1], box)
-            self.write(row)
-            self.arena.drop(row)
+        for first in range(0, self.arena.rows, at_once):
+            rows = range(first, min(first + at_once, self.arena.rows))
+            box = Box((rows.start, *(0 for _ in shape[1:])), (rows.stop, *shape[1:]))
+            checkpoint.read_into(self.name, self.arena.tensor[rows.start : rows.stop], box)
+            for row in rows:
+                self.write(row)
+                self.arena.drop(row)
 
     def _path(self, row: int) -> Path:
         return self.folder / f"{self.name}.{row:05d}.safetensors"
