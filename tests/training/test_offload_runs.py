@@ -8,8 +8,10 @@ import pytest
 from tests.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.training.small import greedy, supervised
 
-from cotswold.errors import DiskFullError, RecipeError
-from cotswold.training import Resume, Stop, open_job
+from cotswold.errors import DiskFullError, MemoryLimitError, RecipeError
+from cotswold.recipe import load
+from cotswold.run import memory
+from cotswold.training import Resume, Stop, fit, open_job
 from cotswold.training.offload import home
 
 OFFLOADED = 'offload = "disk"'
@@ -83,3 +85,10 @@ def test_too_little_disk_is_found_before_there_is_a_run(
 def test_a_supervised_recipe_has_nothing_to_offload(pictures: Path, stores: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="belongs to strategies greedy and joint"):
         started(supervised(pictures, more=OFFLOADED), tmp_path / "run", stores)
+
+
+def test_a_network_that_fits_from_the_disk_alone_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (memory, fit):
+        monkeypatch.setattr(module, "available_bytes", lambda: 20_000_000_000)
+    with pytest.raises(MemoryLimitError, match=r"training\.offload=disk would fit"):
+        fit.check_memory(load("coates2013-11b"), 0)

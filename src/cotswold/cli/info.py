@@ -67,6 +67,10 @@ def info(
     rows, needed = _layers(found) if supervised else _stacks(found, time)
     weights = sum(int(str(row["parameters"])) for row in rows)
     totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
+    if found.training.offload == "disk":
+        from cotswold.training.offload.room import disk_bytes
+
+        totals["disk_bytes"] = disk_bytes(found)
     if json_:
         print(json.dumps({"name": found.name, "layers": rows, **totals}, indent=1))
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe
 from cotswold.run import available_bytes, require
-from cotswold.training.budget import largest_batch, rank_bytes
+from cotswold.training.budget import largest_batch, rank_bytes, training_bytes
 from cotswold.training.offload.home import check_disk
 from cotswold.training.restore import needed_bytes
 from cotswold.training.team import SOLO, Team
@@ -37,7 +37,19 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
         if fitting
         else "not even training.batch=1 would fit; make the network smaller or use a larger machine"
     )
+    if team.mesh is None and _fits_from_disk(recipe, available):
+        remedy = (
+            f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
+        )
     require(needed(batch), f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)")
+
+
+def _fits_from_disk(recipe: Recipe, available: int) -> bool:
+    """Whether stacks that are to be in memory would fit from the disk."""
+    if not recipe.network.stacks or recipe.training.offload == "disk":
+        return False
+    training = recipe.training.model_copy(update={"offload": "disk"})
+    return training_bytes(recipe.model_copy(update={"training": training}), training.batch) <= available
 
 
 def _on_host(recipe: Recipe, grid: Grid, ranks: int, batch: int) -> int:
