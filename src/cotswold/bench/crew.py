@@ -105,7 +105,8 @@ class Crew:
         )
         interface = "lo" if self._hosts is None else INTERFACE
         path = os.pathsep.join(place for place in sys.path if place)
-        return {**os.environ, **threads, "GLOO_SOCKET_IFNAME": interface, "PYTHONPATH": path}
+        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns that addresses in namespaces have no names
+        return {**os.environ, **threads, **quiet, "GLOO_SOCKET_IFNAME": interface, "PYTHONPATH": path}
 
     def _all(self, orders: Sequence[tuple[ranks.Work, tuple[Any, ...]]], chosen: Sequence[int]) -> list[Any]:
         for rank, order in zip(chosen, orders, strict=True):
@@ -117,16 +118,16 @@ class Crew:
         process, orders = self._ranks[rank]
         if not orders.poll(max(end - monotonic(), 0)):
             raise MachineError(
-                f"rank {rank} of {self.count} gave no answer in {PATIENCE_SECONDS:.0f} s; leave the machine alone "
-                "while it measures, or try --quick"
+                f"rank {rank} of {self.count} gave no answer in {PATIENCE_SECONDS:.0f} s; leave the "
+                "machine alone while it measures, or try --quick"
             )
         try:
             done, value = pickle.loads(orders.recv_bytes())
         except (EOFError, ConnectionResetError) as error:
             process.wait(_GONE_SECONDS)
             raise MachineError(
-                f"rank {rank} of {self.count} ended with exit code {process.returncode}, by a crash or for want of "
-                "memory; --only measures a part"
+                f"rank {rank} of {self.count} ended with exit code {process.returncode}, by a crash or "
+                "for want of memory; --only and --match measure a part"
             ) from error
         if not done:
             raise MachineError(f"rank {rank} of {self.count} failed; it said: {value}")

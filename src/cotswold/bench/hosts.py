@@ -1,6 +1,7 @@
 """Several hosts on one machine: network namespaces joined by a switch, over links of a given rate.
 
-Knows: the programs `ip` and `tc`, names, addresses, counters of interfaces. Does not know: what runs on a host.
+Knows: the programs `ip` and `tc`, names, addresses, counters of interfaces. Does not know: what runs on a
+host.
 
 Every host is a namespace with one interface; a further namespace has a bridge, the switch, to which all are
 wired by veth pairs. The machine's own interfaces, routes and addresses are never touched. A link is as fast

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotswold.bench.crew import Crew, Stopwatch
-from cotswold.bench.measure import Patience, interleaved, ratios
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict, timed
 from cotswold.bench.scaling_messages import (
@@ -50,12 +51,11 @@ class Windows:
 
 
 def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
-    """Bursts of exchanges and of raw messages become actions; the bytes of a burst, both ways, by exchange."""
+    """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
     share, images = Share(Mesh.of(subject.grid), subject.cut), subject.fields.images
-    moved = {}
+    pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in Maps(share, images).by_name().items():
-        channels = subject.cut.geometry.input.channels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth
-        values = images * channels
+        values = images * (pixels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth)
         once = mover.plan.points * values * _FLOAT_BYTES
         repeats = max(1, min(BURST_MOST, BURST_BYTES // once))
         rank.actions[named(OURS, what)] = _burst(exchange, repeats)
@@ -72,13 +72,14 @@ def _burst(action: Callable[[], object], repeats: int) -> Callable[[], None]:
     return burst
 
 
-def exchanges(subject: Windows, rounds: Patience) -> list[Row]:
+def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     """Bytes a second, both directions together, by exchange and by raw messages."""
     fields, clock = subject.fields, Stopwatch()
     with Crew(subject.cut.grid.size) as crew:
         bytes_of: dict[str, int] = crew.call(hold_exchanges, subject)[0]
-        actions = {(what, by): crew.action(named(by, what), clock) for what in EXCHANGES for by in (OURS, RAW)}
-        samples = interleaved(actions, rounds, clock)
+        pairs = [(what, by) for what in EXCHANGES for by in (OURS, RAW)]
+        actions = {(what, by): crew.action(named(by, what), clock) for what, by in pairs}
+        samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in EXCHANGES:
         taken = {by: samples[what, by] for by in (OURS, RAW)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,23 +20,34 @@ from cotswold.mesh import Exchange
 from cotswold.mesh.share import Share, crop
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
-POOLING, POOLING_COPIED, POOLING_BACK = "pooling window", "pooling window, own part copied", "pooling, adjoint"
+POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"
+POOLING_COPIED = "pooling window, own part copied"
 
-Send = Callable[[list[dist.P2POp]], list[dist.Work]]
+
+class Awaited(Protocol):
+    """A message under way."""
+
+    def wait(self) -> object:
+        """Block until it has come or gone."""
+        ...
+
+
+Send = Callable[[list[dist.P2POp]], Sequence[Awaited]]
 
 
 @contextmanager
 def messages_by(send: Send) -> Iterator[None]:
     """Messages go through ``send`` for a while, in this process."""
-    before = dist.batch_isend_irecv
-    dist.batch_isend_irecv = send
+    torch_distributed: Any = dist
+    before = torch_distributed.batch_isend_irecv
+    torch_distributed.batch_isend_irecv = send
     try:
         yield
     finally:
-        dist.batch_isend_irecv = before
+        torch_distributed.batch_isend_irecv = before
 
 
-def nothing_sent(_: list[dist.P2POp]) -> list[dist.Work]:
+def nothing_sent(_: list[dist.P2POp]) -> Sequence[Awaited]:
     """Messages that are neither sent nor received: what packs and unpacks them goes on."""
     return []
 
@@ -70,10 +81,10 @@ class Waits:
 
 
 class _Waited:
-    def __init__(self, work: dist.Work, waits: Waits) -> None:
+    def __init__(self, work: Awaited, waits: Waits) -> None:
         self._work, self._waits = work, waits
 
-    def wait(self) -> Any:
+    def wait(self) -> object:
         start = time.perf_counter()
         done = self._work.wait()
         self._waits.seconds += time.perf_counter() - start
@@ -87,12 +98,13 @@ class Maps:
         self.share, geometry = share, share.partition.geometry
         like = torch.empty((images, 0, 0, 0))
         self.depth, rank = geometry.filters.depth, share.mesh.rank
+        around, own = share.partition.pooling.reads[rank], share.partition.responses.box(rank)
         self.window = share.empty(like, share.window, geometry.input.channels).zero_()
         self.own = share.own_of(self.window)
-        self.around = share.empty(like, share.partition.pooling.reads[rank], self.depth).zero_()
-        self.responses = share.empty(like, share.partition.responses.box(rank), self.depth).zero_()
+        self.around = share.empty(like, around, self.depth).zero_()
+        self.responses = share.empty(like, own, self.depth).zero_()
         """In memory of their own, as the product leaves them."""
-        self.placed = crop(self.around, share.partition.responses.box(rank), share.partition.pooling.reads[rank])
+        self.placed = crop(self.around, own, around)
         """In their place in the window of pooling."""
 
     def of_step(self) -> list[Callable[[], Tensor]]:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cotswold.bench.crew import Crew, Stopwatch
-from cotswold.bench.measure import Patience, Spread, interleaved, ratios
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, interleaved, ratios
 from cotswold.bench.row import OURS, Place, Row, Samples, Verdict
 from cotswold.bench.scaling_shapes import Fields
-from cotswold.bench.scaling_stacks import FORWARD, STEP, hold_plain, hold_share, named
+from cotswold.bench.scaling_stacks import FORWARD, LOCAL, STEP, hold_layers, hold_plain, hold_share, named
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackGeometry
 
@@ -63,7 +64,7 @@ class Speed:
         return Grid.parse(self.grid)
 
 
-def speed(subject: Speed, rounds: Patience) -> list[Row]:
+def speed(subject: Speed, effort: Effort) -> list[Row]:
     """Whole steps and forward passes by two ranks, by one process, and by two that share nothing."""
     fields, clock = subject.fields, Stopwatch()
     with Crew(RANKS) as crew:
@@ -75,7 +76,7 @@ def speed(subject: Speed, rounds: Patience) -> list[Row]:
             actions[what, OURS] = crew.action(named(OURS, what), clock)
             actions[what, ONE] = crew.action(named(ONE, what), clock, only=[0], together=False)
             actions[what, TWO_APART] = crew.action(named(TWO_APART, what), clock)
-        samples = interleaved(actions, rounds, clock)
+        samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in (STEP, FORWARD):
         taken = {by: samples[what, by] for by in (OURS, ONE, TWO_APART)}
@@ -111,23 +112,27 @@ class Alone:
     fields: Fields
     threads: int
 
+    @property
+    def place(self) -> str:
+        """The shape, and on how many threads."""
+        return f"{self.fields.name}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
-def alone(subject: Alone, rounds: Patience) -> list[Row]:
+
+def alone(subject: Alone, effort: Effort) -> list[Row]:
     """Steps and forward passes of a 1x1 grid and of the plain module, on one map."""
     fields, clock = subject.fields, Stopwatch()
     geometry = fields.stack(fields.weak, fields.weak)
+    names = [(what, by) for what in (STEP, FORWARD, LOCAL) for by in (OURS, PLAIN)]
     with Crew(1, subject.threads) as crew:
         crew.call(hold_plain, PLAIN, geometry, fields.images)
         crew.call(hold_share, OURS, "1x1", geometry, fields.images, fields.first)
-        actions = {
-            (what, by): crew.action(named(by, what), clock) for what in (STEP, FORWARD) for by in (OURS, PLAIN)
-        }
-        samples = interleaved(actions, rounds, clock)
+        crew.call(hold_layers, OURS, PLAIN, geometry, fields.images)
+        actions = {(what, by): crew.action(named(by, what), clock) for what, by in names}
+        samples = interleaved(actions, effort.rounds, clock)
     found = []
-    threads = "1 thread" if subject.threads == 1 else f"{subject.threads} threads"
-    for what in (STEP, FORWARD):
+    for what in (STEP, FORWARD, LOCAL):
         taken = {by: samples[what, by] for by in (OURS, PLAIN)}
         verdict = Verdict(PLAIN, ratios(taken[OURS], taken[PLAIN]), ALONE_BAR, "at most")
-        place = Place("alone", f"{fields.name}, {threads}", what, fields.images)
+        place = Place("alone", subject.place, what, fields.images)
         found.append(in_milliseconds(place, taken, [verdict], {"threads": subject.threads}))
     return found

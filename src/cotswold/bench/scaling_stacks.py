@@ -6,16 +6,17 @@ know: time, bars.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.bench.rank import Rank
 from cotswold.geometry import Grid, StackGeometry, StackPartition
-from cotswold.mesh import Mesh
-from cotswold.mesh.stack import TrainedStack
+from cotswold.mesh import Mesh, TrainedStack, partition
 
-STEP, FORWARD = "step", "forward"
+STEP, FORWARD, LOCAL = "step", "forward", "local layer, forward"
 RULE = ops.StepRule(rate=0.1)
 
 
@@ -24,9 +25,9 @@ def named(by: str, what: str) -> str:
     return f"{by}: {what}"
 
 
-def pictures(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+def pictures(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Random pictures, images last, the same on every rank."""
-    shape, generator = geometry.input, torch.Generator().manual_seed(seed)
+    shape, generator = geometry.input, torch.Generator().manual_seed(0)
     x = torch.randn(shape.height, shape.width, shape.channels, images, generator=generator, dtype=dtype)
     return x.permute(3, 2, 0, 1)
 
@@ -40,20 +41,38 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
     state = stack.state(torch.zeros_like(stack.filters))
     settings = stack.objective_settings
 
-    def forward() -> None:
-        with torch.no_grad():
-            stack(x)
-
     rank.actions[named(by, STEP)] = lambda: ops.stack_step(state, x, geometry, settings, RULE)
-    rank.actions[named(by, FORWARD)] = forward
+    rank.actions[named(by, FORWARD)] = _forward(stack, x)
 
 
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
-    """This rank's share of the stack on a grid of the whole crew: its step and forward pass become actions."""
+    """This rank's share of the stack on a grid of the crew: its step and forward pass become actions."""
     stack, x = share_of(rank, grid, geometry, pictures(geometry, images), first)
     rank.kept[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
+
+
+def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
+    """The forward passes of a module's local layer and of its twin on a 1x1 grid become actions."""
+    from cotswold.nn import LocallyConnected2d
+
+    layer, x = geometry.filters, pictures(geometry, images)
+    size, shape = (layer.y.size, layer.x.size), (layer.input.height, layer.input.width)
+    stride = (layer.y.step, layer.x.step)
+    module = LocallyConnected2d(
+        layer.input.channels, layer.depth, shape, size, stride=stride, block=(layer.rows, layer.columns)
+    )
+    for by, one in ((ours, partition(module, "1x1")), (plain, module)):
+        rank.actions[named(by, LOCAL)] = _forward(one, x)
+
+
+def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None]:
+    def forward() -> None:
+        with torch.no_grad():
+            module(x)
+
+    return forward
 
 
 def share_of(

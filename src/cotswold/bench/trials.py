@@ -102,17 +102,19 @@ def explainable() -> list[Shape]:
     return [*paper_shapes(), *recipe_shapes(), *untied_shapes(), *few_shapes(), *networks]
 
 
-def groups_of(only: Sequence[str]) -> set[str]:
+def groups_of(only: Sequence[str], known: Sequence[str] = GROUPS) -> set[str]:
     """The groups of these names, all for none; raises UserError for a name that is no group's."""
     for name in only:
-        if name not in GROUPS:
-            raise UserError(f"--only {name} is no group; the groups are {', '.join(GROUPS)}")
-    return set(only or GROUPS)
+        if name not in known:
+            raise UserError(f"--only {name} is no group; the groups are {', '.join(known)}")
+    return set(only or known)
 
 
-def some(every: Sequence[Trial[Any]], only: Sequence[str], match: str) -> list[Trial[Any]]:
+def some(
+    every: Sequence[Trial[Any]], only: Sequence[str], match: str, known: Sequence[str] = GROUPS
+) -> list[Trial[Any]]:
     """Those of these groups whose name has the text; raises UserError where none is left."""
-    groups = groups_of(only)
+    groups = groups_of(only, known)
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
     if not found:
         names = "; ".join(dict.fromkeys(one.name for one in every if one.group in groups))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from cotswold.cli.bench_kernels import kernels
+from cotswold.cli.bench_scaling import scaling
 from cotswold.cli.bench_simulate import machine, simulate
 from cotswold.cli.figures import at_least_one, command, cores, leave, table
 
@@ -31,6 +32,7 @@ Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 
 
 app.command(kernels)
+app.command(scaling)
 app.command(machine)
 app.command(simulate)
 

@@ -1,0 +1,135 @@
+"""How much of the time of messages is hidden behind computation, over links of a given rate.
+
+Knows: a step, the same step without messages, its exchanges alone, bars. Does not know: how hosts are made.
+
+Hidden is what a step does not take longer for its messages, as a share of the time that they take alone, one
+exchange after the other: ``1 - (step - step without messages) / (exchanges - exchanges without messages)``.
+Packing, unpacking and a step's sums of scalars are in all of them, and so are no messages' time. Beside it
+stands what the ranks were blocked by messages in their steps, the slower of them; it also holds what one
+rank computes longer than another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cotswold.bench.crew import Crew, Stopwatch
+from cotswold.bench.effort import Effort
+from cotswold.bench.hosts import Hosts, Rate
+from cotswold.bench.measure import Spread, interleaved, rounded
+from cotswold.bench.rank import Rank
+from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.bench.scaling_messages import Maps, Waits, plans_of_step, without_messages
+from cotswold.bench.scaling_shapes import Fields
+from cotswold.bench.scaling_speed import in_milliseconds
+from cotswold.bench.scaling_stacks import RULE, is_finite, pictures, share_of
+from cotswold.errors import MachineError
+from cotswold.geometry import Grid, StackGeometry, StackPartition
+
+BARE, EXCHANGES, PACKING = "step without messages", "exchanges alone", "exchanges without messages"
+WAITED = "waits of a step"
+HIDDEN, BLOCKED = "messages hidden", "messages hidden, by waits"
+BAR = 0.9
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Link:
+    """A stack over a grid whose ranks have a host each; ``rate`` is that of the links, None unshaped."""
+
+    fields: Fields
+    grid: str
+    rate: Rate | None
+
+    @property
+    def geometry(self) -> StackGeometry:
+        """As many blocks a rank as one of the paper's 64 GPUs has."""
+        return self.fields.times(Grid.parse(self.grid), self.fields.far)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of all messages of a step."""
+        cut = StackPartition(self.geometry, Grid.parse(self.grid))
+        below = None if self.fields.first else cut.input.boxes
+        points = sum(plan.points * channels for plan, channels in plans_of_step(cut, below))
+        return points * self.fields.images * _FLOAT_BYTES
+
+
+def hold_step(rank: Rank, subject: Link) -> None:
+    """The step of this rank's share, its exchanges, and both without messages become actions."""
+    fields, whole = subject.fields, pictures(subject.geometry, subject.fields.images)
+    stack, x = share_of(rank, subject.grid, subject.geometry, whole, fields.first)
+    maps, waits = Maps(stack.share, fields.images), Waits()
+
+    def step() -> None:
+        stack.step(x, stack.objective_settings, RULE)
+
+    def exchanges() -> None:
+        for exchange in maps.of_step():
+            exchange()
+
+    rank.kept.update({OURS: stack, WAITED: waits})
+    rank.actions.update(
+        {
+            OURS: waits.counted(step),
+            BARE: without_messages(step),
+            EXCHANGES: exchanges,
+            PACKING: without_messages(exchanges),
+        }
+    )
+
+
+def waited(rank: Rank) -> float:
+    """Seconds that this rank was blocked in its last step."""
+    waits: Waits = rank.kept[WAITED]
+    return waits.seconds
+
+
+def hidden(subject: Link, effort: Effort) -> list[Row]:
+    """The four times, and the share of the messages' that is hidden."""
+    clock, blocked = Stopwatch(), list[float]()
+    grid = Grid.parse(subject.grid)
+    with Hosts(grid.size, subject.rate) as hosts, Crew(grid.size, hosts=hosts) as crew:
+        crew.call(hold_step, subject)
+        step = crew.action(OURS, clock)
+
+        def noted() -> None:
+            step()
+            blocked.append(max(crew.call(waited)))
+
+        actions: dict[str, Callable[[], object]] = {OURS: noted}
+        actions |= {name: crew.action(name, clock) for name in (BARE, EXCHANGES, PACKING)}
+        samples = interleaved(actions, effort.rounds, clock)
+        if not all(crew.call(is_finite, OURS)):
+            raise MachineError(
+                f"{subject.fields.name} did not stay finite while it was measured; try --match"
+            )
+    shape, rate = f"{subject.fields.name}, {subject.grid}", words(subject.rate)
+    place = Place("hidden", shape, f"step, {rate}", subject.fields.images)
+    alone = Spread.of(_less(samples[EXCHANGES], samples[PACKING])).median
+    bar = BAR if subject.rate == "10gbit" else None
+    facts: dict[str, object] = {
+        "bytes_of_all_messages": subject.sent_bytes,
+        "messages_alone_ms": rounded(1e3 * alone),
+        "messages_alone_gbit_each_way": rounded(8e-9 * subject.sent_bytes / 2 / alone),
+    }
+    verdicts = [
+        Verdict(HIDDEN, _share(_less(samples[OURS], samples[BARE]), alone), bar),
+        Verdict(BLOCKED, _share(blocked, alone)),
+    ]
+    return [in_milliseconds(place, {**samples, WAITED: blocked}, verdicts, facts)]
+
+
+def words(rate: Rate | None) -> str:
+    """A rate in words."""
+    return "unshaped" if rate is None else rate.replace("gbit", " Gb/s")
+
+
+def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [a - b for a, b in zip(first, second, strict=True)]
+
+
+def _share(exposed: Sequence[float], alone: float) -> Spread:
+    """The part of the messages' time that was not to be seen, round by round."""
+    return Spread.of([1 - one / alone for one in exposed])

@@ -1,0 +1,102 @@
+"""The result of `bench scaling` as two pictures: efficiencies of ranks, and messages.
+
+Knows: matplotlib, colours that are legible on light and dark pages. Does not know: how anything was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from cotswold.bench.measure import Document
+
+_INK = "#6e7781"
+"""A contrast of 4.5 on white and 4.2 on a dark page."""
+_MET, _MISSED, _SHOWN = "#2f81d6", "#d9822b", "#8a6fc9"
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "scaling",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "ytick.major.size": 0,
+}
+_WIDE_INCHES, _ROW_INCHES = 8.3, 0.27
+_PANELS = {
+    "weak": "Two ranks on a map twice the size: time of one process over theirs",
+    "strong": "Two ranks on the same map: half the time of one process over theirs",
+    "exchange": "Exchanges of windows: their rate over that of raw messages of the same bytes",
+    "hidden": "Share of the messages' time that is hidden behind computation",
+}
+
+
+def draw_ranks(found: Document, file: Path) -> bool:
+    """Efficiencies of two ranks, a bar a stack, grid and operation. False where none was measured."""
+    return _draw(found, file, ("weak", "strong"))
+
+
+def draw_messages(found: Document, file: Path) -> bool:
+    """Exchanges beside raw messages, and what of them is hidden. False where none was measured."""
+    return _draw(found, file, ("exchange", "hidden"))
+
+
+def _draw(found: Document, file: Path, groups: Sequence[str]) -> bool:
+    """Bars to the median, whiskers to the quartiles, a line where the bar to reach is."""
+    rows = found["rows"]
+    assert isinstance(rows, list), "a result has rows"
+    panels = [(group, [row for row in rows if row["group"] == group]) for group in groups]
+    panels = [(group, mine) for group, mine in panels if mine]
+    if not panels:
+        return False
+    heights = [len(mine) for _, mine in panels]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(
+            figsize=(_WIDE_INCHES, _ROW_INCHES * sum(heights) + 0.9 * len(panels)), layout="constrained"
+        )
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+        for axis, (group, mine) in zip(axes[:, 0], panels, strict=True):
+            _panel(axis, _PANELS[group], mine)
+        figure.patch.set_alpha(0)
+        metadata = {"Date": None} if file.suffix == ".svg" else None
+        figure.savefig(file, transparent=True, metadata=metadata, dpi=130)
+    return True
+
+
+def _panel(axis: Any, title: str, rows: Sequence[Any]) -> None:
+    axis.set_title(title, fontsize=10, loc="left")
+    axis.patch.set_alpha(0)
+    axis.grid(axis="x", color=_INK, alpha=0.2, linewidth=0.6)
+    axis.set_axisbelow(True)
+    places = [len(rows) - 1 - number for number in range(len(rows))]
+    axis.set_yticks(places, [f"{row['shape']}, {row['operation']}" for row in rows])
+    for place, row in zip(places, rows, strict=True):
+        verdict = row["verdicts"][0]
+        ratio = verdict["ratio"]
+        whiskers = [[ratio["median"] - ratio["lower"]], [ratio["upper"] - ratio["median"]]]
+        style = {"ecolor": _INK, "elinewidth": 0.8}
+        colour = {True: _MET, False: _MISSED, None: _SHOWN}[verdict["met"]]
+        axis.barh([place], [ratio["median"]], height=0.7, color=colour, xerr=whiskers, error_kw=style)
+        end = max(ratio["upper"], 0.0)
+        words = f"{ratio['median']:.2f}"
+        axis.annotate(words, (end, place), (4, 0), textcoords="offset points", va="center")
+    for bar in {row["verdicts"][0]["bar"] for row in rows} - {None}:
+        axis.axvline(bar, color=_INK, linewidth=1.2, linestyle="--")
+    axis.axvline(0, color=_INK, linewidth=0.8)
+
+
+PICTURES: dict[str, Callable[[Document, Path], bool]] = {
+    "scaling.svg": draw_ranks,
+    "scaling-messages.svg": draw_messages,
+}
+"""The pictures of a result by the names of their files."""
