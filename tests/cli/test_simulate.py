@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import cotswold
+from tests.training.small import draw_labelled
+
+from cotswold.recipe import load
 
 SMALL = ("--set", "training.batch=8")
 
@@ -71,3 +74,16 @@ def test_a_cluster_file_of_ones_own_is_read(tmp_path: Path) -> None:
     file.write_text('name = "mine"\nhost = 1\n')
     said = cotswold("simulate", file, "demo")
     assert said.error.startswith(f"{file}, line 2: host is not a key; did you mean hosts?")
+
+
+def test_a_store_brings_its_own_size(tmp_path: Path) -> None:
+    draw_labelled(tmp_path / "pictures", 6)
+    store = tmp_path / "store"
+    assert cotswold("prepare", tmp_path / "pictures", store, "--size", "56").status == 0
+    words = ("--set", "data.source=", "--set", f"data.store={store}", "--grid", "1x1", "--json")
+    said = cotswold("simulate", "coates2013", "demo", *words)
+    assert said.status == 0, said.err
+    stacks = load("demo", ["data.size=56"]).stack_geometries()
+    found = [update["parameters"] for update in json.loads(said.out)["updates"]]
+    assert found[0] == stacks[0].filters.parameters
+    assert found[0] != load("demo").stack_geometries()[0].filters.parameters

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -70,6 +71,10 @@ def simulate(
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
     described, chosen = load_cluster(cluster), load(recipe, set or [])
+    if chosen.data.store is not None:
+        from cotswold.training.stores import open_store, with_store_shape
+
+        chosen = with_store_shape(chosen, open_store(chosen, Path()))
     updates = stages(chosen)
     found = [
         (str(number) if len(updates) > 1 else "all", predict(described, update, each))
