@@ -83,7 +83,7 @@ def test_a_store_brings_its_own_size(tmp_path: Path) -> None:
     words = ("--set", "data.source=", "--set", f"data.store={store}", "--grid", "1x1", "--json")
     said = cotswold("simulate", "coates2013", "demo", *words)
     assert said.status == 0, said.err
-    stacks = load("demo", ["data.size=56"]).stack_geometries()
+    stacks = load("demo", ["data.size=56", "data.colour=rgb"]).stack_geometries()
     found = [update["parameters"] for update in json.loads(said.out)["updates"]]
     assert found[0] == stacks[0].filters.parameters
     assert found[0] != load("demo").stack_geometries()[0].filters.parameters
