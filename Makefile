@@ -27,7 +27,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
-	$(BIN)/cotswold train demo --run $(DEMO)/run --stores $(DEMO)/stores --resume-if-started
+	$(BIN)/cotswold train demo --run $(DEMO)/run --stores $(DEMO)/stores --grid 1x2 --resume-if-started
 	$(BIN)/cotswold evaluate $(DEMO)/run
 	$(BIN)/cotswold report $(DEMO)/run
 

@@ -149,9 +149,13 @@ def activated(
     out: Map,
     activation: str,
     forced: Forced = FREE,
+    only: Region | None = None,
 ) -> None:
-    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when."""
-    call = product_call(x, filters, layer, out, Forced(forced.processor, few=False))
+    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when.
+
+    Every number of ``out`` is written, or those of the blocks in ``only``.
+    """
+    call = product_call(x, filters, layer, out, Forced(forced.processor, few=False), only)
     processor, count = _processor(forced), thread_count(call, forced)
     tile = forced.tile or choose(call, processor, count).tile
     execute(replace(call, kind=FINISHED[activation], biases=biases), tile, processor, count)

@@ -14,8 +14,11 @@ from torch import Tensor
 from cotswold import nn, ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, MapShape, Smoothing
+from cotswold.mesh import overlapped
 from cotswold.mesh.layer import SpatialLayer
+from cotswold.mesh.map import DistributedMap
 from cotswold.nn.entry import autocast
+from cotswold.ops.products import in_regions
 
 
 class PartitionedLocal2d(SpatialLayer):
@@ -50,6 +53,17 @@ class PartitionedLocal2d(SpatialLayer):
         if bias:
             return ops.local_layer(window, weight, bias[0], part)
         return ops.local_product(window, weight, part)
+
+    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+        windows = self._windows(x)
+        box = windows.partition.box(x.mesh.rank)
+        if x.mesh.size == 1 or x.reach is not None or not box.size or not in_regions(x.local):
+            return super()._on_ranks(x)
+        part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
+        layer = self.geometry.part(self._blocks_of(box))[0]
+        out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)
+        self._channels(x, windows, out.shape[1])
+        return DistributedMap(out, windows.partition, x.mesh)
 
     def _blocks_of(self, output: Box) -> Box:
         size = self.geometry.rows, self.geometry.columns

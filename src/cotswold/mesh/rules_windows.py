@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
+from cotswold.mesh.convolution import Convolution, hidden, pays
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.rules import only_maps, pair, part_of, rule
 from cotswold.mesh.whole import entered
-from cotswold.mesh.windows import Reader, Strided, cached_windows, fetch, padded
+from cotswold.mesh.windows import Reader, Strided, cached_windows, fetch, near_outputs, padded
 
 _Pair = tuple[int, int]
 
@@ -84,14 +85,13 @@ def conv2d(
     reader = Strided(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
     weight = entered(weight, x.mesh)
     bias = None if bias is None else entered(bias, x.mesh)
-    return windowed(
-        x,
-        reader,
-        weight.shape[0],
-        lambda window, _: F.conv2d(window, weight, bias, step, 0, spread, groups),
-        weight,
-        bias,
-    )
+    compute = Convolution(reader, step, spread, groups)
+    windows = cached_windows(x.mesh, x.partition, reader)
+    near = near_outputs(box := windows.partition.box(x.mesh.rank), x.box, _plane(x), reader)
+    if x.reach is None and pays(box, near):
+        out = hidden(x, weight, bias, windows, near, compute)
+        return DistributedMap(out, windows.partition, x.mesh)
+    return windowed(x, reader, weight.shape[0], lambda window, _: compute(window, weight, bias), weight, bias)
 
 
 def _spanned(size: _Pair, dilation: _Pair) -> _Pair:

@@ -103,7 +103,11 @@ class _Twins:
         else:
             twin = copy.copy(module)
         twin.training = module.training
-        twin._parameters = {**twin._parameters, **module._parameters}
+        own = twin._parameters
+        twin._parameters = {
+            **module._parameters,
+            **{key: own[key] for key in own.keys() - module._parameters},
+        }
         if isinstance(twin, SpatialLayer):
             twin.join(self.mesh)
             dims = dict(twin.sharded)

@@ -93,6 +93,24 @@ def windows_of(mesh: Mesh, below: Partition, reader: Reader, cuts: Partition | N
 
 
 @lru_cache(maxsize=1024)
+def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], reader: Reader) -> Box:
+    """Those of a box of outputs that read nothing of the plane (height, width) but a rank's own pixels."""
+    edges = []
+    for axis in (0, 1):
+        found = []
+        for output in range(outputs.start[axis], outputs.stop[axis]):
+            unit = (output, 0) if axis == 0 else (0, output)
+            seen = reader.input_box(Box(unit, (unit[0] + 1, unit[1] + 1)))
+            first, stop = max(seen.start[axis], 0), min(seen.stop[axis], plane[axis])
+            if own.start[axis] <= first and stop <= own.stop[axis]:
+                found.append(output)
+        first = found[0] if found else outputs.start[axis]
+        edges.append((first, found[-1] + 1 if found else first))
+    (top, bottom), (left, right) = edges
+    return Box((top, left), (bottom, right))
+
+
+@lru_cache(maxsize=1024)
 def cached_windows(mesh: Mesh, below: Partition, reader: Reader) -> Windows:
     """``windows_of`` readers that are values."""
     return windows_of(mesh, below, reader)
@@ -116,8 +134,19 @@ def padded(window: Tensor, windows: Windows, rank: int, fill: float = 0.0) -> Te
     wanted, inside = windows.wanted[rank], windows.inside[rank]
     if wanted == inside or not wanted.size:
         return window
-    (top, left), (bottom, right) = (
-        tuple(a - b for a, b in zip(inside.start, wanted.start, strict=True)),
-        tuple(a - b for a, b in zip(wanted.stop, inside.stop, strict=True)),
-    )
-    return F.pad(window, (left, right, top, bottom), value=fill)
+    return F.pad(window, margins(wanted, inside), value=fill)
+
+
+def unpadded(window: Tensor, windows: Windows, rank: int) -> Tensor:
+    """The part of a padded window that lies in the map."""
+    inside = windows.inside[rank]
+    left, _, top, _ = margins(windows.wanted[rank], inside)
+    height, width = inside.shape
+    return window[:, :, top : top + height, left : left + width]
+
+
+def margins(wanted: Box, inside: Box) -> tuple[int, int, int, int]:
+    """What lies left, right, above and below of what is in the map."""
+    (top, left), (bottom, right) = wanted.start, wanted.stop
+    (y0, x0), (y1, x1) = inside.intersect(wanted).start, inside.intersect(wanted).stop
+    return x0 - left, right - x1, y0 - top, bottom - y1

@@ -45,7 +45,7 @@ _SLOPES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _bias_gradient(delta: Tensor, code: Code) -> Tensor:
+def bias_gradient(delta: Tensor, code: Code) -> Tensor:
     """The adjoint of laying biases out, summed over images; of integers, which compilers can trace."""
     *_, rows, columns, depth = code
     down, across = delta.shape[2] // rows, delta.shape[3] // columns
@@ -105,7 +105,7 @@ class _Activated(torch.autograd.Function):
         return (
             adjoint_of(delta, filters, ctx.code) if to_x else None,
             outer_of(delta, x, ctx.code) if to_filters else None,
-            _bias_gradient(delta, ctx.code) if to_biases else None,
+            bias_gradient(delta, ctx.code) if to_biases else None,
             None,
             None,
         )

@@ -52,10 +52,29 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return out
 
 
-def product_of(x: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
-    """``Wx`` of the blocks in ``only``, into their places in a map of responses; see `in_regions`."""
-    if _meets(only, layer.grid):
+def product_of(
+    x: Tensor,
+    filters: Tensor,
+    layer: BlockLocal,
+    only: Region,
+    out: Tensor,
+    biases: Tensor | None = None,
+) -> None:
+    """``Wx`` of the blocks in ``only``, into their places in a map of responses; see `in_regions`.
+
+    With ``biases`` they are added, to the same bits as by `ops.local_layer` where `adds_biases`.
+    """
+    if not _meets(only, layer.grid):
+        return
+    if biases is None:
         _kernels().product(as_map(x), filters, layer, as_map(out), only=only)
+    else:
+        _kernels().activated(as_map(x), filters, biases, layer, as_map(out), "identity", only=only)
+
+
+def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
+    """Whether kernels add biases to a product; otherwise they are added afterwards."""
+    return bool(_kernels().finishes(x.shape[0], x.dtype, layer, "identity"))
 
 
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
