@@ -94,12 +94,11 @@ class StackPart:
 
     def product(self, operation: Product, flops: Sequence[int]) -> None:
         """A product, of which every rank does so many FLOPs; what it moves shrinks with them."""
-        whole = self._flops(lambda rank: self.cut.blocks.box(rank))
         self.script.work(
             operation,
             [
                 self.speed.product(operation, self.shape, part, held * part // max(all_, 1), held)
-                for part, all_, held in zip(flops, whole, self.held, strict=True)
+                for part, all_, held in zip(flops, self.all_flops, self.held, strict=True)
             ],
         )
 
