@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from torch.distributed import DistNetworkError
 
 from cotswold.errors import RecipeError
 from cotswold.launch.failure import peer_lost, sentence_of
@@ -30,5 +31,5 @@ def test_an_error_is_one_line_that_says_what_went_wrong(error: BaseException, se
 def test_an_exchange_that_broke_off_is_known_also_behind_another_error() -> None:
     outer = RecipeError("the exchange failed")
     outer.__cause__ = GLOO
-    assert peer_lost(GLOO) and peer_lost(outer)
+    assert peer_lost(GLOO) and peer_lost(outer) and peer_lost(DistNetworkError("failed to recv"))
     assert not peer_lost(ValueError("Connection closed by peer")) and not peer_lost(RuntimeError("too large"))

@@ -33,9 +33,9 @@ def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:
 def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:
     with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        boot, pid, started = process.stdout.readline().split()
-        kill(f"{boot} {pid} {int(started) + 1}")
-        kill(f"another-{boot} {pid} {started}")
+        host, pid, started = process.stdout.readline().split()
+        kill(f"{host} {pid} {int(started) + 1}")
+        kill(f"another-{host} {pid} {started}")
         kill("")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)

@@ -5,6 +5,8 @@ Knows: how errors of exchanges and of memory look. Does not know: who hears of i
 
 from __future__ import annotations
 
+from torch.distributed import DistError
+
 from cotswold.errors import CotswoldError
 
 _LENGTH = 300
@@ -27,6 +29,8 @@ def peer_lost(error: BaseException | None) -> bool:
     """Whether an exchange with another rank broke off, here or in what led to this error."""
     while error is not None:
         text = str(error).lower()
+        if isinstance(error, DistError):  # the store is gone or does not answer
+            return True
         if isinstance(error, (RuntimeError, OSError)) and any(word in text for word in _BROKEN):
             return True
         error = error.__cause__ or error.__context__

@@ -9,25 +9,25 @@ import os
 import signal
 from pathlib import Path
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _STATE, _STARTED = 0, 19
 """Fields of /proc/PID/stat after the name."""
 
 
 def identity() -> str:
-    """This process: the machine since it was switched on, the number, the moment of its start."""
+    """This process: its host, its number, the moment of its start."""
     pid = os.getpid()
     fields = _fields(pid)
-    return f"{_BOOT.read_text().strip()} {pid} {fields[_STARTED]}" if fields else ""
+    return f"{_host()} {pid} {fields[_STARTED]}" if fields else ""
 
 
 def kill(who: str) -> None:
-    """End a process by its identity, if it is on this machine and still the same; also a stopped one."""
+    """End a process by its identity, if it is on this host and still the same; also a stopped one."""
     if not who:
         return
-    boot, pid, started = who.split()
+    host, pid, started = who.split()
     fields = _fields(int(pid))
-    if fields and _BOOT.read_text().strip() == boot and fields[_STARTED] == started:
+    if fields and _host() == host and fields[_STARTED] == started:
         try:
             os.kill(int(pid), signal.SIGKILL)
         except OSError:  # it has just ended, or is not ours
@@ -37,6 +37,11 @@ def kill(who: str) -> None:
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped this process."""
     return _fields(pid)[_STATE : _STATE + 1] == ["T"]
+
+
+def _host() -> str:
+    """This machine since it was switched on; a network namespace counts as a host of its own."""
+    return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
 
 
 def _fields(pid: int) -> list[str]:

@@ -167,7 +167,9 @@ class Pulse:
         return self._beats[self._rank] == GONE
 
     def _rest_gone(self, dead: int | None = None) -> bool:
-        return all(beat == GONE for rank, beat in enumerate(self._beats) if rank not in (self._rank, dead))
+        return all(
+            beat in (GONE, ABSENT) for rank, beat in enumerate(self._beats) if rank not in (self._rank, dead)
+        )
 
     def _read(self) -> str:
         """All beats; returns the verdict's text."""

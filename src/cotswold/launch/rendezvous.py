@@ -126,7 +126,8 @@ class Rendezvous:
         """Knock until somebody listens: in Python, where signals are heard and nothing is logged."""
         while True:
             try:
-                socket.create_connection((self.world.host, self.world.port), timeout=5).close()
+                seconds = min(max(self.deadline - time.monotonic(), 0.1), 5.0)
+                socket.create_connection((self.world.host, self.world.port), seconds).close()
                 return
             except OSError as error:
                 self._wait(f"which cannot be reached ({error.strerror or error})")
