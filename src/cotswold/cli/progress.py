@@ -170,7 +170,8 @@ def describe(event: Mapping[str, object]) -> str | None:
     """One line about an event; None for those that need no line."""
     match event["kind"]:
         case "start":
-            what = f"{event['pictures']} pictures, {event['parameters']:,} weights"
+            grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
+            what = f"{event['pictures']} pictures, {event['parameters']:,} weights{grid}"
             return f"{event['name']}: {event['strategy']}, {what}"
         case "stack":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""

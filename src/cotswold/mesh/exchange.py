@@ -113,6 +113,7 @@ class Exchange:
         images, channels = part.shape[:2]
         window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
+        self.mesh.count(self.plan.points * images * channels * part.element_size())
         incoming = [self._awaited(window, transfer.box, images * channels) for transfer in self._receives]
         outgoing, lent = self._packed(part, images * channels)
         messages = [

@@ -46,7 +46,7 @@ class Mesh:
             else dist.new_group(members, use_local_synchronization=True)
         )
         self.buffers = Buffers()
-        self._exchanges = 0
+        self._exchanges = self._moved_bytes = 0
 
     @classmethod
     def of(cls, grid: Grid | str | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
@@ -89,6 +89,15 @@ class Mesh:
         """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
         self._exchanges = (self._exchanges + 1) % (1 << 20)
         return self._exchanges
+
+    def count(self, moved_bytes: int) -> None:
+        """Count what all ranks together send in an exchange; every rank knows it from the plan."""
+        self._moved_bytes += moved_bytes
+
+    def take_count(self) -> int:
+        """Bytes that all ranks sent each other in exchanges since this was last asked, headers left out."""
+        moved_bytes, self._moved_bytes = self._moved_bytes, 0
+        return moved_bytes
 
     def sum_in_place(self, values: Tensor) -> Tensor:
         """The sum over all ranks, the same bits on each."""

@@ -15,7 +15,7 @@ import torch
 
 from cotswold.data import Store
 from cotswold.errors import CheckpointError
-from cotswold.geometry import Box
+from cotswold.geometry import Box, Grid
 from cotswold.recipe import Recipe
 from cotswold.run import (
     Account,
@@ -166,6 +166,7 @@ class Job:
             pictures=self.store.splits["train"],
             store=self.store.identity,
             threads=torch.get_num_threads(),
+            grid=str(self.team.mesh.grid if self.team.mesh is not None else Grid(1, 1)),
             parameters=strategy.parameters,
         )
         loop.log.write("whiteness", split=held_out, **self.store.whiteness(held_out).as_dict())

@@ -128,7 +128,8 @@ class Loop:
             position.step += 1
             position.total += 1
             images = batch.pictures.shape[0]
-            self.account.add(patterns=images, flops=images * flops)
+            moved = self.team.take_count()
+            self.account.add(patterns=images, flops=images * flops, wire_bytes=moved)
             meter.add(measured, images, images * flops)
             if meter.due() or position.step == steps:
                 place = {"step": position.total, "of": steps, "at": position.step}

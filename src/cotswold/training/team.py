@@ -32,6 +32,10 @@ class Team:
         """Whether this process writes what one process writes for all."""
         return self.ranks.rank == 0
 
+    def take_count(self) -> int:
+        """Bytes that the ranks sent each other since this was last asked."""
+        return 0 if self.mesh is None else self.mesh.take_count()
+
     def agree(self, wishes: Sequence[int]) -> list[int]:
         """The greatest of all ranks' wishes, one by one."""
         if self.mesh is None or self.mesh.size == 1:

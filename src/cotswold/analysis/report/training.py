@@ -217,7 +217,7 @@ def accounts(history: History, run: str) -> str:
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
-        ("wire_bytes", "Sent between machines", lambda value: scaled(value, "B")),
+        ("wire_bytes", "Sent between ranks", lambda value: scaled(value, "B")),
         ("staleness", "Staleness, updates", plain),
         ("cents_per_mflops", "Price of bought hardware", lambda value: f"{plain(value)} ¢ per MFLOP/s"),
         ("dollars", "Rent of this run", lambda value: f"${value:.2f}" if value >= 0.01 else f"${value:.4f}"),
