@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch.distributed as dist
 from tests.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS, build
@@ -119,12 +121,16 @@ def test_a_word_that_the_readme_does_not_have_would_be_noticed() -> None:
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        names: dict[str, object] = {}
-        exec(block, names)
-        assert getattr(names.get("scores"), "shape", None) == (4, 10)
+    layer, own = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(layer, names)
+    assert names["scores"].shape == (4, 10)
+    try:
+        exec(own, names)
+    finally:
+        dist.destroy_process_group()
+    assert names["whole"].shape == (4, 8, 33, 31)
+    assert len(own.partition("class")[2].partition("model =")[0].splitlines()) <= 15
 
 
 def test_shipped_recipes_are_listed_shown_and_explained(tmp_path: Path) -> None:
