@@ -9,8 +9,9 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -110,21 +111,33 @@ class Crew:
 
     def _all(self, orders: Sequence[tuple[ranks.Work, tuple[Any, ...]]], chosen: Sequence[int]) -> list[Any]:
         for rank, order in zip(chosen, orders, strict=True):
-            self._ranks[rank][1].send(order)
-        end = monotonic() + PATIENCE_SECONDS
-        return [self._answer(rank, end) for rank in chosen]
+            self._ranks[rank][1].send_bytes(pickle.dumps(order))
+        return self._answers(chosen)
 
-    def _answer(self, rank: int, end: float) -> Any:
+    def _answers(self, chosen: Sequence[int]) -> list[Any]:
+        """What the ranks answer; the first that fails is told of at once, for others may wait for it."""
+        end, answers = monotonic() + PATIENCE_SECONDS, dict[int, Any]()
+        waiting = {self._ranks[rank][1]: rank for rank in chosen}
+        while waiting:
+            ready = wait(list(waiting), max(end - monotonic(), 0))
+            if not ready:
+                raise MachineError(
+                    f"{_named(waiting.values())} gave no answer in {PATIENCE_SECONDS:.0f} s; leave the "
+                    "machine alone while it measures, or try --quick"
+                )
+            for orders in ready:
+                assert isinstance(orders, Connection), "nothing else was waited for"
+                rank = waiting.pop(orders)
+                answers[rank] = self._answer(rank)
+        return [answers[rank] for rank in chosen]
+
+    def _answer(self, rank: int) -> Any:
         process, orders = self._ranks[rank]
-        if not orders.poll(max(end - monotonic(), 0)):
-            raise MachineError(
-                f"rank {rank} of {self.count} gave no answer in {PATIENCE_SECONDS:.0f} s; leave the "
-                "machine alone while it measures, or try --quick"
-            )
         try:
             done, value = pickle.loads(orders.recv_bytes())
         except (EOFError, ConnectionResetError) as error:
-            process.wait(_GONE_SECONDS)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GONE_SECONDS)
             raise MachineError(
                 f"rank {rank} of {self.count} ended with exit code {process.returncode}, by a crash or "
                 "for want of memory; --only and --match measure a part"
@@ -139,3 +152,7 @@ class Crew:
             process.kill()
             process.wait()
         self._ranks = []
+
+
+def _named(ranks: Iterable[int]) -> str:
+    return " and ".join(f"rank {rank}" for rank in sorted(ranks))

@@ -72,10 +72,11 @@ def _serve(orders: Connection) -> None:
     rank = Rank()
     while True:
         try:
-            work, arguments = orders.recv()
+            order = orders.recv_bytes()
         except EOFError:
             return
         try:
+            work, arguments = pickle.loads(order)
             answer = (True, work(rank, *arguments))
         except Exception:
             answer = (False, traceback.format_exc())

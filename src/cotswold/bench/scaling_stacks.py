@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.bench.rank import Rank
 from cotswold.geometry import Grid, StackGeometry, StackPartition
-from cotswold.mesh import Mesh, TrainedStack, partition
+from cotswold.mesh import Mesh, TrainedStack
 
 STEP, FORWARD, LOCAL = "step", "forward", "local layer, forward"
 RULE = ops.StepRule(rate=0.1)
@@ -55,6 +55,7 @@ def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: 
 
 def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
     """The forward passes of a module's local layer and of its twin on a 1x1 grid become actions."""
+    from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
 
     layer, x = geometry.filters, pictures(geometry, images)

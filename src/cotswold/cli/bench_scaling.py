@@ -102,10 +102,15 @@ def _line(row: Any, verdict: Any) -> Document:
         "operation": row["operation"],
         "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
         "beside": f"{verdict['against']} {_figure(theirs['median'])}" if theirs else verdict["against"],
-        "ratio": f"{_figure(ratio['median'])} ({_figure(ratio['lower'])} to {_figure(ratio['upper'])})",
+        "ratio": _with_quartiles(ratio),
         "bar": bar,
         "": {True: "met", False: "missed", None: ""}[verdict["met"]],
     }
+
+
+def _with_quartiles(ratio: Any) -> str:
+    median, lower, upper = (_figure(ratio[name]) for name in ("median", "lower", "upper"))
+    return median if lower == upper else f"{median} ({lower} to {upper})"
 
 
 def _figure(value: float) -> str:
