@@ -24,7 +24,7 @@ from cotswold.simulate import Cluster, StackWork, predict
 
 CORES = 2
 LINKS: tuple[Rate | None, ...] = (None, "10gbit", "1gbit")
-GRIDS = (Grid(1, 2), Grid(2, 1), Grid(2, 2))
+GRIDS = (Grid(1, 2), Grid(2, 2))
 MEDIAN_MOST, WORST_MOST = 0.10, 0.20
 """Errors that are allowed (issue: at most 10 % median, 20 % worst)."""
 
@@ -39,7 +39,6 @@ def networks() -> dict[str, StackWork]:
     second = StackGeometry(BlockLocal(first.output, window, window, 4, 4, 8), smoothing, smoothing)
     return {
         "one stack": StackWork((first,), 96, "greedy"),
-        "two stacks, greedy": StackWork((first, second), 96, "greedy"),
         "two stacks, joint": StackWork((first, second), 96, "joint"),
     }
 
