@@ -15,13 +15,15 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 GLOO_TIMEOUT_S = 60
 JOB_TIMEOUT_S = 120
+GRACE_S = 5
+"""How long ranks may go on after one has failed."""
 
 
 def _work(orders: Connection) -> None:
@@ -87,13 +89,27 @@ class _Crew:
             store = str(Path(folder) / "store")
             for rank, (_, orders) in enumerate(self._ranks[:count]):
                 orders.send((rank, count, store, job))
-            end = monotonic() + timeout_s
-            return [self._answer(rank, end) for rank in range(count)]
+            return self._answers(count, monotonic() + timeout_s)
 
-    def _answer(self, rank: int, end: float) -> tuple[bool, Any]:
+    def _answers(self, count: int, end: float) -> list[tuple[bool, Any]]:
+        waiting = {orders: rank for rank, (_, orders) in enumerate(self._ranks[:count])}
+        answers: dict[int, tuple[bool, Any]] = {}
+        while waiting:
+            ready = wait(list(waiting), max(end - monotonic(), 0))
+            if not ready and all(done for done, _ in answers.values()):
+                raise TimeoutError(f"ranks {sorted(waiting.values())} gave no answer in time")
+            if not ready:
+                return [answers.get(rank, (False, "it waited for the others")) for rank in range(count)]
+            for orders in ready:
+                assert isinstance(orders, Connection)
+                rank = waiting.pop(orders)
+                answers[rank] = self._answer(rank)
+                if not answers[rank][0]:  # others may wait for a message from it
+                    end = min(end, monotonic() + GRACE_S)
+        return [answers[rank] for rank in range(count)]
+
+    def _answer(self, rank: int) -> tuple[bool, Any]:
         process, orders = self._ranks[rank]
-        if not orders.poll(max(end - monotonic(), 0)):
-            raise TimeoutError(f"rank {rank} (process {process.pid}) gave no answer in time")
         try:
             done, value = pickle.loads(orders.recv_bytes())
         except EOFError:
