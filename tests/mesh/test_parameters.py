@@ -155,3 +155,26 @@ def _even() -> float:
 
 def test_lbfgs_works_where_parts_are_alike() -> None:
     assert max(on_ranks(4, _even)) < 1e-9
+
+
+def _from_meta() -> list[float]:
+    torch.manual_seed(9)
+    module = _layers("cpu")
+    torch.manual_seed(9)
+    twin = partition(_layers("meta"), "3x2")
+    pairs = zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
+    return [(_whole(a) - b).abs().max().item() for a, b in pairs]
+
+
+def _layers(device: str) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, device=device),
+        nn.BatchNorm2d(3, device=device),
+        LocallyConnected2d(3, 2, (9, 8), 3, stride=2, block=(2, 1), device=device),
+        nn.Flatten(),
+        nn.Linear(2 * 8 * 3, 5, device=device),
+    )
+
+
+def test_a_module_on_the_meta_device_gets_the_values_of_one_built_on_the_cpu() -> None:
+    assert max(on_ranks(6, _from_meta)[0]) == 0

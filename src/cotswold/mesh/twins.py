@@ -23,6 +23,7 @@ from cotswold.mesh.features import DistributedFeatures, SplitLinear
 from cotswold.mesh.layer import SpatialLayer
 from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.meta import is_meta, local_parts, materialised
 from cotswold.mesh.parameters import distributed, own_parts
 from cotswold.mesh.ranks import Mesh
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
@@ -59,10 +60,14 @@ def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
     has no space, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so torch.optim,
     ``clip_grad_norm_`` and state dicts work. The module is left as it is.
 
+    Of a module on the meta device each rank makes only its own parts, of the values that a module built on
+    the CPU would have: layer by layer in the order of ``modules()``, one layer whole at most, and of a
+    `LocallyConnected2d` one row of blocks.
+
     Raises UserError, which names the culprit, for a module that cannot be split or differs between ranks.
     """
     first = next(module.parameters(), None)
-    mesh = Mesh.of(grid, "cpu" if first is None else first.device.type)
+    mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
     _check_alike(module, mesh)
     lbfgs.watch()
     twin = _Twins(mesh).of(module, "")
@@ -78,6 +83,7 @@ class _Twins:
         self._done: dict[int, nn.Module] = {}
         self._owners: dict[int, str] = {}
         self._linear_layers = 0
+        self._device = mesh.device_mesh.device_type
 
     def of(self, module: nn.Module, name: str) -> nn.Module:
         """The twin of a module called ``name``."""
@@ -114,10 +120,16 @@ class _Twins:
         for key, values in module._parameters.items():
             if values is not None:
                 self._own(values, f"{name}.{key}" if name else key)
+        if isinstance(module, LocallyConnected2d) and is_meta(module):
+            twin._parameters |= local_parts(module, self.mesh, dims, self._device)
+            return twin
+        with_values = materialised(module, name, self._device) if is_meta(module) else module
+        for key, values in with_values._parameters.items():
+            if values is not None:
                 twin._parameters[key] = distributed(values, self.mesh, dims.get(key))
         twin._buffers = {
             key: values if values is None else self._buffer(values, dims.get(key))
-            for key, values in module._buffers.items()
+            for key, values in with_values._buffers.items()
         }
         twin._modules = {
             key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
