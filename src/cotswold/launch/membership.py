@@ -98,6 +98,8 @@ def join(
             keeper=None if world.hosted else 0,
             parent=world.parent,
         )
+        # until all have come, and told where they are
+        pulse.names = [f"rank 0 on {world.host}", *(f"rank {each}" for each in range(1, world.size))]
         pulse.start()
         try:
             hosts, disagreement = _meet(store, rendezvous, pulse)
