@@ -100,9 +100,9 @@ class SparseAutoencoderStack(nn.Module):
         self._check(x)
         maps = x.unsqueeze(0) if x.dim() == 3 else x
         norms = self._norms()
-        responses = self._responses(maps, norms)
+        responses, decoded = self._autoencoded(maps, norms)
         wide = torch.promote_types(x.dtype, torch.float32)
-        residual = self._decoded(responses, norms) - maps * self.gain
+        residual = decoded - maps * self.gain
         error = residual.square().sum(dtype=wide) / maps.shape[0]
         penalty = self.sparsity * self._pooled(responses).sum(dtype=wide) / maps.shape[0]
         return error + penalty, error, penalty
@@ -152,6 +152,10 @@ class SparseAutoencoderStack(nn.Module):
         learning = self.training or (torch.is_grad_enabled() and self.filters.requires_grad)
         norms = ops.filter_norms(self.filters) if learning else self.norms
         return torch.where(norms > 0, norms, 1)
+
+    def _autoencoded(self, x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        responses = self._responses(x, norms)
+        return responses, self._decoded(responses, norms)
 
     def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
         x, filters = autocast(x, self.filters)

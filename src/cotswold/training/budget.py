@@ -11,7 +11,7 @@ from math import prod
 
 from cotswold.geometry import Grid, MapShape, StackGeometry, StackPartition
 from cotswold.recipe import Recipe
-from cotswold.training.offload.room import least_bytes
+from cotswold.training.offload.room import BESIDE_BYTES, least_bytes
 
 FLOAT_BYTES = 4
 
@@ -81,7 +81,7 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     if not budgets:
         return 0
     if recipe.training.offload == "disk":
-        return least_bytes(recipe.stack_geometries()) + maps_bytes(recipe, batch)
+        return least_bytes(recipe.stack_geometries()) + maps_bytes(recipe, batch) + BESIDE_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)
     if recipe.training.strategy == "joint":
         return filters + sum(b.momentum_bytes for b in budgets) + maps_bytes(recipe, batch)

@@ -21,7 +21,7 @@ from cotswold.run.durable import disk_errors
 from cotswold.training.budget import maps_bytes
 from cotswold.training.home import Momenta
 from cotswold.training.networks import network_tensors
-from cotswold.training.offload.room import TAKEN, disk_bytes, rooms
+from cotswold.training.offload.room import BESIDE_BYTES, TAKEN, disk_bytes, rooms
 from cotswold.training.offload.shelf import Crew
 from cotswold.training.offload.stack import OffloadedStack
 
@@ -38,7 +38,8 @@ class OnDisk:
             folder.mkdir(parents=True)
         self._folder, self._crew = folder, Crew()
         geometries = recipe.stack_geometries()
-        rows_bytes = int(TAKEN * available_bytes()) - maps_bytes(recipe, recipe.training.batch)
+        maps = maps_bytes(recipe, recipe.training.batch)
+        rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES)) - maps
         self._stacks = [
             OffloadedStack(
                 geometry,

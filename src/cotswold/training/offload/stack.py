@@ -5,6 +5,7 @@ Knows: the same verbs as `SparseAutoencoderStack`, which it is. Does not know: o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from cotswold.training.offload.passes import Streamed
 from cotswold.training.offload.row_files import RowFiles
 from cotswold.training.offload.shelf import Crew
 from cotswold.training.offload.stream import RowStream
+from cotswold.training.offload.walk import Strip
 
 
 class OffloadedStack(SparseAutoencoderStack):
@@ -130,33 +132,55 @@ class OffloadedStack(SparseAutoencoderStack):
         """Those recorded; in training mode room for those that `_responses` measures as rows pass by."""
         return torch.empty_like(self.norms) if self.training else torch.where(self.norms > 0, self.norms, 1)
 
+    def _autoencoded(self, x: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+        """Both in one sweep."""
+        responses = empty_map(x, x.shape[0], self.geometry.responses)
+        decoded = empty_map(x, x.shape[0], self.geometry.input)
+        for visit in self.stream.sweep():
+            self._respond(visit.row, x, norms, responses)
+            self._decode(visit.strip, responses, norms, decoded)
+            self._done(visit.done)
+        return responses, decoded
+
     def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
-        layer = self.geometry.filters
-        out = empty_map(x, x.shape[0], layer.output)
-        with torch.no_grad():
-            for visit in self.stream.sweep():
-                rows = slice(visit.row, visit.row + 1)
-                part, seen = layer.block_rows(rows.start, rows.stop)
-                if self.training:
-                    measured = ops.filter_norms(self.filters[rows])
-                    norms[rows] = torch.where(measured > 0, measured, 1)
-                scale = lay_out(self.alpha * self.gain / norms[rows], part).to(x.dtype)
-                made = product(x[:, :, slice(*seen)], self.filters[rows], part)
-                out[:, :, rows.start * layer.rows : rows.stop * layer.rows] = made.mul_(scale)
-                self.stream.filters.put_back(visit.row, changed=False)
-        return out
+        responses = empty_map(x, x.shape[0], self.geometry.responses)
+        for visit in self.stream.sweep():
+            self._respond(visit.row, x, norms, responses)
+            self._done((visit.row,))
+        return responses
 
     def _decoded(self, responses: Tensor, norms: Tensor) -> Tensor:
-        layer = self.geometry.filters
-        scaled = responses / lay_out(norms, layer).to(responses.dtype)
-        out = empty_map(scaled, scaled.shape[0], layer.input)
+        decoded = empty_map(responses, responses.shape[0], self.geometry.input)
         for visit in self.stream.sweep():
-            if visit.strip is not None:
-                blocks = visit.strip.blocks
-                written = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-                out[:, :, visit.strip.rows] = adjoint(
-                    scaled[:, :, written], self.filters[blocks], visit.strip.layer
-                )
-            for row in visit.done:
-                self.stream.filters.put_back(row, changed=False)
-        return out
+            self._decode(visit.strip, responses, norms, decoded)
+            self._done(visit.done)
+        return decoded
+
+    @torch.no_grad()
+    def _respond(self, row: int, x: Tensor, norms: Tensor, responses: Tensor) -> None:
+        """The responses of a row of blocks; in training mode its norms are measured first."""
+        rows = slice(row, row + 1)
+        part, seen = self.geometry.filters.block_rows(row, row + 1)
+        if self.training:
+            measured = ops.filter_norms(self.filters[rows])
+            norms[rows] = torch.where(measured > 0, measured, 1)
+        scale = lay_out(self.alpha * self.gain / norms[rows], part).to(x.dtype)
+        made = product(x[:, :, slice(*seen)], self.filters[rows], part)
+        responses[:, :, self._written(rows)] = made.mul_(scale)
+
+    @torch.no_grad()
+    def _decode(self, strip: Strip | None, responses: Tensor, norms: Tensor, decoded: Tensor) -> None:
+        """A strip of the input map from the responses of the rows that cover it."""
+        if strip is None:
+            return
+        unit = lay_out(norms[strip.blocks], strip.layer).to(responses.dtype)
+        scaled = responses[:, :, self._written(strip.blocks)] / unit
+        decoded[:, :, strip.rows] = adjoint(scaled, self.filters[strip.blocks], strip.layer)
+
+    def _done(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self.stream.filters.put_back(row, changed=False)
+
+    def _written(self, blocks: slice) -> slice:
+        high = self.geometry.filters.rows
+        return slice(blocks.start * high, blocks.stop * high)
