@@ -71,7 +71,7 @@ def test_an_interface_counts_what_was_sent_and_the_headers_of_its_packets() -> N
         sender, receiver = (now.since(then) for now, then in zip(hosts.traffic(), before, strict=True))
     without_headers = sender.sent_bytes - HEADER_BYTES * sender.sent_packets
     assert SENT_BYTES <= without_headers < 1.01 * SENT_BYTES  # TCP may send a little twice
-    assert receiver.received_bytes == sender.sent_bytes
+    assert SENT_BYTES <= receiver.received_bytes < 1.01 * sender.sent_bytes
 
 
 def test_a_link_is_no_faster_than_its_rate() -> None:
@@ -80,10 +80,16 @@ def test_a_link_is_no_faster_than_its_rate() -> None:
 
 
 def test_nothing_is_left_of_hosts_after_an_exception() -> None:
-    with pytest.raises(ZeroDivisionError), Hosts(3, "10gbit"):
-        assert len(ours()) == 4  # and a switch
-        raise ZeroDivisionError
-    assert not ours()
+    seen: list[str] = []
+
+    def fail() -> None:
+        with Hosts(3, "10gbit"):
+            seen.extend(ours())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(seen) == 4 and not ours()  # three, and a switch
 
 
 def test_what_a_killed_process_left_is_removed_and_that_of_a_living_one_kept() -> None:

@@ -143,7 +143,10 @@ class Crew:
                 "for want of memory; --only and --match measure a part"
             ) from error
         if not done:
-            raise MachineError(f"rank {rank} of {self.count} failed; it said: {value}")
+            sentence, where = value
+            raise MachineError(
+                f"rank {rank} of {self.count} failed with {sentence}; --debug shows where"
+            ) from RuntimeError(where)
         return value
 
     def _dismiss(self) -> None:

@@ -78,8 +78,8 @@ def _serve(orders: Connection) -> None:
         try:
             work, arguments = pickle.loads(order)
             answer = (True, work(rank, *arguments))
-        except Exception:
-            answer = (False, traceback.format_exc())
+        except Exception as error:
+            answer = (False, (f"{type(error).__name__}: {error}", traceback.format_exc()))
         orders.send_bytes(pickle.dumps(answer))
 
 

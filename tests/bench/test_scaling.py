@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from tests.bench.small import SMALLEST
+
+from cotswold.bench import scaling, scaling_messages
+from cotswold.bench.crew import Crew, Stopwatch
+from cotswold.bench.measure import Spread
+from cotswold.bench.rank import Rank
+from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.bench.scaling_exchange import EXCHANGES
+from cotswold.bench.scaling_messages import POOLING_COPIED, Waits, plans_of_step, without_messages
+from cotswold.bench.scaling_picture import PICTURES
+from cotswold.bench.scaling_shapes import PAPER, Fields
+from cotswold.bench.scaling_speed import ONE, TWO_APART, Alone, Speed, alone, speed
+from cotswold.bench.scaling_stacks import RULE, pictures, share_of
+from cotswold.bench.trials import Trial, some
+from cotswold.cli.main import main
+from cotswold.errors import MachineError, UserError
+from cotswold.geometry import Grid, StackPartition
+
+LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
+MEMORY_MOST = 6 << 30
+
+
+def place(rank: Rank) -> tuple[int, int]:
+    return rank.number, rank.count
+
+
+def fail_beside_one_that_waits(rank: Rank) -> None:
+    if rank.number == 1:
+        raise ValueError("the second is at fault")
+    dist.barrier()
+
+
+def die(rank: Rank) -> None:
+    os._exit(3)
+
+
+def hold_clock(rank: Rank) -> None:
+    rank.actions["wait"] = lambda: time.sleep(0.05 * rank.number)
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    with Crew(2) as two:
+        yield two
+
+
+def test_ranks_of_a_crew_know_their_places(crew: Crew) -> None:
+    assert crew.call(place) == [(0, 2), (1, 2)]
+    assert crew.call(place, only=[1]) == [(1, 2)]
+
+
+def test_the_clock_goes_on_by_the_seconds_of_the_slowest_rank(crew: Crew) -> None:
+    crew.call(hold_clock)
+    clock = Stopwatch()
+    crew.action("wait", clock)()
+    assert 0.05 <= clock() < 5
+
+
+def test_a_rank_that_fails_is_told_of_while_another_waits_for_it() -> None:
+    with Crew(2) as crew, pytest.raises(MachineError, match="rank 1 of 2 failed with ValueError: the second"):
+        crew.call(fail_beside_one_that_waits)
+
+
+def test_a_rank_that_dies_is_told_of() -> None:
+    with Crew(1) as crew, pytest.raises(MachineError, match="rank 0 of 1 ended with exit code 3"):
+        crew.call(die)
+
+
+def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
+    """Bytes that a step sends, and those that it sends without messages."""
+    geometry = LITTLE.stack(4, 4)
+    stack, x = share_of(rank, grid, geometry, pictures(geometry, LITTLE.images), first)
+    send, counted = dist.batch_isend_irecv, [0]
+
+    def counting(messages: list[dist.P2POp]) -> list[dist.Work]:
+        counted[0] += sum(one.tensor.nbytes for one in messages if one.op is dist.isend)
+        return send(messages)
+
+    def step() -> None:
+        stack.step(x, stack.objective_settings, RULE)
+
+    with scaling_messages.messages_by(counting):
+        step()
+        of_step = counted[0]
+        without_messages(step)()
+    return of_step, counted[0] - of_step
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(crew: Crew, first: bool) -> None:
+    found = crew.call(sent_bytes, "1x2", first)
+    cut = StackPartition(LITTLE.stack(4, 4), Grid(1, 2))
+    plans = plans_of_step(cut, None if first else cut.input.boxes)
+    values = sum(plan.points * channels for plan, channels in plans) * LITTLE.images
+    assert sum(sent for sent, _ in found) == 4 * values
+    assert all(bare == 0 for _, bare in found)
+
+
+def test_messages_are_sent_as_before_once_an_action_has_failed() -> None:
+    def failing() -> None:
+        raise ZeroDivisionError
+
+    before = dist.batch_isend_irecv
+    with pytest.raises(ZeroDivisionError):
+        without_messages(failing)()
+    assert dist.batch_isend_irecv is before
+
+
+def test_waits_count_the_last_action_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def wait(self) -> None:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(dist, "batch_isend_irecv", lambda messages: [Slow() for _ in messages])
+    waits = Waits()
+    messages: Any = [None]
+    action = waits.counted(lambda: [one.wait() for one in dist.batch_isend_irecv(messages)])
+    action()
+    first = waits.seconds
+    action()
+    assert 0.01 <= first < 1 and 0.01 <= waits.seconds < first + 0.01
+
+
+def test_efficiency_on_the_same_map_is_half_the_time_of_one_process_over_that_of_two_ranks() -> None:
+    for row in speed(Speed("strong", LITTLE, "1x2"), SMALLEST):
+        beside_one, beside_two = row.verdicts
+        assert (beside_one.against, beside_one.bar, beside_two.against) == (ONE, 0.9, TWO_APART)
+        ratios = [a / 2 / b for a, b in zip(row.samples[ONE], row.samples[OURS], strict=True)]
+        assert beside_one.ratio.median == pytest.approx(Spread.of(ratios).median)
+
+
+@pytest.mark.parametrize("fields", PAPER, ids=lambda fields: fields.name)
+@pytest.mark.parametrize("grid", scaling.GRIDS)
+def test_ranks_have_as_many_blocks_each_and_all_fit_the_memory(fields: Fields, grid: str) -> None:
+    for kind in ("weak", "strong"):
+        subject = Speed(kind, fields, grid)
+        one, part, whole = (
+            geometry.filters.grid[0] * geometry.filters.grid[1]
+            for geometry in (subject.one, subject.part, subject.whole)
+        )
+        assert 2 * part == whole and one * 2 == whole * subject.work
+        weights = sum(
+            geometry.filters.parameters
+            for geometry in (subject.one, subject.part, subject.part, subject.whole)
+        )
+        assert 2 * 4 * weights < MEMORY_MOST  # filters and momentum
+
+
+def test_a_grid_of_one_rank_stands_beside_the_plain_module() -> None:
+    rows = alone(Alone(LITTLE, 1), SMALLEST)
+    assert [row.place.operation for row in rows] == ["step", "forward", "local layer, forward"]
+    verdicts = [verdict for row in rows for verdict in row.verdicts]
+    assert {(one.against, one.bar, one.sense) for one in verdicts} == {("plain module", 1.02, "at most")}
+
+
+def lethal(subject: str, effort: Any) -> list[Row]:
+    raise AssertionError("this was to be left out")
+
+
+def told(subject: str, effort: Any) -> list[Row]:
+    spread = Spread.of([0.5, 1.0, 1.5])
+    where = Place(subject, "a shape", "an operation", 4)
+    return [Row(where, "ms", {OURS: spread}, {OURS: [1.0]}, "seconds", [Verdict(ONE, spread, 0.9)])]
+
+
+def test_what_needs_hosts_is_left_out_with_a_word_where_none_can_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scaling, "why_not", lambda: "this needs root")
+    said: list[str] = []
+    chosen = [Trial("hosts", "over hosts", lethal, "hosts"), Trial("weak", "here", told, "weak")]
+    found = scaling.scaling(chosen, True, "a command", said.append, lambda _: None)
+    assert found["left_out"] == {"hosts": "this needs root"}
+    assert said[0] == "left out: hosts, because this needs root"
+    rows = found["rows"]
+    assert isinstance(rows, list) and [row["group"] for row in rows] == ["weak"]
+
+
+def test_a_result_is_drawn_where_it_has_rows(tmp_path: Path) -> None:
+    rows = [row.as_dict() for group in ("weak", "hidden") for row in told(group, None)]
+    for name, draw in PICTURES.items():
+        assert draw({"rows": rows}, tmp_path / name)
+        assert "a shape, an operation" in (tmp_path / name).read_text()
+        assert not draw({"rows": []}, tmp_path / f"no-{name}")
+
+
+def test_every_group_has_something_quick_and_something_whole() -> None:
+    for trials in (scaling.trials(), scaling.quick_trials()):
+        assert {one.group for one in trials} == set(scaling.GROUPS)
+    with pytest.raises(UserError, match="the groups are weak, strong"):
+        some(scaling.trials(), ["paper"], "", scaling.GROUPS)
+
+
+def test_a_map_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(UserError, match="do not divide over 1x2"):
+        _ = Speed("strong", replace(LITTLE, strong=3), "1x2").part
+
+
+def _run(*words: str) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "scaling", *words])
+    return left.value.code
+
+
+def test_a_part_is_measured_and_left_as_table_picture_and_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("--quick", "--only", "exchange", "--out", str(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert "fetch of pixels" in printed.out and "of 4 bars met" in printed.out
+    assert "1 of 1: exchange" in printed.err
+    assert {file.name for file in tmp_path.iterdir()} == {"scaling.json", "scaling-messages.svg"}
+    found = json.loads((tmp_path / "scaling.json").read_text())
+    bars = {row["operation"]: [one["bar"] for one in row["verdicts"]] for row in found["rows"]}
+    assert bars == {what: [None if what == POOLING_COPIED else 0.8] for what in EXCHANGES}
+
+
+def test_the_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("--help") == 0
+    assert "cotswold bench scaling" in capsys.readouterr().out
