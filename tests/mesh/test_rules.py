@@ -73,6 +73,11 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "group norm": lambda x: F.group_norm(x, 2, _whole(3, 4), _whole(4, 4)),
     "instance norm": lambda x: F.instance_norm(x, weight=_whole(3, 4), bias=_whole(4, 4)),
     "pad": lambda x: F.pad(x, (1, -2, 3, 0), value=0.5),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=(1.7, 2), mode="bilinear"),
+    "bilinear, corners aligned": lambda x: F.interpolate(x, (3, 12), mode="bilinear", align_corners=True),
+    "bilinear to one": lambda x: F.interpolate(x, size=1, mode="bilinear"),
+    "expand": lambda x: x * x.mean((2, 3), keepdim=True).expand_as(x),
+    "max over channels": lambda x: torch.max(x, dim=1, keepdim=True)[0] * torch.max(x, x * x),
     "interpolate": lambda x: F.interpolate(x, scale_factor=(3, 2)) + F.interpolate(x, size=(21, 10)),
     "transposed": lambda x: F.conv_transpose2d(
         x, _whole(1, 4, 2, 3, 2), _whole(2, 4), 3, 1, (2, 0), 2, (2, 1)

@@ -20,7 +20,7 @@ from cotswold.mesh.whole import entered, nothing
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
-_HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_windows")
+_HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_interpolation", "rules_windows")
 _R = TypeVar("_R", bound=Rule)
 
 _NAMES = """

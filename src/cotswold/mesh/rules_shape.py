@@ -83,6 +83,14 @@ def getitem(input: DistributedMap, index: Any) -> DistributedMap:
     return input.like(input.local[tuple(indices[:2])])
 
 
+@rule("expand_as")
+def expand_as(input: Tensor | DistributedMap, other: Tensor | DistributedMap) -> Any:
+    """A whole tensor, or a map, as large as a map; a map as large as a whole tensor becomes whole."""
+    if isinstance(other, DistributedMap):
+        return other.like(beside(input, other).expand(other.local.shape))
+    return input.full_tensor().expand_as(other) if isinstance(input, DistributedMap) else input
+
+
 @rule("channel_shuffle")
 def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
     """Channels of all groups in turn."""

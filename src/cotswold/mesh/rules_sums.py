@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.ranks import Mesh
-from cotswold.mesh.rules import beside, only_maps, pointwise, rule
+from cotswold.mesh.rules import beside, channels_first, only_maps, pointwise, rule
 from cotswold.mesh.whole import largest, summed
 
 Dims = int | Sequence[int] | None
@@ -96,7 +96,7 @@ class _Largest(torch.autograd.Function):
         return hits * (grad / count), None, None
 
 
-@rule("amax", "max")
+@rule("amax")
 def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
     """The largest over both axes of space, or over channels with ``keepdim``."""
     dims = _dims(dim)
@@ -110,11 +110,29 @@ def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
     return input.like(input.local.amax(dims, keepdim=True))
 
 
-@rule("amin", "min")
+@rule("amin")
 def amin(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
     """The smallest, as ``amax``."""
     negative: DistributedMap = pointwise(torch.neg, input)
     return -amax(negative, dim, keepdim)
+
+
+def _extreme(name: str, over_all: Callable[[DistributedMap], Any]) -> None:
+    function = getattr(torch, name)
+
+    @rule(name)
+    def extreme(input: DistributedMap, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return over_all(input)
+        if isinstance(dim, DistributedMap):
+            return pointwise(function, input, dim)
+        if channels_first(dim, name) != 1 or not keepdim:
+            raise UserError(f"{name} of a map that is cut over ranks is over dim=1 with keepdim=True")
+        return tuple(map(input.like, function(input.local, 1, True)))
+
+
+_extreme("max", amax)
+_extreme("min", amin)
 
 
 def _cells(extent: int, count: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Rules for functions whose outputs read windows: convolution, pooling, padding, interpolation.
+"""Rules for functions whose outputs read windows: convolution, pooling, padding.
 
 Knows: which pixels an output reads, the local computation on a window with its padding. Does not know:
 exchanges.
@@ -252,52 +252,3 @@ def pad(
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
     reader = Strided((1, 1), (1, 1), low, _outputs(_plane(input), (1, 1), (1, 1), low, high, "pad"))
     return windowed(input, reader, input.shape[1], lambda window, _: window.clone(), fill=value or 0.0)
-
-
-@dataclass(frozen=True)
-class _Repeated:
-    """Every pixel becomes a box of equal ones."""
-
-    factor: _Pair
-
-    def output_size(self, height: int, width: int) -> _Pair:
-        """As many times as large."""
-        return height * self.factor[0], width * self.factor[1]
-
-    def input_box(self, output: Box) -> Box:
-        """The pixels that are repeated."""
-        start = tuple(at // n for at, n in zip(output.start, self.factor, strict=True))
-        return Box(start, tuple(-(-at // n) for at, n in zip(output.stop, self.factor, strict=True)))
-
-
-@rule("interpolate", "upsample")
-def interpolate(
-    input: DistributedMap,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> DistributedMap:
-    """Every pixel repeated a whole number of times."""
-    plane = _plane(input)
-    scales = scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor]
-    if size is not None:
-        scales = [a / b for a, b in zip(pair(size, "size"), plane, strict=True)]
-    factors = [float(one) for one in scales]
-    if mode not in ("nearest", "nearest-exact") or any(one != int(one) or one < 1 for one in factors):
-        raise UserError(
-            "a map that is cut over ranks is interpolated with mode='nearest' by whole factors only; "
-            "call full_tensor() on it before"
-        )
-    factor = int(factors[0]), int(factors[-1])
-    reader = _Repeated(factor)
-
-    def compute(window: Tensor, box: Box) -> Tensor:
-        (top, left), (rows, columns) = reader.input_box(box).start, box.shape
-        top, left = box.start[0] - top * factor[0], box.start[1] - left * factor[1]
-        large = window.repeat_interleave(factor[0], 2).repeat_interleave(factor[1], 3)
-        return large[:, :, top : top + rows, left : left + columns]
-
-    return windowed(input, reader, input.shape[1], compute)

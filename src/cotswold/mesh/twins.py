@@ -69,6 +69,8 @@ def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
     first = next(module.parameters(), None)
     mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
     _check_alike(module, mesh)
+    # the device mesh stays unflattened, whatever DTensor's warnings say: torch 2.13 gathers unequal parts
+    # wrongly on a flattened one
     lbfgs.watch()
     twin = _Twins(mesh).of(module, "")
     _make_root(twin, mesh)
