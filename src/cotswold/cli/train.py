@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from cotswold.geometry import Grid
     from cotswold.training import Stop
     from cotswold.training.team import Team
+
+ECHO_SECONDS = 0.3
 
 
 def train(
@@ -78,7 +81,7 @@ def train(
     overrides = [*(set or []), *([] if grid is None else [f"mesh.grid={grid}"])]
     words = Words(recipe, run, overrides, stores, resume, resume_if_started)
     world = world_of(os.environ)
-    if world is not None:
+    if world is not None and world.size > 1:
         ranks.prepare(world)
         with ranks.team(world, recipe, run, overrides) as team:
             return _train(words, team)
@@ -165,9 +168,19 @@ def _train(words: Words, team: Team) -> int:
 
 @contextmanager
 def stopping(stop: Stop) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for a stop after the step; a second one leaves at once."""
+    """The first SIGINT or SIGTERM asks for a stop after the step; a second one leaves at once.
+
+    The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
+    launcher passes on what it got.
+    """
+    first = 0.0
 
     def handle(number: int, _: object) -> None:
+        nonlocal first
+        if stop.signal is None:
+            first = time.monotonic()
+        elif number == stop.signal and time.monotonic() - first < ECHO_SECONDS:
+            return
         if stop.signal is not None:
             os.write(2, b"left at once; nothing since the last checkpoint is kept\n")
             os._exit(128 + number)

@@ -35,6 +35,8 @@ ARRIVAL_SECONDS = 120.0
 """How long ranks wait for each other at the start: on a busy file system importing torch takes a minute."""
 _EXCHANGE_PATIENCES = 30
 """An exchange waits this many times the patience for a rank that lives, but works, evaluates or writes."""
+_WORK_SECONDS = 7 * 86400.0
+"""How long a membership's exchange waits: one rank may prepare pictures or write files for hours."""
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
@@ -149,10 +151,10 @@ def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str
 
 
 def _group(store: Store, world: World, patience_seconds: float) -> dist.ProcessGroup:
-    """Sets up the default group; returns one for memberships alone."""
+    """Sets up the default group; returns one for memberships alone, in which ranks may be waited for long."""
     timeout = timedelta(seconds=_EXCHANGE_PATIENCES * patience_seconds)
     dist.init_process_group(
         "gloo", store=PrefixStore("gloo", store), rank=world.rank, world_size=world.size, timeout=timeout
     )
-    group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timeout)
+    group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=_WORK_SECONDS))
     return group
