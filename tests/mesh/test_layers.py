@@ -184,13 +184,15 @@ def test_modules_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
     assert all("torch.manual_seed" in words for words in on_ranks(2, _words_of_strangers))
 
 
-def _second_derivatives() -> float:
+def _second_derivatives(grid: str) -> float:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Sigmoid(), nn.Conv2d(2, 2, 3)).double()
-    twin = partition(module, "2x2")
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.Sigmoid(), nn.Conv2d(2, 2, 3), nn.AvgPool2d(2), nn.Conv2d(2, 2, 1)
+    ).double()
+    twin = partition(module, grid)
     found: list[list[Any]] = []
     for one in (module, twin):
-        x = torch.randn(2, 1, 13, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        x = torch.randn(2, 1, 4, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         x.requires_grad_()
         (grad,) = torch.autograd.grad((one(x) ** 2).sum(), x, create_graph=True)
         (grad**2).sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -204,5 +206,6 @@ def _furthest(wanted: list[Any], got: list[Any]) -> float:
     return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
 
 
-def test_twins_of_convolutions_are_differentiable_twice() -> None:
-    assert max(on_ranks(4, _second_derivatives)) < 1e-10
+@pytest.mark.parametrize("grid", GRIDS)
+def test_twins_of_convolutions_are_differentiable_twice(grid: str) -> None:
+    assert max(on_ranks(Grid.parse(grid).size, _second_derivatives, grid)) < 1e-10

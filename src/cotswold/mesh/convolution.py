@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotswold.geometry import Box
+from cotswold.geometry import Box, Partition
 from cotswold.mesh.map import DistributedMap
-from cotswold.mesh.windows import Strided, Windows, margins, padded, unpadded
+from cotswold.mesh.windows import Strided, Windows, margins, near_outputs, padded, unpadded
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class Convolution:
     spread: tuple[int, int]
     groups: int
 
-    def __call__(self, window: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The outputs of a window."""
-        return F.conv2d(window, weight, bias, self.step, 0, self.spread, self.groups)
+    def __call__(
+        self, window: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int] = (0, 0)
+    ) -> Tensor:
+        """The outputs of a window, padded by so much before and after (y, x)."""
+        return F.conv2d(window, weight, bias, self.step, padding, self.spread, self.groups)
 
     def gradients(
         self, grad: Tensor, window: Tensor, weight: Tensor, wanted: list[bool]
@@ -43,18 +46,26 @@ class Convolution:
         return out
 
 
-def pays(box: Box, near: Box) -> bool:
-    """Whether most outputs of a rank are near, but not all."""
-    return box.size > near.size >= box.size / 2
+@lru_cache(maxsize=1024)
+def pays(outputs: Partition, below: Partition, reader: Strided) -> bool:
+    """Whether some rank has most of its outputs near, but not all; and all have outputs.
+
+    All ranks do alike, so that they send as many messages, whatever is differentiated how often.
+    """
+    pairs = zip(outputs.boxes, below.boxes, strict=True)
+    near = [near_outputs(box, own, below.shape, reader) for box, own in pairs]
+    sizes = [(box.size, one.size) for box, one in zip(outputs.boxes, near, strict=True)]
+    return all(size for size, _ in sizes) and any(size > few >= size / 2 for size, few in sizes)
 
 
 def hidden(
-    x: DistributedMap, weight: Tensor, bias: Tensor | None, windows: Windows, near: Box, compute: Convolution
+    x: DistributedMap, weight: Tensor, bias: Tensor | None, windows: Windows, compute: Convolution
 ) -> Tensor:
-    """The outputs of this rank, those that are ``near`` first; differentiable any number of times.
+    """The outputs of this rank, those that are near first; differentiable any number of times.
 
     The second time messages are not hidden.
     """
+    near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.reader)
     out: Tensor = _Hidden.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
     return out
 
@@ -74,10 +85,10 @@ class _Hidden(torch.autograd.Function):
         rank, near = place
         box, wanted = windows.partition.box(rank), windows.wanted[rank]
         images = part.shape[0]
-        # the window is not complete yet; outputs that are near read what is
-        own = compute(_early(arriving.window, compute, near, windows.inside[rank]), weight, bias)
-        out = own.new_empty((images, weight.shape[0], *box.shape))
-        _at(out, near, box).copy_(own)
+        out = part.new_empty((images, weight.shape[0], *box.shape))
+        if near.size:  # the window is not complete yet; these outputs read what is
+            own = _early(arriving.window, compute, near, windows.inside[rank])
+            _at(out, near, box).copy_(compute(own, weight, bias))
         window = padded(arriving.finish(), windows, rank)
         for strip in around(box, near):
             _at(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))

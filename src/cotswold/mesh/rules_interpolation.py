@@ -105,7 +105,7 @@ def interpolate(
         axes.append(_Axis(n, count, scale, align, mode == "bilinear"))
     reader = _Interpolated(*axes)
 
-    def compute(window: Tensor, box: Box) -> Tensor:
+    def compute(window: Tensor, box: Box, _: tuple[int, int]) -> Tensor:
         (top, left), (bottom, right) = box.start, box.stop
         y0, x0 = reader.input_box(box).start
         rows = reader.y.mixed(window, 2, y0, range(top, bottom))

@@ -21,7 +21,7 @@ from cotswold.mesh.convolution import Convolution, hidden, pays
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.rules import only_maps, pair, part_of, rule
 from cotswold.mesh.whole import entered
-from cotswold.mesh.windows import Reader, Strided, cached_windows, fetch, near_outputs, padded
+from cotswold.mesh.windows import Reader, Strided, Windows, cached_windows, fetch, margins, padded
 
 _Pair = tuple[int, int]
 
@@ -30,16 +30,42 @@ def windowed(
     x: DistributedMap,
     reader: Reader,
     channels: int,
-    compute: Callable[[Tensor, Box], Tensor],
+    compute: Callable[[Tensor, Box, _Pair], Tensor],
     *learnt: Tensor | None,
     fill: float = 0.0,
 ) -> DistributedMap:
-    """A map whose outputs are computed from windows: ``compute(window, output box)`` on each rank."""
+    """A map whose outputs are computed from windows: ``compute(window, output box, padding)`` on each rank.
+
+    The padding is what is still to be added on either side (y, x), 0 unless the reader is a `Padding`.
+    """
     windows = cached_windows(x.mesh, x.partition, reader)
     window, rank = fetch(x, windows), x.mesh.rank
     box = windows.partition.box(rank)
-    out = part_of(box, channels, lambda: compute(padded(window, windows, rank, fill), box), window, *learnt)
+
+    def computed() -> Tensor:
+        if isinstance(reader, Padding):
+            low = _both_sides(windows, rank, reader)
+            if low is not None:
+                return compute(window, box, low)
+        return compute(padded(window, windows, rank, fill), box, (0, 0))
+
+    out = part_of(box, channels, computed, window, *learnt)
     return DistributedMap(out, windows.partition, x.mesh)
+
+
+class Padding(Strided):
+    """Windows of functions that can pad by themselves, as much before as after."""
+
+
+def _both_sides(windows: Windows, rank: int, reader: Strided) -> _Pair | None:
+    """The padding by which a function pads a rank's window by itself, without a copy; None if it cannot."""
+    box, inside = windows.partition.box(rank), windows.inside[rank]
+    left, _, top, _ = margins(windows.wanted[rank], inside)
+    counts = tuple(
+        (extent + 2 * low - size) // step + 1
+        for extent, low, size, step in zip(inside.shape, (top, left), reader.size, reader.step, strict=True)
+    )
+    return (top, left) if counts == box.shape and inside.size else None
 
 
 def _outputs(extents: _Pair, size: _Pair, step: _Pair, low: _Pair, high: _Pair, name: str) -> _Pair:
@@ -82,16 +108,21 @@ def conv2d(
         high = (size[0] - 1 - low[0], size[1] - 1 - low[1])
     else:
         low = high = (0, 0) if padding == "valid" else pair(padding, "padding")
-    reader = Strided(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
+    reader = Padding(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
     weight = entered(weight, x.mesh)
     bias = None if bias is None else entered(bias, x.mesh)
     compute = Convolution(reader, step, spread, groups)
     windows = cached_windows(x.mesh, x.partition, reader)
-    near = near_outputs(box := windows.partition.box(x.mesh.rank), x.box, _plane(x), reader)
-    if x.reach is None and pays(box, near):
-        out = hidden(x, weight, bias, windows, near, compute)
-        return DistributedMap(out, windows.partition, x.mesh)
-    return windowed(x, reader, weight.shape[0], lambda window, _: compute(window, weight, bias), weight, bias)
+    if x.reach is None and pays(windows.partition, x.partition, reader):
+        return DistributedMap(hidden(x, weight, bias, windows, compute), windows.partition, x.mesh)
+    # a bias is added, not computed with, where it might be that of a rank without outputs
+    beside = bias if all(box.size for box in windows.partition.boxes) else None
+    out = windowed(
+        x, reader, weight.shape[0], lambda window, _, pad: compute(window, weight, beside, pad), weight
+    )
+    if beside is not bias and bias is not None:
+        out = out.like(out.local + bias[:, None, None])
+    return out
 
 
 def _spanned(size: _Pair, dilation: _Pair) -> _Pair:
@@ -148,7 +179,7 @@ def conv_transpose2d(
     weight = entered(weight, x.mesh)
     bias = None if bias is None else entered(bias, x.mesh)
 
-    def compute(window: Tensor, box: Box) -> Tensor:
+    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
         seen = reader.input_box(box)
         # what lies beyond the last window has no input at all; room for it is cut off or added below
         out = F.conv_transpose2d(window, weight, None, step, 0, 0, groups, spread)
@@ -162,7 +193,7 @@ def conv_transpose2d(
 
 def _pooled(
     x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
-) -> Strided:
+) -> Padding:
     """The windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
     span = _spanned(size, dilation)
     if any(2 * p > n for p, n in zip(low, size, strict=True)):
@@ -176,7 +207,7 @@ def _pooled(
         counts.append(count)
     if min(counts) < 1:
         raise GeometryError(f"{name} with a window of {span} does not fit a map of {_plane(x)}")
-    return Strided(span, step, low, (counts[0], counts[1]))
+    return Padding(span, step, low, (counts[0], counts[1]))
 
 
 @rule("max_pool2d")
@@ -199,7 +230,7 @@ def max_pool2d(
         input,
         reader,
         input.shape[1],
-        lambda window, _: F.max_pool2d(window, size, step, 0, spread),
+        lambda window, _, pad: F.max_pool2d(window, size, step, pad, spread),
         fill=-torch.inf,
     )
 
@@ -220,8 +251,8 @@ def avg_pool2d(
     reader = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
     room = low if count_include_pad else (0, 0)
 
-    def compute(window: Tensor, box: Box) -> Tensor:
-        sums = F.avg_pool2d(window, size, step, divisor_override=divisor_override or 1)
+    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
+        sums = F.avg_pool2d(window, size, step, pad, divisor_override=divisor_override or 1)
         if divisor_override is not None:
             return sums
         counts = [
@@ -251,4 +282,4 @@ def pad(
         raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
     reader = Strided((1, 1), (1, 1), low, _outputs(_plane(input), (1, 1), (1, 1), low, high, "pad"))
-    return windowed(input, reader, input.shape[1], lambda window, _: window.clone(), fill=value or 0.0)
+    return windowed(input, reader, input.shape[1], lambda window, _, __: window.clone(), fill=value or 0.0)

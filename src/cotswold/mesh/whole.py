@@ -46,11 +46,15 @@ class _Nothing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Sequence[int], *sources: Tensor) -> Tensor:
         ctx.save_for_backward(*sources)
-        return sources[0].new_empty(shape)
+        return sources[0].new_zeros(shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *(torch.zeros_like(source) for source in ctx.saved_tensors)
+        sources = ctx.saved_tensors
+        return None, *(
+            nothing(source.shape, grad, *sources[:at], *sources[at + 1 :])
+            for at, source in enumerate(sources)
+        )
 
 
 class _Gathered(torch.autograd.Function):
@@ -95,7 +99,10 @@ def entered(whole: Tensor, mesh: Mesh) -> Tensor:
 
 
 def nothing(shape: Sequence[int], *sources: Tensor) -> Tensor:
-    """An empty tensor of ``sources``, which get gradients of 0: ranks without work talk as others do."""
+    """Zeros, none mostly, of ``sources``, which get gradients of 0: ranks without work talk as others do.
+
+    They depend on their sources as a product does, so that derivatives of any order have the same messages.
+    """
     out: Tensor = _Nothing.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
     return out
 
