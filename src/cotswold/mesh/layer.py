@@ -50,10 +50,14 @@ class SpatialLayer(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Any) -> Any:
-        """The output of a map, whole or in parts; raises GeometryError where a window gives another shape."""
+        """The output of a map, whole or in parts; raises GeometryError for what is no map."""
         if isinstance(x, DistributedMap):
             return self._on_ranks(x)
-        if self._mesh is not None and x.dim() == 4:
+        if x.dim() != 4:
+            raise GeometryError(
+                f"{type(self).__name__} takes maps (image, channel, y, x), not {x.dim()} dimensions"
+            )
+        if self._mesh is not None:
             return self._on_ranks(DistributedMap.of(x, self._mesh))
         plane = Box.whole(tuple(x.shape[2:]))
         box = Box.whole(self.output_size(*plane.shape))

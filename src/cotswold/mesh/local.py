@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from torch import Tensor
 
@@ -33,6 +34,15 @@ class PartitionedLocal2d(SpatialLayer):
         self.geometry: BlockLocal = layer._planes[0].layer
         self._words = layer.extra_repr()
         self.register_parameter("bias", None)
+
+    def forward(self, x: Any) -> Any:
+        """Responses; raises GeometryError, on all ranks alike, for maps of other channels."""
+        if x.dim() == 4 and x.shape[1] != self.geometry.input.channels:
+            raise GeometryError(
+                f"LocallyConnected2d was built for maps of {self.geometry.input}, but got "
+                f"{x.shape[1]} channels"
+            )
+        return super().forward(x)
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """That of the layer; raises GeometryError for a map of another size."""

@@ -99,6 +99,25 @@ def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
     return input.like(parts.transpose(1, 2).reshape(input.local.shape))
 
 
+@rule("local_response_norm")
+def local_response_norm(input: DistributedMap, *args: Any, **kwargs: Any) -> DistributedMap:
+    """A normalisation over neighbouring channels, at each place for itself."""
+    if not input.box.size:
+        return input.like(input.local * 1)
+    return input.like(torch.nn.functional.local_response_norm(input.local, *args, **kwargs))
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
+    """Channels laid out in space."""
+    images, channels = input.shape[0], input.shape[1] // upscale_factor**2
+    rows, columns = input.box.shape
+    apart = input.local.reshape(images, channels, upscale_factor, upscale_factor, rows, columns)
+    out = apart.permute(0, 1, 4, 2, 5, 3)
+    out = out.reshape(images, channels, rows * upscale_factor, columns * upscale_factor)
+    return DistributedMap(out, input.partition.times(upscale_factor, upscale_factor), input.mesh)
+
+
 @rule("prelu")
 def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
     """A slope a channel."""

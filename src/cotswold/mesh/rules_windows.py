@@ -7,6 +7,7 @@ Each output is computed as in one process, on a window that a rank has whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -179,7 +180,7 @@ def conv_transpose2d(
     weight = entered(weight, x.mesh)
     bias = None if bias is None else entered(bias, x.mesh)
 
-    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
+    def compute(window: Tensor, box: Box, _: _Pair) -> Tensor:
         seen = reader.input_box(box)
         # what lies beyond the last window has no input at all; room for it is cut off or added below
         out = F.conv_transpose2d(window, weight, None, step, 0, 0, groups, spread)
@@ -268,6 +269,16 @@ def avg_pool2d(
         return sums / (counts[0][:, None] * counts[1])
 
     return windowed(input, reader, input.shape[1], compute)
+
+
+@rule("lp_pool2d")
+def lp_pool2d(
+    input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Any:
+    """The root of a sum of powers over a window, as torch has it."""
+    means = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    area = math.prod(pair(kernel_size, "kernel_size"))
+    return (means.sign() * means.abs().relu() * area) ** (1 / norm_type)
 
 
 @rule("pad")
