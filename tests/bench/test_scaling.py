@@ -5,7 +5,9 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,18 +121,18 @@ def test_messages_are_sent_as_before_once_an_action_has_failed() -> None:
 
 
 def test_waits_count_the_last_action_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow:
+    class Message:
         def wait(self) -> None:
-            time.sleep(0.01)
+            pass
 
-    monkeypatch.setattr(dist, "batch_isend_irecv", lambda messages: [Slow() for _ in messages])
-    waits = Waits()
-    messages: Any = [None]
+    ticks = count()
+    monkeypatch.setattr(scaling_messages, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(dist, "batch_isend_irecv", lambda messages: [Message() for _ in messages])
+    waits, messages = Waits(), list[Any](range(3))
     action = waits.counted(lambda: [one.wait() for one in dist.batch_isend_irecv(messages)])
-    action()
-    first = waits.seconds
-    action()
-    assert 0.01 <= first < 1 and 0.01 <= waits.seconds < first + 0.01
+    for _ in range(2):
+        action()
+        assert waits.seconds == 3  # the clock ticks once in each wait
 
 
 def test_efficiency_on_the_same_map_is_half_the_time_of_one_process_over_that_of_two_ranks() -> None:

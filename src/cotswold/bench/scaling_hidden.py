@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+import torch.distributed as dist
+
 from cotswold.bench.crew import Crew, Stopwatch
 from cotswold.bench.effort import Effort
 from cotswold.bench.hosts import Hosts, Rate
@@ -28,6 +31,7 @@ from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 
 BARE, EXCHANGES, PACKING = "step without messages", "exchanges alone", "exchanges without messages"
+LINK, LINK_BYTES = "32 MiB from one to the other", 32 << 20
 WAITED = "waits of a step"
 HIDDEN, BLOCKED = "messages hidden", "messages hidden, by waits"
 BAR = 0.9
@@ -69,6 +73,14 @@ def hold_step(rank: Rank, subject: Link) -> None:
         for exchange in maps.of_step():
             exchange()
 
+    much = torch.zeros(LINK_BYTES // _FLOAT_BYTES)
+
+    def link() -> None:
+        if rank.number == 0:
+            dist.send(much, 1)
+        elif rank.number == 1:
+            dist.recv(much, 0)
+
     rank.kept.update({OURS: stack, WAITED: waits})
     rank.actions.update(
         {
@@ -76,6 +88,7 @@ def hold_step(rank: Rank, subject: Link) -> None:
             BARE: without_messages(step),
             EXCHANGES: exchanges,
             PACKING: without_messages(exchanges),
+            LINK: link,
         }
     )
 
@@ -99,7 +112,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
             blocked.append(max(crew.call(waited)))
 
         actions: dict[str, Callable[[], object]] = {OURS: noted}
-        actions |= {name: crew.action(name, clock) for name in (BARE, EXCHANGES, PACKING)}
+        actions |= {name: crew.action(name, clock) for name in (BARE, EXCHANGES, PACKING, LINK)}
         samples = interleaved(actions, effort.rounds, clock)
         if not all(crew.call(is_finite, OURS)):
             raise MachineError(
@@ -111,6 +124,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
     bar = BAR if subject.rate == "10gbit" else None
     facts: dict[str, object] = {
         "bytes_of_all_messages": subject.sent_bytes,
+        "link_gbit": rounded(8e-9 * LINK_BYTES / Spread.of(samples[LINK]).median),
         "messages_alone_ms": rounded(1e3 * alone),
         "messages_alone_gbit_each_way": rounded(8e-9 * subject.sent_bytes / 2 / alone),
     }

@@ -33,11 +33,12 @@ _STYLE: dict[Any, Any] = {
     "ytick.major.size": 0,
 }
 _WIDE_INCHES, _ROW_INCHES = 8.3, 0.27
+_KEY = "dashed: the bar; blue reaches it, orange does not, violet has none; whiskers are quartiles"
 _PANELS = {
-    "weak": "Two ranks on a map twice the size: time of one process over theirs",
-    "strong": "Two ranks on the same map: half the time of one process over theirs",
-    "exchange": "Exchanges of windows: their rate over that of raw messages of the same bytes",
-    "hidden": "Share of the messages' time that is hidden behind computation",
+    "weak": "Twice the map: time of one process over two ranks'",
+    "strong": "The same map: half the time of one process over two ranks'",
+    "exchange": "Exchanges: rate over that of raw messages",
+    "hidden": "Share of the time of messages that is hidden",
 }
 
 
@@ -62,11 +63,12 @@ def _draw(found: Document, file: Path, groups: Sequence[str]) -> bool:
     heights = [len(mine) for _, mine in panels]
     with mpl.rc_context(_STYLE):
         figure = Figure(
-            figsize=(_WIDE_INCHES, _ROW_INCHES * sum(heights) + 0.9 * len(panels)), layout="constrained"
+            figsize=(_WIDE_INCHES, _ROW_INCHES * sum(heights) + 0.9 * len(panels) + 0.3), layout="constrained"
         )
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
         for axis, (group, mine) in zip(axes[:, 0], panels, strict=True):
             _panel(axis, _PANELS[group], mine)
+        figure.supxlabel(_KEY, fontsize=9)
         figure.patch.set_alpha(0)
         metadata = {"Date": None} if file.suffix == ".svg" else None
         figure.savefig(file, transparent=True, metadata=metadata, dpi=130)

@@ -68,13 +68,16 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
     """Whole steps and forward passes by two ranks, by one process, and by two that share nothing."""
     fields, clock = subject.fields, Stopwatch()
     with Crew(RANKS) as crew:
-        crew.call(hold_plain, ONE, subject.one, fields.images, only=[0])
         crew.call(hold_plain, TWO_APART, subject.part, fields.images)
+        one = TWO_APART  # of the first rank: the same stack need not be in memory twice
+        if subject.one != subject.part:
+            one = ONE
+            crew.call(hold_plain, ONE, subject.one, fields.images, only=[0])
         crew.call(hold_share, OURS, subject.grid, subject.whole, fields.images, fields.first)
         actions: dict[tuple[str, str], Callable[[], None]] = {}
         for what in (STEP, FORWARD):
             actions[what, OURS] = crew.action(named(OURS, what), clock)
-            actions[what, ONE] = crew.action(named(ONE, what), clock, only=[0], together=False)
+            actions[what, ONE] = crew.action(named(one, what), clock, only=[0], together=False)
             actions[what, TWO_APART] = crew.action(named(TWO_APART, what), clock)
         samples = interleaved(actions, effort.rounds, clock)
     found = []
