@@ -228,3 +228,18 @@ def test_a_row_that_cannot_be_written_stops_the_run_at_the_latest_when_it_is_sav
     both.streamed.stream.filters.put_back(0, changed=True)
     with pytest.raises(DiskFullError, match="no room left"):
         both.streamed.stream.settle()
+
+
+@pytest.mark.parametrize("sweeps", [0, 1])
+def test_a_stack_is_calibrated_and_comes_to_rest_whichever_way_the_last_sweep_went(
+    make: Callable[[StackGeometry, int], Twins], sweeps: int
+) -> None:
+    both = make(PLAIN, 5)
+    both.step(above=False)
+    with torch.no_grad():
+        for _ in range(sweeps):
+            both.streamed(both.batch)
+    both.streamed.calibrate(both.batch)
+    both.streamed.rest()
+    _, momentum = both.written()
+    assert int(momentum.count_nonzero()) == 0

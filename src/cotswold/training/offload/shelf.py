@@ -73,6 +73,7 @@ class Shelf:
 
     def fill(self, row: int) -> None:
         """Hold a row that is to be written to as a whole, without reading it."""
+        self.settle(row)
         while row not in self._loads and len(self._loads) >= self.room and not self._make_room():
             self._wait_for_room()
         done: Future[None] = Future()

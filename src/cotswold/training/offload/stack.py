@@ -77,6 +77,7 @@ class OffloadedStack(SparseAutoencoderStack):
     def rest(self) -> None:
         """Write a momentum of zeros."""
         shelf = self.stream.momentum
+        shelf.clear()
         for row in range(self.geometry.filters.grid[0]):
             shelf.fill(row)
             self.momentum_rows.arena.tensor[row].zero_()

@@ -34,11 +34,12 @@ class RowStream:
         """
         visits = self._turn()
         rows = [visit.row for visit in visits]
-        filters, momentum = _Ahead(self.filters, rows), _Ahead(self.momentum, rows[::-1])
+        moving = rows[::-1] if before_move and self.momentum.files.written else []
+        filters, momentum = _Ahead(self.filters, rows), _Ahead(self.momentum, moving)
         for visit in visits:
             while filters.ask():
                 pass
-            while before_move and filters.all_asked and momentum.ask():
+            while filters.all_asked and momentum.ask():
                 pass
             filters.take(visit.row)
             yield visit
