@@ -187,7 +187,12 @@ def test_modules_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
 def _second_derivatives(grid: str) -> float:
     torch.manual_seed(0)
     module = nn.Sequential(
-        nn.Conv2d(1, 2, 3, padding=1), nn.Sigmoid(), nn.Conv2d(2, 2, 3), nn.AvgPool2d(2), nn.Conv2d(2, 2, 1)
+        nn.Conv2d(1, 2, 3, padding=1, bias=False),
+        nn.BatchNorm2d(2),
+        nn.Sigmoid(),
+        nn.Conv2d(2, 2, 3),
+        nn.AvgPool2d(2),
+        nn.Conv2d(2, 2, 1),
     ).double()
     twin = partition(module, grid)
     found: list[list[Any]] = []

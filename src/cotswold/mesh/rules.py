@@ -38,6 +38,8 @@ _NAMES = """
 """
 POINTWISE = frozenset(_NAMES.split())
 """Functions that compute each output from what lies at its own place."""
+AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
+"""Functions for which torch's own serves where one rank has the whole map."""
 
 
 def rule(*names: str) -> Callable[[_R], _R]:
@@ -60,6 +62,10 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         for home in _HOMES:
             importlib.import_module(f"cotswold.mesh.{home}")
     name = base_name(function)
+    if name in AT_ONCE:
+        first = widest([*args, *kwargs.values()])
+        if first.mesh.size == 1 and not kwargs.get("return_indices"):
+            return _alone(function, args, kwargs, first)
     if name in _RULES:
         return _RULES[name](*args, **kwargs)
     if name in POINTWISE:
@@ -68,6 +74,15 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         f"{name} cannot be computed on a map that is cut over ranks; "
         "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
     )
+
+
+def _alone(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], first: DistributedMap
+) -> DistributedMap:
+    """A function that makes maps of maps, where one rank has the whole: torch's own."""
+    own = [arg.local if isinstance(arg, DistributedMap) else arg for arg in args]
+    out = function(*own, **{key: arg.local if arg is first else arg for key, arg in kwargs.items()})
+    return DistributedMap(out, Partition.even((out.shape[2], out.shape[3]), first.mesh.grid), first.mesh)
 
 
 def base_name(function: Callable[..., Any]) -> str:

@@ -6,23 +6,23 @@ Knows: means and variances over ranks, running statistics. Does not know: window
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.rules import only_maps, rule
 from cotswold.mesh.whole import entered, summed
 
 
-def _moments(
-    x: DistributedMap, values: Tensor, dims: tuple[int, ...], count: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Values less their mean, mean and variance (without Bessel's correction) over ``dims`` and all ranks."""
-    mean = summed(values.sum(dims, keepdim=True), x.mesh) / count
-    away = values - entered(mean, x.mesh)
-    return away, mean, summed((away * away).sum(dims, keepdim=True), x.mesh) / count
+    mean = summed(values.sum(dims, keepdim=True), mesh) / count
+    away = values - entered(mean, mesh)
+    return away, mean, summed((away * away).sum(dims, keepdim=True), mesh) / count
 
 
 def _scaled(away: Tensor, scale: Tensor, bias: Tensor | None, x: DistributedMap) -> DistributedMap:
@@ -50,19 +50,72 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
-        away, mean, var = _moments(input, input.local, (0, 2, 3), count)
+        out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            input.local, weight, bias, (input.mesh, count, eps)
+        )
         with torch.no_grad():
             if running_mean is not None:
-                running_mean.lerp_(mean.flatten().to(running_mean.dtype), momentum)
+                running_mean.lerp_(out[1].to(running_mean.dtype), momentum)
             if running_var is not None:
-                unbiased = var.flatten() * (count / (count - 1))
-                running_var.lerp_(unbiased.to(running_var.dtype), momentum)
-    else:
-        if running_mean is None or running_var is None:
-            raise UserError("batch_norm needs running statistics in evaluation mode")
-        away, var = input.local - running_mean[:, None, None], running_var[None, :, None, None]
+                running_var.lerp_((out[2] * (count / (count - 1))).to(running_var.dtype), momentum)
+        return input.like(out[0])
+    if running_mean is None or running_var is None:
+        raise UserError("batch_norm needs running statistics in evaluation mode")
+    scale = torch.rsqrt(running_var + eps)
+    scale = (scale if weight is None else scale * weight)[:, None, None]
+    return _scaled(input.local - running_mean[:, None, None], scale, bias, input)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """Values normalised over images, space and ranks; and their mean and variance, without gradients.
+
+    One sum over ranks a pass over the values: two forward, one backward.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, how: tuple[Mesh, int, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mesh, count, eps = how
+        mean = mesh.sum_in_place(values.sum((0, 2, 3))) / count
+        away = values - mean[:, None, None]
+        var = mesh.sum_in_place(away.square().sum((0, 2, 3))) / count
+        scale = torch.rsqrt(var + eps)
+        ctx.save_for_backward(values, weight, bias, mean, scale)
+        ctx.how = how
+        ctx.mark_non_differentiable(mean, var)
+        out = away.mul_((scale if weight is None else scale * weight)[:, None, None])
+        return out if bias is None else out.add_(bias[:, None, None]), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *__: Any) -> tuple[Tensor | None, ...]:
+        values, weight, bias, mean, scale = ctx.saved_tensors
+        mesh, count, _ = ctx.how
+        needed = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+            learnt: tuple[Any, ...] = (values, weight, bias)
+            sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
+            out = _composed(values, weight, bias, *ctx.how)
+            found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
+            return *(next(found) if wanted else None for wanted in needed), None
+        unit = (values - mean[:, None, None]).mul_(scale[:, None, None])
+        sums = mesh.sum_in_place(torch.stack([grad.sum((0, 2, 3)), (grad * unit).sum((0, 2, 3))]))
+        to_values = None
+        if needed[0]:
+            slope = (scale if weight is None else scale * weight)[:, None, None]
+            shared = (sums / count)[:, :, None, None]
+            to_values = (grad - shared[0] - unit.mul_(shared[1])).mul_(slope)
+        return to_values, sums[1] if needed[1] else None, sums[0] if needed[2] else None, None
+
+
+def _composed(
+    values: Tensor, weight: Tensor | None, bias: Tensor | None, mesh: Mesh, count: int, eps: float
+) -> Tensor:
+    """The same of functions that autograd knows."""
+    away, _, var = _moments(mesh, values, (0, 2, 3), count)
     scale = torch.rsqrt(var + eps)
-    return _scaled(away, scale if weight is None else scale * weight[:, None, None], bias, input)
+    out = away * entered(scale if weight is None else scale * weight[:, None, None], mesh)
+    return out if bias is None else out + entered(bias, mesh)[:, None, None]
 
 
 @rule("group_norm")
@@ -80,7 +133,7 @@ def group_norm(
     if channels % num_groups:
         raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")
     apart = input.local.reshape(images, num_groups, channels // num_groups, *input.box.shape)
-    away, _, var = _moments(input, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
+    away, _, var = _moments(input.mesh, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
     scale = (
         torch.rsqrt(var + eps).expand(-1, -1, channels // num_groups, 1, 1).reshape(images, channels, 1, 1)
     )
