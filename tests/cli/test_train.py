@@ -14,7 +14,7 @@ from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
 
 from cotswold.run import Checkpoints, RunDirectory, memory
-from cotswold.training import job
+from cotswold.training import fit
 
 
 def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_divergence_ends_the_run_with_a_remedy(desk: Desk, tmp_path: Path) -> No
 def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (memory, job):
+    for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: 8_000_000_000)
     said = cotswold("train", "coates2013-11b", "--run", tmp_path / "run", "--stores", tmp_path / "stores")
     assert said.status == 1

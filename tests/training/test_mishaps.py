@@ -26,7 +26,7 @@ from cotswold.errors import (
     StoreError,
 )
 from cotswold.run import memory
-from cotswold.training import Job, Resume, Stop, job, open_job
+from cotswold.training import Job, Resume, Stop, fit, open_job
 
 
 def damage(file: Path) -> None:
