@@ -96,6 +96,7 @@ class Crew:
             env=self._environment(),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # a signal from the terminal is this process's to handle
         )
         theirs.close()
         return process, ours

@@ -73,14 +73,17 @@ def _serve(orders: Connection) -> None:
     while True:
         try:
             order = orders.recv_bytes()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             return
         try:
             work, arguments = pickle.loads(order)
             answer = (True, work(rank, *arguments))
         except Exception as error:
             answer = (False, (f"{type(error).__name__}: {error}", traceback.format_exc()))
-        orders.send_bytes(pickle.dumps(answer))
+        try:
+            orders.send_bytes(pickle.dumps(answer))
+        except BrokenPipeError:
+            return
 
 
 def main(descriptor: int, threads: int) -> None:

@@ -33,7 +33,7 @@ BAR = 0.8
 EXCHANGES = (PIXELS, OVERLAP_SUM, POOLING, POOLING_BACK, POOLING_COPIED)
 BURST_BYTES = 32 << 20
 """A sample is so many exchanges that they move about this much."""
-BURST_MOST = 200
+BURST_MOST = 20
 _FLOAT_BYTES = 4
 
 
