@@ -18,7 +18,7 @@ from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.rules import beside, channels_first, only_maps, pointwise, rule
-from cotswold.mesh.whole import largest, summed
+from cotswold.mesh.whole import entered, largest, nothing, summed
 
 Dims = int | Sequence[int] | None
 
@@ -87,13 +87,14 @@ class _Largest(torch.autograd.Function):
         own = part.amax(dims, keepdim=True) if part.numel() else part.new_full(shape, -torch.inf)
         whole = largest(own, mesh)
         hits = part == whole
+        ctx.mesh = mesh
         ctx.save_for_backward(hits, mesh.sum_in_place(hits.sum(dims, keepdim=True, dtype=part.dtype)))
         return whole
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         hits, count = ctx.saved_tensors
-        return hits * (grad / count), None, None
+        return hits * entered(grad / count, ctx.mesh), None, None
 
 
 @rule("amax")
@@ -188,16 +189,18 @@ class _LargestOfCells(torch.autograd.Function):
         y, across = place // x.shape[3] - top, place % x.shape[3] - left
         own = (place == first) & (place < x.shape[2] * x.shape[3])
         ctx.save_for_backward(own, torch.where(own, y * (right - left) + across, 0))
-        ctx.part_shape = part.shape
+        ctx.mesh, ctx.part_shape = x.mesh, part.shape
         return whole
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         own, place = ctx.saved_tensors
-        out = grad.new_zeros(ctx.part_shape)
-        if out.numel():
-            out.flatten(2).scatter_add_(2, place.flatten(2), (grad * own).flatten(2))
-        return out, None, None, None
+        images, channels, height, width = ctx.part_shape
+        shares = (entered(grad, ctx.mesh) * own).flatten(2)
+        if height * width == 0:
+            return nothing(ctx.part_shape, shares), None, None, None
+        out = grad.new_zeros((images, channels, height * width)).scatter_add(2, place.flatten(2), shares)
+        return out.view(ctx.part_shape), None, None, None
 
 
 @rule("adaptive_max_pool2d")

@@ -28,7 +28,7 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None
+        return entered(grad, ctx.mesh), None
 
 
 class _Entered(torch.autograd.Function):
@@ -62,7 +62,7 @@ class _Gathered(torch.autograd.Function):
     def forward(
         ctx: Any, part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]
     ) -> Tensor:
-        ctx.place = places[mesh.rank]
+        ctx.mesh, ctx.place = mesh, places[mesh.rank]
         whole = part.new_empty(shape)
         # equal pieces, for not every backend gathers unequal ones
         sizes = [whole[place].numel() for place in places]
@@ -79,7 +79,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return grad[ctx.place], None, None, None
+        return entered(grad, ctx.mesh)[ctx.place], None, None, None
 
 
 def summed(part: Tensor, mesh: Mesh) -> Tensor:
