@@ -113,6 +113,10 @@ def pools() -> nn.Module:
     )
 
 
+def flattened_at_once() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(2 * 13 * 11, 3))
+
+
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "kernel 3, stride 2": conv(stride=2),
     "kernel 3, stride 2, padding 1": conv(stride=2, padding=1),
@@ -129,6 +133,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "speech": speech,
     "local": local,
     "pools": pools,
+    "flattened at once": flattened_at_once,
 }
 
 

@@ -44,12 +44,17 @@ class DistributedMap:
         self.reach: tuple[Box, ...] | None = None
         """The pixels that each rank has in its ``source``, where that is more than its part."""
 
+    _whole: Tensor | None = None
+
     @classmethod
     def of(cls, whole: Tensor, mesh: Mesh, partition: Partition | None = None) -> DistributedMap:
         """The map of a tensor that every rank has, in even parts or those that are given; no message."""
         height, width = whole.shape[2:]
         partition = partition or Partition.even((height, width), mesh.grid)
-        return local_map(entered(whole, mesh), mesh, partition, (Box.whole((height, width)),) * mesh.size)
+        reach = (Box.whole((height, width)),) * mesh.size
+        out = local_map(entered(whole, mesh), mesh, partition, reach)
+        out._whole = whole
+        return out
 
     @property
     def local(self) -> Tensor:
@@ -119,10 +124,9 @@ class DistributedMap:
 
     def full_tensor(self) -> Tensor:
         """The whole map on every rank, an ordinary tensor; differentiable."""
-        boxes = self.partition.boxes
-        if self.reach is not None and all(box.shape == self.partition.shape for box in self.reach):
-            return self.source
-        places = [(slice(None), slice(None), *box.slices) for box in boxes]
+        if self._whole is not None:
+            return self._whole
+        places = [(slice(None), slice(None), *box.slices) for box in self.partition.boxes]
         return gathered(self.local, self.mesh, self.shape, places)
 
     def like(self, local: Tensor) -> DistributedMap:
@@ -131,7 +135,7 @@ class DistributedMap:
 
     def changed_in_place(self) -> DistributedMap:
         """This map, after its part was changed in place: what it holds of other parts is the old."""
-        self.source, self.reach = self.local, None
+        self.source, self.reach, self._whole = self.local, None, None
         return self
 
     @classmethod
