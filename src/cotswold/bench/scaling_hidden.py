@@ -6,13 +6,16 @@ Hidden is what a step does not take longer for its messages, as a share of the t
 exchange after the other: ``1 - (step - step without messages) / (exchanges - exchanges without messages)``.
 Packing, unpacking and a step's sums of scalars are in all of them, and so are no messages' time. Beside it
 stands what the ranks were blocked by messages in their steps, the slower of them; it also holds what one
-rank computes longer than another.
+rank computes longer than another. The processor's time that messages take of a rank, the kernel's included, is
+given too: where every core computes, no order of computing hides it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean, median
 
 import torch
 import torch.distributed as dist
@@ -99,20 +102,33 @@ def waited(rank: Rank) -> float:
     return waits.seconds
 
 
+def busy(rank: Rank) -> float:
+    """Seconds that all threads of this rank have computed so far, the kernel's work for them included."""
+    return time.process_time()
+
+
 def hidden(subject: Link, effort: Effort) -> list[Row]:
     """The four times, and the share of the messages' that is hidden."""
     clock, blocked = Stopwatch(), list[float]()
+    worked: dict[str, list[float]] = {OURS: [], BARE: []}
     grid = Grid.parse(subject.grid)
     with Hosts(grid.size, subject.rate) as hosts, Crew(grid.size, hosts=hosts) as crew:
         crew.call(hold_step, subject)
-        step = crew.action(OURS, clock)
 
-        def noted() -> None:
-            step()
-            blocked.append(max(crew.call(waited)))
+        def busily(name: str) -> Callable[[], None]:
+            action = crew.action(name, clock)
 
-        actions: dict[str, Callable[[], object]] = {OURS: noted}
-        actions |= {name: crew.action(name, clock) for name in (BARE, EXCHANGES, PACKING, LINK)}
+            def noted() -> None:
+                before = mean(crew.call(busy))
+                action()
+                worked[name].append(mean(crew.call(busy)) - before)
+                if name == OURS:
+                    blocked.append(max(crew.call(waited)))
+
+            return noted
+
+        actions = {name: busily(name) for name in worked}
+        actions |= {name: crew.action(name, clock) for name in (EXCHANGES, PACKING, LINK)}
         samples = interleaved(actions, effort.rounds, clock)
         if not all(crew.call(is_finite, OURS)):
             raise MachineError(
@@ -125,6 +141,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
     facts: dict[str, object] = {
         "bytes_of_all_messages": subject.sent_bytes,
         "link_gbit": rounded(8e-9 * LINK_BYTES / Spread.of(samples[LINK]).median),
+        "processor_ms_for_messages": rounded(1e3 * (median(worked[OURS]) - median(worked[BARE]))),
         "messages_alone_ms": rounded(1e3 * alone),
         "messages_alone_gbit_each_way": rounded(8e-9 * subject.sent_bytes / 2 / alone),
     }
