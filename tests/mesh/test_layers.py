@@ -93,7 +93,7 @@ def test_local_layers_have_the_bits_of_one_process(name: str, grid: str) -> None
     assert all(on_ranks(Grid.parse(grid).size, _same_bits, name, grid))
 
 
-def _own_windows() -> tuple[bool, int]:
+def _own_windows() -> tuple[bool, list[int]]:
     torch.manual_seed(4)
     module = nn.Conv2d(2, 3, 3, padding=1)
     x = torch.randn(2, 2, 9, 8)
@@ -106,14 +106,21 @@ def _own_windows() -> tuple[bool, int]:
     )
     rows, columns = reach[mesh.rank].slices
     parts = DistributedMap(x[:, :, *cut.box(mesh.rank).slices], cut, mesh)
-    before = mesh.next_tag()
     windows = local_map(x[:, :, rows, columns], mesh, cut, reach)
-    same = all(torch.allclose(twin(one).full_tensor(), module(x), atol=1e-6) for one in (parts, windows, x))
-    return same, mesh.next_tag() - before
+    same, exchanges = True, []
+    for one in (parts, windows, x):
+        before = mesh.next_tag()
+        same = same and torch.allclose(twin(one).full_tensor(), module(x), atol=1e-6)
+        exchanges.append(mesh.next_tag() - before - 1)
+    return same, exchanges
 
 
 def test_a_twin_takes_whole_batches_parts_of_maps_and_windows_of_ranks() -> None:
     assert all(same for same, _ in on_ranks(4, _own_windows))
+
+
+def test_pixels_that_ranks_have_are_not_sent() -> None:
+    assert on_ranks(4, _own_windows)[0][1] == [1, 0, 0]
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
