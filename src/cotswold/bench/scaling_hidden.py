@@ -4,9 +4,9 @@ Knows: a step, the same step without messages, its exchanges alone, bars. Does n
 
 Hidden is what a step does not take longer for its messages, as a share of the time that they take alone, one
 exchange after the other: ``1 - (step - step without messages) / (exchanges - exchanges without messages)``.
-Packing, unpacking and a step's sums of scalars are in all of them, and so are no messages' time. Beside it
-stands what the ranks were blocked by messages in their steps, the slower of them; it also holds what one
-rank computes longer than another. The processor's time that messages take of a rank, the kernel's included, is
+Packing, unpacking and sums of scalars go on in all four, so that messages alone are counted. Beside it stands
+for how long the ranks, the slower of them, were blocked by messages in their steps, which also holds what one
+computes longer than another. The processor's time that messages take of a rank, the kernel's included, is
 given too: where every core computes, no order of computing hides it.
 """
 
