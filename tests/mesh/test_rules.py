@@ -30,12 +30,19 @@ def _in_place(x: Any) -> Any:
     return F.relu(y, inplace=True)
 
 
+def _moved(x: Any) -> Any:
+    """The lower rows alone, which have other cuts when they have gone off the map and come back."""
+    return F.pad(F.pad(x, (0, 0, -3, 0)), (0, 0, 3, 0))
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "operators": lambda x: -(1 - x) * 2 / (x * x + 1) + x**2 - abs(x),
     "in place": _in_place,
     "methods": lambda x: x.sigmoid().clamp(0.2, 0.8).add(x, alpha=2),
     "activations": lambda x: F.gelu(x) + F.silu(x) + F.elu(x) + F.softplus(x) + F.logsigmoid(x),
     "a whole map beside": lambda x: x * _whole(1) + _whole(2, 1, 4, 1, 1) + _whole(3, 5) * _whole(4, 7, 1),
+    "maps of other cuts": lambda x: x * _moved(x) + F.mse_loss(_moved(x), x),
+    "maps of other cuts, joined": lambda x: torch.cat([x, _moved(x)], 1),
     "where": lambda x: torch.where(x > 0, x, 0.1 * x),
     "cat": lambda x: torch.cat([x, _whole(1)[:, :2], x * x], 1),
     "chunk": lambda x: torch.mul(*x.chunk(2, 1)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.exchange import Exchange
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, nothing
 
 Rule = Callable[..., Any]
@@ -150,8 +152,12 @@ def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
         rows, columns = boxes[x.mesh.rank].shift(tuple(-at for at in x.reach[x.mesh.rank].start)).slices
         return DistributedMap(x.source[:, :, rows, columns], partition, x.mesh)
-    exchange = Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes))
-    return DistributedMap(exchange(x.local), partition, x.mesh)
+    return DistributedMap(_between(x.mesh, x.partition, partition)(x.local), partition, x.mesh)
+
+
+@lru_cache(maxsize=256)
+def _between(mesh: Mesh, before: Partition, after: Partition) -> Exchange:
+    return Exchange(mesh, ExchangePlan(before.boxes, after.boxes))
 
 
 def part_of(
