@@ -41,7 +41,8 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 fuzz: $(VENV)/.dev
-	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn
+	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
+		tests/simulate tests/run/test_checkpoint_ranks.py tests/training/test_offload_walk.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -50,7 +50,7 @@ def streamed(trial: Trial, folder: Path) -> Document:
     geometry, layer = trial.geometry, trial.geometry.filters
     free = available_bytes() if trial.limit_bytes is None else min(available_bytes(), trial.limit_bytes)
     maps_bytes = stack_budget(geometry, trial.batch).activation_bytes
-    room = rooms([geometry], int(TAKEN * free) - maps_bytes)[0]
+    room = rooms([geometry], int(TAKEN * free) - maps_bytes, together=False)[0]
     with Crew() as crew:
         stack = OffloadedStack(
             geometry,

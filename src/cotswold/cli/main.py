@@ -66,6 +66,8 @@ def main(words: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get("COTSWOLD_DEBUG"))
     words = [word for word in words if word != "--debug"]
+    if debug:
+        os.environ["COTSWOLD_DEBUG"] = "1"  # ranks that the command starts obey it too
     try:
         status = build(words[0] if words else None)(
             words, exit_on_error=False, print_error=False, result_action="return_value"

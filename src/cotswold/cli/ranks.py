@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cotswold import __version__, recipe
 from cotswold.cli.figures import cores
+from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError, UserError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe
@@ -42,15 +43,24 @@ def local_grid(wanted: Recipe) -> Grid:
         return Grid.parse(wanted.mesh.grid)
     from cotswold.simulate import predicted_grids, this_machine
 
-    return predicted_grids(this_machine(), wanted, range(1, cores() + 1))[0]
+    say("choosing the grid by the simulator's prediction")
+    most = cores()
+    return predicted_grids(this_machine(), wanted, [n for n in range(1, most + 1) if most % n == 0])[0]
 
 
-def grid_of(wanted: Recipe, ranks: int) -> Grid:
-    """The grid of ranks that others have started; raises UserError where their number is another."""
+def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
+    """The grid of ranks that others have started, so many on each host.
+
+    What it chooses depends on this host. Raises UserError where their number is another than the recipe's.
+    """
+    if wanted.training.offload == "disk":
+        raise UserError('training.offload = "disk" is for one process; start one, or take offload out')
     if wanted.mesh.grid in (None, AUTO):
         from cotswold.simulate import predicted_grids, this_machine
 
-        return predicted_grids(this_machine(), wanted, [ranks])[0]
+        hosts = -(-ranks // local_ranks)
+        machine = this_machine().model_copy(update={"hosts": hosts, "devices": local_ranks})
+        return predicted_grids(machine, wanted, [ranks])[0]
     assert wanted.mesh.grid is not None, "asked above"
     grid = Grid.parse(wanted.mesh.grid)
     if grid.size != ranks:
@@ -86,8 +96,10 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
         if wanted is None:
             assert failure is not None, "there is no recipe"
             raise failure
-        mesh = Mesh.of(grid_of(wanted, world.size), wanted.training.device.partition(":")[0])
-        yield Team(ranks=members, mesh=mesh, local_size=world.local_size)
+        chosen = str(grid_of(wanted, world.size, world.local_size))
+        grid = Grid.parse(members.gather(chosen)[0])  # hosts differ, and might choose differently
+        mesh = Mesh.of(grid, wanted.training.device.partition(":")[0])
+        yield Team(members, mesh, world.local_rank, world.local_size)
 
 
 def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, str]:
@@ -95,8 +107,9 @@ def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, st
     import torch
 
     facts = {"Cotswold's version": __version__, "torch's version": torch.__version__.partition("+")[0]}
+    facts["the recipe"] = "read" if failure is None else str(failure)
     if wanted is None:
-        return {**facts, "the recipe": str(failure)}
+        return facts
     return {**facts, **dict(_fields(wanted.model_dump(mode="json"), "the recipe's "))}
 
 

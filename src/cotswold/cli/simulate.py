@@ -89,7 +89,9 @@ def simulate(
     table(f"{words}, on {described.name}: an update", [_row(*each) for each in found], sections="grid")
     table("milliseconds of a rank by operation", [_operations(*each) for each in found], sections="grid")
     if not all(prediction.fits for _, prediction in found):
-        print(f"* more than the {described.device.memory_gb:g} GB of a device")
+        host = described.host_memory_gb
+        shared = "" if host is None else f", or than {host:g} GB of a host for all its devices"
+        print(f"* more than {described.device.memory_gb:g} GB of a device{shared}")
 
 
 def _grids(

@@ -9,8 +9,8 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +82,11 @@ def train(
     words = Words(recipe, run, overrides, stores, resume, resume_if_started)
     world = world_of(os.environ)
     if world is not None and world.size > 1:
+        if restarts and world.launcher != "cotswold":
+            raise UserError(
+                f"--restarts is for ranks that this command starts; these were started by {world.launcher}, "
+                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started)"
+            )
         ranks.prepare(world)
         with ranks.team(world, recipe, run, overrides) as team:
             return _train(words, team)
@@ -143,7 +148,7 @@ def _train(words: Words, team: Team) -> int:
     from cotswold.cli.progress import TrainingDisplay, counting, say
 
     how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
-    with counting("preparing", "pictures") as tally:
+    with counting("preparing", "pictures") if team.leads else nullcontext() as tally:
         job = training.open_job(
             words.recipe,
             words.run,
@@ -154,7 +159,7 @@ def _train(words: Words, team: Team) -> int:
             team=team,
         )
     stop = training.Stop()
-    with stopping(stop), TrainingDisplay() as display:
+    with stopping(stop), TrainingDisplay() if team.leads else nullcontext(_unseen) as display:
         finished = job.train(watch=display, stop=stop)
     where = shlex.quote(str(words.run or job.run.path))
     if finished:
@@ -164,6 +169,10 @@ def _train(words: Words, team: Team) -> int:
     if team.leads:
         say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
     return 128 + (stop.signal or signal.SIGINT)
+
+
+def _unseen(event: Mapping[str, object]) -> None:
+    """What ranks show of an event that do not lead."""
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def run_local(
                 code = crew.wait()
             finally:
                 crew.kill()
-            if code != 1 or start == restarts:
+            if code != 1 or signals or start == restarts:
                 return code
             _say(f"starting all ranks again, {start + 1} of {restarts}")
     raise AssertionError("the last start returns")
@@ -164,6 +164,8 @@ class _Crew:
         if not failed:
             return 128 + self.signals[0] if self.signals and any(self._ended.values()) else 0
         codes = [self._ended[rank] for rank in failed if rank not in self._killed]
+        if self.signals and 2 not in codes:  # ranks that wait for one that has left end as if it had died
+            return 128 + self.signals[0]
         return 2 if 2 in codes else codes[0] if codes[:1] and codes[0] in _STOPPED else 1
 
     def _tell(self) -> None:

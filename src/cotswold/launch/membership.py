@@ -153,8 +153,9 @@ def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str
 def _group(store: Store, world: World, patience_seconds: float) -> dist.ProcessGroup:
     """Sets up the default group; returns one for memberships alone, in which ranks may be waited for long."""
     timeout = timedelta(seconds=_EXCHANGE_PATIENCES * patience_seconds)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     dist.init_process_group(
-        "gloo", store=PrefixStore("gloo", store), rank=world.rank, world_size=world.size, timeout=timeout
+        backend, store=PrefixStore("gloo", store), rank=world.rank, world_size=world.size, timeout=timeout
     )
     group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=_WORK_SECONDS))
     return group

@@ -266,7 +266,8 @@ class Training(Section):
     checkpoints_kept: PositiveInt = 2
     """How many of the newest checkpoints stay on disk."""
     threads: PositiveInt | None = None
-    """Threads of computation; all cores by default."""
+    """Threads of computation, of each rank where there are several; all cores, divided among the ranks of a
+    host, by default."""
     device: str = "cpu"
     """A torch device, such as `cpu` or `cuda:0`."""
     offload: Literal["none", "disk"] = "none"

@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 
 from cotswold.errors import CheckpointError
@@ -95,6 +96,10 @@ def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:
                 f"the pieces of tensor {name} belong to different wholes: {first.dtype} {first.shape} in "
                 f"{first.file}, {other.dtype} {other.shape} in {other.file}"
             )
+    if sum(each.box.size for each in records) < prod(first.shape):
+        raise CheckpointError(
+            f"the pieces of tensor {name} do not make up {first.shape}; a rank has left its own out"
+        )
     reached: list[PieceRecord] = []
     for record in sorted((each for each in records if each.box.size), key=lambda each: each.start):
         # sorted by where they start, so that those further up are done with

@@ -13,7 +13,7 @@ from cotswold.run import available_bytes
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.reader import load_cluster
 
-CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+CACHE = Path("/sys/devices/system/cpu/cpu0/cache/index3")
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
@@ -24,7 +24,7 @@ def this_machine() -> Cluster:
     """
     cores = _cores()
     core = load_cluster("core")
-    cache = _cache_bytes() / cores / 1e6
+    cache = _cache_bytes() / 1e6
     device = core.device.model_copy(update={"cache_mb": cache} if cache else {})
     here = {"name": "this machine", "devices": cores, "host_memory_gb": available_bytes() / 1e9}
     return core.model_copy(update={**here, "device": device})
@@ -36,11 +36,18 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _cache_bytes() -> int:
-    """Of the last cache, which the cores share; 0 where the system does not tell."""
+def _cache_bytes() -> float:
+    """A core's part of the last cache; 0 where the system does not tell."""
     try:
-        words = CACHE.read_text(encoding="ascii").strip()
+        words = (CACHE / "size").read_text(encoding="ascii").strip()
+        sharing = (CACHE / "shared_cpu_list").read_text(encoding="ascii").strip()
     except OSError:
         return 0
     number, unit = words[:-1], words[-1:]
-    return int(number) * UNITS[unit] if number.isdigit() and unit in UNITS else 0
+    return int(number) * UNITS[unit] / _counted(sharing) if number.isdigit() and unit in UNITS else 0
+
+
+def _counted(cores: str) -> int:
+    """How many a list such as 0-3,8 names."""
+    ends = [part.partition("-") for part in cores.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)

@@ -81,7 +81,8 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     if not budgets:
         return 0
     if recipe.training.offload == "disk":
-        return least_bytes(recipe.stack_geometries()) + maps_bytes(recipe, batch) + BESIDE_BYTES
+        rows = least_bytes(recipe.stack_geometries(), recipe.training.strategy == "joint")
+        return rows + maps_bytes(recipe, batch) + BESIDE_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)
     if recipe.training.strategy == "joint":
         return filters + sum(b.momentum_bytes for b in budgets) + maps_bytes(recipe, batch)

@@ -27,10 +27,10 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
     available, batch = available_bytes(), recipe.training.batch
     needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
     where = ""
-    if team.mesh is not None and recipe.network.stacks:
+    if team.mesh is not None:
         grid, ranks = team.mesh.grid, team.local_size
         where = f" by {ranks} ranks of a {grid} grid on one host"
-        needed = partial(_on_host, recipe, grid, ranks)
+        needed = partial(_on_host, recipe, classes, grid, ranks)
     fitting = largest_batch(needed, batch, available)
     remedy = (
         f"training.batch={fitting} would fit"
@@ -52,7 +52,10 @@ def _fits_from_disk(recipe: Recipe, available: int) -> bool:
     return training_bytes(recipe.model_copy(update={"training": training}), training.batch) <= available
 
 
-def _on_host(recipe: Recipe, grid: Grid, ranks: int, batch: int) -> int:
+def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -> int:
+    """Bytes of all ranks of a host; each of them makes the whole of a supervised network before it is cut."""
+    if not recipe.network.stacks:
+        return ranks * needed_bytes(recipe, classes, batch)
     return ranks * rank_bytes(recipe, batch, grid)
 
 

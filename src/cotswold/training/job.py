@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from cotswold.data import Store
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box, Grid
 from cotswold.recipe import Recipe
 from cotswold.run import (
@@ -24,6 +24,7 @@ from cotswold.run import (
     RunDirectory,
     keep_freed_bytes,
     tensorboard,
+    together,
 )
 from cotswold.run.curves import TensorBoard
 from cotswold.training.fit import check_fit
@@ -84,15 +85,21 @@ class Job:
         Raises BusyError if another process trains here, MemoryLimitError before anything is allocated that
         would not fit, DivergedError where the objective is no number any more.
         """
-        training, team = self.recipe.training, self.team
-        check_fit(self.recipe, len(self.store.classes), self.run.path, team)
+        recipe, team = self.team.placed(self.recipe), self.team
+        if recipe is not self.recipe:
+            return replace(self, recipe=recipe).train(watch, stop)
+        training = recipe.training
+        with together(team.ranks, MachineError):  # before any of them allocates
+            check_fit(self.recipe, len(self.store.classes), self.run.path, team)
         keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
         with ExitStack() as open_things:
             log: Log = NoLog()
+            with together(team.ranks, MachineError):
+                if team.leads:
+                    open_things.enter_context(self.run.lock())
             if team.leads:
-                open_things.enter_context(self.run.lock())
                 mirror = _Watched(watch, tensorboard(self.run.tensorboard))
                 log = open_things.enter_context(EventLog(self.run.events, mirror=mirror))
             home = self._home(open_things)

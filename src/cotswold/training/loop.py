@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account, Checkpoints, Piece
+from cotswold.run import Account, Checkpoints, Piece, SealedPiece
 from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 
@@ -113,9 +113,12 @@ class Loop:
         label, flops = strategy.describe(phase)["stack"], strategy.flops(phase)
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
-        while position.step < steps and not strategy.finished(phase):
+        while position.step < steps:
             due = time.monotonic() - saved_at > self.checkpoint_seconds
-            signal, save = self.team.agree([self.stop.signal or 0, int(due)])
+            wishes = [int(strategy.finished(phase)), self.stop.signal or 0, int(due)]
+            finished, signal, save = self.team.agree(wishes)
+            if finished:
+                break
             if signal:
                 self.stop.signal = signal
                 return False
@@ -161,7 +164,7 @@ class Loop:
             loss=measured.loss,
             **measured.details,
         )
-        if self.strategy.improved:
+        if self.team.agree([int(self.strategy.improved)])[0]:
             self._save(self.best)
 
     def _check(self, measured: Measured) -> None:
@@ -175,9 +178,8 @@ class Loop:
 
     def _save(self, checkpoints: Checkpoints | None = None) -> None:
         tensors = self.strategy.tensors(self.position.phase, self.position.step)
-        for name, tensor in tensors.items():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
-                raise self._diverged(f"{name} came to hold values that are not finite", self.position.total)
+        for item in tensors.items():
+            self._check_finite(*item)
         state: dict[str, object] = {
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),
@@ -185,9 +187,19 @@ class Loop:
             "account": self._counted(),
         }
         pieces = (Piece(*item) for item in tensors.items())
-        apart = self.strategy.apart(self.position.phase, self.position.step)
+        apart = map(self._sound, self.strategy.apart(self.position.phase, self.position.step))
         path = (checkpoints or self.checkpoints).save(self.position.total, chain(pieces, apart), state)
         self.log.write("checkpoint", step=self.position.total, path=path.name)
+
+    def _sound(self, piece: Piece | SealedPiece) -> Piece | SealedPiece:
+        """A piece of this rank's; raises DivergedError where it holds what no checkpoint should."""
+        if isinstance(piece, Piece):
+            self._check_finite(piece.name, piece.tensor)
+        return piece
+
+    def _check_finite(self, name: str, tensor: torch.Tensor) -> None:
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
+            raise self._diverged(f"{name} came to hold values that are not finite", self.position.total)
 
     def _counted(self) -> dict[str, float | int | None]:
         now = time.monotonic()

@@ -74,8 +74,9 @@ def open_job(
             if started
             else _begun(recipe, path, overrides, stores, tally, team)
         )
-    except CotswoldError as error:
-        team.ranks.gather({"error": [type(error).__name__, str(error)]})
+    except BaseException as error:  # the others wait to hear of an interrupt, too
+        kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
+        team.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
     found = {
         "run": str(job.run.path.absolute()),

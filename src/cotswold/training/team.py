@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from cotswold.mesh import Mesh
+from cotswold.recipe import Recipe
 from cotswold.run import ALONE, Ranks
 
 
@@ -20,11 +21,20 @@ from cotswold.run import ALONE, Ranks
 class Team:
     """One process of a job; with a ``mesh`` it is one of many, which call everything in one order.
 
-    ``ranks`` exchange what is seldom and may take long (checkpoints); ``local_size`` of them share this host.
+    ``ranks`` exchange what is seldom and may take long (checkpoints); ``local_size`` of them share this host,
+    of which this is ``local_rank``.
     """
+
+    def placed(self, recipe: Recipe) -> Recipe:
+        """The recipe on this rank's own device: ranks of a host take its CUDA devices in turn."""
+        if self.mesh is None or not recipe.training.device.startswith("cuda"):
+            return recipe
+        device = f"cuda:{self.local_rank % max(torch.cuda.device_count(), 1)}"
+        return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
     ranks: Ranks = ALONE
     mesh: Mesh | None = None
+    local_rank: int = 0
     local_size: int = 1
 
     @property

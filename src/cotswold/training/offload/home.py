@@ -40,6 +40,7 @@ class OnDisk:
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch)
         rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES)) - maps
+        room_of = rooms(geometries, rows_bytes, together=recipe.training.strategy == "joint")
         self._stacks = [
             OffloadedStack(
                 geometry,
@@ -56,15 +57,19 @@ class OnDisk:
                 crew=self._crew,
             )
             for index, (entry, geometry, room) in enumerate(
-                zip(recipe.network.stacks, geometries, rooms(geometries, rows_bytes), strict=True)
+                zip(recipe.network.stacks, geometries, room_of, strict=True)
             )
         ]
         self.network = StackNetwork(self._stacks)
-        if fresh:
-            for stack in self._stacks:
-                stack.reset_parameters()
+        self._fresh = fresh
 
     def __enter__(self) -> OnDisk:
+        try:
+            for stack in self._stacks if self._fresh else ():
+                stack.reset_parameters()
+        except BaseException as error:  # a full disk is not left full
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(

@@ -33,14 +33,18 @@ def row_bytes(layer: BlockLocal) -> int:
     return layer.parameters // layer.grid[0] * FLOAT_BYTES
 
 
-def least_bytes(geometries: Sequence[StackGeometry]) -> int:
-    """Bytes of the rows of all stacks that must be in memory at once at the least."""
+def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
+    """Bytes of the rows of all stacks that must be in memory at once at the least.
+
+    Momenta are those of all stacks where they train ``together``, else of one at a time.
+    """
     layers = [geometry.filters for geometry in geometries]
-    momentum = max(min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers)
-    return sum(least_room(layer) * row_bytes(layer) for layer in layers) + momentum
+    momenta = [min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers]
+    filters = sum(least_room(layer) * row_bytes(layer) for layer in layers)
+    return filters + (sum(momenta) if together else max(momenta))
 
 
-def rooms(geometries: Sequence[StackGeometry], rows_bytes: int) -> list[int]:
+def rooms(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) -> list[int]:
     """For how many rows of its filters each stack has room, where there are so many bytes for rows.
 
     Each has what it needs; what is left is shared by size, for all stacks pass by equally often.
@@ -48,7 +52,7 @@ def rooms(geometries: Sequence[StackGeometry], rows_bytes: int) -> list[int]:
     layers = [geometry.filters for geometry in geometries]
     least = [least_room(layer) for layer in layers]
     more = [(layer.grid[0] - one) * row_bytes(layer) for layer, one in zip(layers, least, strict=True)]
-    share = min(max(rows_bytes - least_bytes(geometries), 0) / max(sum(more), 1), 1.0)
+    share = min(max(rows_bytes - least_bytes(geometries, together), 0) / max(sum(more), 1), 1.0)
     return [one + int(share * (layer.grid[0] - one)) for layer, one in zip(layers, least, strict=True)]
 
 
