@@ -33,6 +33,14 @@ def crop(x: Tensor, box: Box, origin: Box) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Responses:
+    """A rank's own responses, and the window in whose memory they lie, where others' have their places."""
+
+    own: Tensor
+    around: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
 class Share:
     """The share of ``mesh.rank`` in a stack. ``below`` says who holds the stack's input, pixel by pixel.
 
@@ -108,20 +116,47 @@ class Share:
             )
         return Pending(self.mesh, arranged(x))
 
-    def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Tensor, Tensor]:
+    def room(self, like: Tensor) -> Responses:
+        """Room for own responses, in the middle of the window in which they are pooled if that holds them."""
+        own, window = self.partition.responses.box(self.mesh.rank), self.pooling.window
+        depth = self.partition.geometry.responses.channels
+        if not own.size or not window.contains(own):
+            return Responses(self.empty(like, own, depth), None)
+        around = self.empty(like, window, depth)
+        for axis, extent in ((2, self.partition.responses.shape[0]), (3, self.partition.responses.shape[1])):
+            before, after = -window.start[axis - 2], window.stop[axis - 2] - extent
+            if before > 0:
+                around.narrow(axis, 0, before).zero_()  # a padded map has zeros around it
+            if after > 0:
+                around.narrow(axis, around.shape[axis] - after, after).zero_()
+        return Responses(crop(around, own, window), around)
+
+    def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
         """``Wx`` of own blocks, those that see ``near`` alone first; and the window, which has arrived."""
         window = arriving.window
-        responses = self.partition.responses.box(self.mesh.rank)
-        out = self.empty(window, responses, self.partition.geometry.filters.depth)
+        out = self.room(window)
         if self.layer is None:
             return out, arriving.finish()
         if not in_regions(window):
-            return product(arriving.finish(), filters, self.layer), window
+            out.own.copy_(product(arriving.finish(), filters, self.layer))
+            return out, window
         inner = Region(self.layer.within(near))
-        product_of(window, filters, self.layer, inner, out)
+        product_of(window, filters, self.layer, inner, out.own)
         arriving.finish()
-        product_of(window, filters, self.layer, inner.rest, out)
+        product_of(window, filters, self.layer, inner.rest, out.own)
         return out, window
+
+    def gather(self, responses: Responses) -> Pending:
+        """The window of responses that own pooling units read, on its way."""
+        return self.pooling.start(responses.own, into=responses.around)
+
+    def scatter(self, window: Tensor) -> Pending:
+        """The sum over ranks, at own responses, of what each has on its window; in the window's memory."""
+        own = self.partition.responses.box(self.mesh.rank)
+        held = own.size and self.pooling.window.contains(own)
+        return self.pooling.adjoint.start(
+            window, into=crop(window, own, self.pooling.window) if held else None
+        )
 
     def decode(self, z: Tensor, filters: Tensor) -> Tensor:
         """``W'z`` on this rank's window; at own pixels the sum over all ranks, elsewhere nothing of use."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Smoothing
-from cotswold.mesh.share import Share, crop
+from cotswold.mesh.share import Responses, Share, crop
 from cotswold.ops import StackObjective, StackReport, StackState, StepRule
 from cotswold.ops import rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
@@ -21,11 +21,12 @@ from cotswold.ops.pooling import pool_backward
 from cotswold.ops.step import InMemory, dot, total
 
 
-def responses(share: Share, state: StackState, x: Tensor) -> tuple[Tensor, Tensor]:
+def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
     """``αWx`` of own neurons, x times its gain, and the input on this rank's window."""
     z, window = share.product(share.enter(x), share.near, state.filters)
     scale = share.scales(state.norms) * (state.alpha * state.gain)
-    return z.mul_(scale.to(z.dtype)), window
+    z.own.mul_(scale.to(window.dtype))
+    return z, window
 
 
 def decoded(share: Share, state: StackState, z: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ def decoded(share: Share, state: StackState, z: Tensor) -> Tensor:
 def output(share: Share, state: StackState, x: Tensor, epsilon: float) -> Tensor:
     """This rank's part of the stack's output."""
     z, _ = responses(share, state, x)
-    pooled = share.pool(share.pooling.start(z).finish(), epsilon)
+    pooled = share.pool(share.gather(z).finish(), epsilon)
     return share.normalise(share.normalisation.start(pooled).finish())
 
 
@@ -48,8 +49,8 @@ def objective_parts(
     """Squared error and penalty, means over images, the same on every rank."""
     images = x.shape[0]
     z, window = responses(share, state, x)
-    pooling = share.pooling.start(z)
-    back = decoded(share, state, z)
+    pooling = share.gather(z)
+    back = decoded(share, state, z.own)
     residual = share.own_of(back).sub_(share.own_of(window) * state.gain.to(back.dtype))
     pooled = share.pool(pooling.finish(), objective.epsilon)
     error, penalty = share.total([dot(residual, residual), objective.sparsity * total(pooled)])
@@ -68,8 +69,8 @@ def calibrate(share: Share, state: StackState, x: Tensor, objective: StackObject
         state.norms.copy_(filter_norms(state.filters))
     state.alpha.fill_(1.0)
     z, window = responses(share, state, x)
-    pooling = share.pooling.start(z)
-    back = share.own_of(decoded(share, state, z))
+    pooling = share.gather(z)
+    back = share.own_of(decoded(share, state, z.own))
     pooled = share.pool(pooling.finish(), objective.epsilon)
     overlap, energy, penalty = share.total(
         [dot(back, share.own_of(window)), dot(back, back), objective.sparsity * total(pooled)]
@@ -96,8 +97,8 @@ def step(
     _check(x)
     images, gain = x.shape[0], state.gain
     z, batch = responses(share, state, x)
-    pooling = share.pooling.start(z)
-    window = decoded(share, state, z)
+    pooling = share.gather(z)
+    window = decoded(share, state, z.own)
     back, seen = share.own_of(window), share.own_of(batch)
     terms = [gain * dot(back, seen), dot(back, back)]
     residual = back.addcmul_(seen, gain.to(back.dtype), value=-1)
@@ -109,16 +110,14 @@ def step(
     pooled = share.pool(around, objective.epsilon)
     terms.append(objective.sparsity * total(pooled))
     above = None if upstream is None else _through_normalisation(share, pooled, upstream)
-    slopes = share.pooling.adjoint.start(
-        _pool_backward(share, around, pooled, above, objective.sparsity / images)
-    )
-    unit = share.scales(state.norms).to(z.dtype)
-    to_z, _ = share.product(fetched, share.own, state.filters)
+    slopes = share.scatter(_pool_backward(share, around, pooled, above, objective.sparsity / images))
+    unit = share.scales(state.norms).to(window.dtype)
+    to_z = share.product(fetched, share.own, state.filters)[0].own
     to_z.mul_(unit).add_(slopes.finish())
 
     to_batch = _to_input(share, state, to_z * unit, residual) if input_gradient else None
     if share.layer is not None:
-        InMemory(state, share.layer).step((z, window), (to_z, batch), rule)
+        InMemory(state, share.layer).step((z.own, window), (to_z, batch), rule)
     overlap, energy, error, penalty = share.total(terms)
     rules.search(state.alpha, overlap, energy, penalty, rule)
     error, penalty = error / images, penalty / images

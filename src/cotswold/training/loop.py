@@ -131,8 +131,7 @@ class Loop:
             position.step += 1
             position.total += 1
             images = batch.pictures.shape[0]
-            moved = self.team.take_count()
-            self.account.add(patterns=images, flops=images * flops, wire_bytes=moved)
+            self.account.add(patterns=images, flops=images * flops)
             meter.add(measured, images, images * flops)
             if meter.due() or position.step == steps:
                 place = {"step": position.total, "of": steps, "at": position.step}
@@ -203,7 +202,7 @@ class Loop:
 
     def _counted(self) -> dict[str, float | int | None]:
         now = time.monotonic()
-        self.account.add(seconds=now - self._counted_until)
+        self.account.add(seconds=now - self._counted_until, wire_bytes=self.team.take_count())
         self._counted_until = now
         return self.account.state()
 
