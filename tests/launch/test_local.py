@@ -31,7 +31,7 @@ from pathlib import Path
 from cotswold.launch import run_local
 folder, program = sys.argv[1:]
 words = [sys.executable, "-c", program]
-sys.exit(run_local([folder], 2, Path(folder, "run", "logs"), cores=2, program=words))
+sys.exit(run_local([folder], 2, Path(folder, "run", "logs"), cores=2, restarts=1, program=words))
 """
 
 
@@ -85,6 +85,52 @@ def test_rank_0_has_the_terminal_and_the_others_a_log(
     begin, said, end = (tmp_path / "run" / "logs" / "rank-1.log").read_text().splitlines()
     assert "rank 1 of 2" in begin and said == "hello from 1" and end.endswith("ended with exit code 0")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_rank_0_says_is_found_in_its_log_as_well(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = """
+    from cotswold.cli.progress import say
+    say("the data\\nare gone")
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run" / "recipe.toml").touch()
+    """
+    assert run(tmp_path, body) == 0
+    assert capfd.readouterr().err == "cotswold: the data are gone\n"
+    for rank in range(2):
+        _, said, _ = (tmp_path / "run" / "logs" / f"rank-{rank}.log").read_text().splitlines()
+        assert said == "cotswold: the data are gone"
+
+
+def test_a_traceback_of_rank_0_is_found_in_its_log_as_well(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = """
+    from cotswold.cli.main import main
+    (folder / "run").mkdir()
+    (folder / "run" / "recipe.toml").touch()
+    main(["recipe", "show", "nothing", "--debug"])
+    """
+    assert run(tmp_path, body, ranks=1) == 1
+    shown = capfd.readouterr().err
+    kept = (tmp_path / "run" / "logs" / "rank-0.log").read_text()
+    assert "Traceback" in kept and kept.splitlines()[-2] == shown.splitlines()[-1]
+
+
+def test_another_process_under_the_same_number_of_a_file_writes_to_no_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = """
+    import subprocess
+    file = int(os.environ["COTSWOLD_LOG"].split()[0])
+    os.dup2(os.open(folder / "other", os.O_WRONLY | os.O_CREAT), file)
+    words = [sys.executable, "-c", "from cotswold.cli.progress import say; say('hello')"]
+    subprocess.run(words, pass_fds=[file], check=True)
+    """
+    assert run(tmp_path, body, ranks=1) == 0
+    assert (tmp_path / "other").read_text() == ""
+    assert capfd.readouterr().err == "cotswold: hello\n"
 
 
 def test_a_run_that_is_resumed_appends_to_its_logs(tmp_path: Path) -> None:
@@ -173,6 +219,31 @@ def test_what_a_dead_rank_had_started_ends_with_it(tmp_path: Path) -> None:
     until(lambda: not alive(tmp_path / "child-0") and not alive(tmp_path / "child-1"))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.usefixtures("grace")
+def test_no_group_gets_a_signal_once_its_number_may_be_a_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+    to_group = os.killpg
+
+    def killpg(leader: int, number: int) -> None:
+        states.append(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[0])
+        to_group(leader, number)
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    body = """
+    if rank == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        mark("deaf")
+        time.sleep(60)
+    wait("deaf-0")
+    sys.exit(3)
+    """
+    assert run(tmp_path, body) == 1
+    assert sorted(states) == ["S", "Z"]  # one that lives, one whose number we still hold
+
+
 @pytest.mark.usefixtures("grace")
 def test_ranks_are_started_again_with_the_words_of_resumption(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -245,6 +316,30 @@ def test_a_signal_is_passed_on_once_and_ranks_may_take_their_time(
     process.send_signal(number)
     assert process.wait(LIMIT_SECONDS) == 128 + number
     assert [(tmp_path / f"heard-{rank}").read_text() for rank in range(2)] == [f"[{int(number)}]"] * 2
+
+
+def test_a_signal_before_there_is_anything_to_save_ends_all_and_nothing_is_started_again(
+    tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    body = """
+    (folder / str(time.monotonic_ns())).touch()
+    if rank == 1:  # waits for rank 0 where no signal is heard, and ends because that is gone
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        mark("ready")
+        wait("gone-0")
+        sys.exit("cotswold: rank 0 on a is gone; stopping (the last checkpoint is whole)")
+    try:
+        mark("ready")
+        time.sleep(60)
+    except KeyboardInterrupt:
+        mark("gone")
+        sys.exit(130)
+    """
+    process = parent(body)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=LIMIT_SECONDS)[1] == ""
+    assert process.returncode == 130
+    assert len([path for path in tmp_path.iterdir() if path.name.isdigit()]) == 2
 
 
 def test_a_second_signal_ends_all_at_once(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
@@ -14,6 +15,7 @@ from cyclopts import App, CycloptsError
 from cotswold import __version__
 from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
+from cotswold.launch import own_log
 
 EPILOGUE = """\
 Examples:
@@ -74,11 +76,13 @@ def main(words: Sequence[str] | None = None) -> None:
         )
     except CycloptsError as error:
         if debug:
+            own_log.keep(traceback.format_exc())
             raise
         say(str(error) + " See cotswold --help, or --help after the command's name.")
         sys.exit(2)
     except CotswoldError as error:
         if debug:
+            own_log.keep(traceback.format_exc())
             raise
         say(str(error))
         sys.exit(error.exit_code)
@@ -90,6 +94,7 @@ def main(words: Sequence[str] | None = None) -> None:
         sys.exit(141)
     except Exception as error:
         if debug:
+            own_log.keep(traceback.format_exc())
             raise
         say(f"{_sentence(error)} (not foreseen; run the command again with --debug for the traceback)")
         sys.exit(1)

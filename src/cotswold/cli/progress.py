@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+from cotswold.launch import own_log
+
 LINE_SECONDS = 5.0
 
 
 def say(sentence: str) -> None:
-    """A sentence for the person at the terminal, beside the command's output."""
+    """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
     line = f"cotswold: {' '.join(sentence.split())}"
+    own_log.keep(line)
     print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
 
 

@@ -5,7 +5,6 @@ Knows: processes, sessions, signals, exit codes. Does not know: torch, what the 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import signal
@@ -13,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from cotswold.errors import UserError
+from cotswold.launch import child, own_log
 from cotswold.launch.logs import Logs
 from cotswold.launch.process import is_stopped
 from cotswold.launch.pulse import STOPPING
@@ -33,7 +33,6 @@ _GRACE_SECONDS = 8.0
 """After a death, the time in which the others find out by themselves."""
 _TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL."""
-_PR_SET_PDEATHSIG = 1
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 """Exit codes of ranks that were asked to stop, and did."""
 
@@ -52,10 +51,11 @@ def run_local(
     """Run ``program`` with ``words`` as ``ranks`` ranks on this host; returns the command's exit code.
 
     Rank 0 has the terminal; the others print into ``logs``/rank-K.log, inside a run's directory that may
-    not be there yet. ``cores`` are divided among them. SIGINT and SIGTERM are passed on to all once; a second
-    one ends all. If one dies the others end, too: within _GRACE_SECONDS by themselves, or by SIGTERM and
-    SIGKILL; if this process dies they are killed. Then all are started again with ``restart_words`` (by
-    default the same words), at most ``restarts`` times.
+    not be there yet, and the sentences of rank 0 are kept there, too. ``cores`` are divided among them.
+    SIGINT and SIGTERM are passed on to all once, whatever they do; a second one ends all. If one dies the
+    others end, too: within _GRACE_SECONDS by themselves, or by SIGTERM and SIGKILL; if this process dies they
+    are killed. Then all are started again with ``restart_words`` (by default the same words), at most
+    ``restarts`` times, unless a signal has come.
 
     Exit code: 0 if all have finished, 130 or 143 if a signal stopped them, 2 for the user's mistake (never
     started again), otherwise 1.
@@ -124,16 +124,14 @@ class _Crew:
     def kill(self) -> None:
         """End whatever is left, and what it has started."""
         for process in self.processes:
-            # also groups whose first process has ended: its helpers may be left
-            _to_group(process.pid, signal.SIGKILL)
-            process.wait()
+            child.end(process)
 
     def _collect(self) -> None:
         for rank, process in enumerate(self.processes):
-            code = process.poll()
-            if code is not None and rank not in self._ended:
+            code = None if rank in self._ended else child.code_of(process)
+            if code is not None:
                 self._ended[rank] = code
-                self.logs.foot(rank, f"{_now()} {_how(code)}")
+                self.logs.foot(rank, f"{_now()} {child.how(code)}")
 
     def _failed(self) -> list[int]:
         """Ranks that ended as they should not, in that order; those that stopped when asked to did well."""
@@ -174,7 +172,7 @@ class _Crew:
         if rank is None:
             return
         code = self._ended[rank]
-        sentence = f"rank {rank} {_how(code)}"
+        sentence = f"rank {rank} {child.how(code)}"
         if code == -signal.SIGKILL:
             if _oom_kills() > self._oom_kills:
                 sentence += ", by the kernel, for want of memory"
@@ -188,14 +186,14 @@ class _Crew:
     def _end_stopped(self) -> None:
         """Kill ranks that are stopped: they cannot end by themselves."""
         for rank, process in enumerate(self.processes):
-            if process.poll() is None and is_stopped(process.pid):
+            if rank not in self._ended and is_stopped(process.pid):
                 _say(f"rank {rank} stands still, stopped by a signal, and was killed")
                 self._killed.add(rank)
-                _to_group(process.pid, signal.SIGKILL)
+                child.send(process, signal.SIGKILL)
 
     def _give_up(self) -> None:
         for rank, process in enumerate(self.processes):
-            if process.poll() is None:
+            if child.code_of(process) is None:
                 _say(f"rank {rank} did not end and was killed")
                 self._killed.add(rank)
         self.kill()
@@ -203,8 +201,7 @@ class _Crew:
 
     def _signal(self, number: int) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(number)
+            child.send(process, number)
 
 
 def _started(
@@ -220,8 +217,7 @@ def _started(
                 processes.append(_start(command, world, listener, logs, cores, environ))
         except OSError as error:
             for process in processes:
-                _to_group(process.pid, signal.SIGKILL)
-                process.wait()
+                child.end(process)
             raise UserError(
                 f"{ranks} ranks cannot be started here ({error.strerror}); start fewer"
             ) from error
@@ -247,10 +243,10 @@ def _start(
         "COTSWOLD_PARENT": str(os.getpid()),
     }
     first = world.rank == 0
-    if first:
-        variables["COTSWOLD_LISTENER"] = str(listener.fileno())
     logs.head(world.rank, f"{_now()} rank {world.rank} of {world.size}: {shlex.join(command)}")
     log = logs.open(world.rank)
+    if first:
+        variables |= {"COTSWOLD_LISTENER": str(listener.fileno()), own_log.VARIABLE: own_log.handed(log)}
     try:
         return subprocess.Popen(
             command,
@@ -258,29 +254,12 @@ def _start(
             stdin=None if first else subprocess.DEVNULL,
             stdout=None if first else log,
             stderr=None if first else log,
-            pass_fds=(listener.fileno(),) if first else (),
+            pass_fds=(listener.fileno(), log) if first else (),
             start_new_session=True,  # signals of the terminal reach this process alone, which passes them on
-            preexec_fn=_bound_to_parent(),
+            preexec_fn=child.bound_to_parent(),
         )
     finally:
         os.close(log)
-
-
-def _bound_to_parent() -> Callable[[], None] | None:
-    """What a child does before it runs: asks Linux to be killed when its parent ends, however that ends.
-
-    Elsewhere the pulse of the rank looks for its parent.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def bind() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return bind
 
 
 @contextmanager
@@ -296,22 +275,6 @@ def _received() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _to_group(leader: int, number: int) -> None:
-    try:
-        os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):  # macOS says the latter of zombies
-        return
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
 
 
 def _oom_kills() -> int:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from cotswold.launch import own_log
 from cotswold.launch.process import kill
 from cotswold.launch.watch import Watch
 
@@ -281,6 +282,7 @@ class Pulse:
             sys.stdout.flush()
             sys.stderr.flush()
             os.write(2, sentence.encode("utf-8", "backslashreplace"))
+            own_log.keep(sentence)
             # a process that stands still would be left behind; where there is a parent, that sees to it
             if verdict.silent and verdict.rank is not None and self._parent is None:
                 kill(self.processes[verdict.rank])
