@@ -20,7 +20,7 @@ from cotswold.bench.measure import Spread
 from cotswold.bench.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.bench.scaling_exchange import EXCHANGES
-from cotswold.bench.scaling_messages import POOLING_COPIED, Waits, plans_of_step, without_messages
+from cotswold.bench.scaling_messages import Waits, plans_of_step, without_messages
 from cotswold.bench.scaling_picture import PICTURES
 from cotswold.bench.scaling_shapes import PAPER, Fields
 from cotswold.bench.scaling_speed import ONE, TWO_APART, Alone, Speed, alone, speed
@@ -226,7 +226,7 @@ def test_a_part_is_measured_and_left_as_table_picture_and_file(
     assert {file.name for file in tmp_path.iterdir()} == {"scaling.json", "scaling-messages.svg"}
     found = json.loads((tmp_path / "scaling.json").read_text())
     bars = {row["operation"]: [one["bar"] for one in row["verdicts"]] for row in found["rows"]}
-    assert bars == {what: [None if what == POOLING_COPIED else 0.8] for what in EXCHANGES}
+    assert bars == {what: [0.8] for what in EXCHANGES}
 
 
 def test_the_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:

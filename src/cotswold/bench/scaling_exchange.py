@@ -18,7 +18,6 @@ from cotswold.bench.scaling_messages import (
     PIXELS,
     POOLING,
     POOLING_BACK,
-    POOLING_COPIED,
     Maps,
     raw,
 )
@@ -30,7 +29,7 @@ from cotswold.mesh.share import Share
 
 RAW = "raw messages"
 BAR = 0.8
-EXCHANGES = (PIXELS, OVERLAP_SUM, POOLING, POOLING_BACK, POOLING_COPIED)
+EXCHANGES = (PIXELS, OVERLAP_SUM, POOLING, POOLING_BACK)
 BURST_BYTES = 32 << 20
 """A sample is so many exchanges that they move about this much."""
 BURST_MOST = 20
@@ -83,9 +82,7 @@ def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     found = []
     for what in EXCHANGES:
         taken = {by: samples[what, by] for by in (OURS, RAW)}
-        bar = None if what == POOLING_COPIED else BAR
-        verdict = Verdict(RAW, ratios(taken[RAW], taken[OURS]), bar)
+        verdict = Verdict(RAW, ratios(taken[RAW], taken[OURS]), BAR)
         place = Place("exchange", f"{fields.name}, {subject.grid}", what, fields.images)
-        note = "" if bar is not None else "a rank's own responses are copied as well, into the window"
-        found.append(timed(place, bytes_of[what], taken, [verdict], "GB/s", note))
+        found.append(timed(place, bytes_of[what], taken, [verdict], "GB/s"))
     return found

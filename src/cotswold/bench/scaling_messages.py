@@ -21,7 +21,6 @@ from cotswold.mesh.share import Share, crop
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
 POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"
-POOLING_COPIED = "pooling window, own part copied"
 
 
 class Awaited(Protocol):
@@ -99,47 +98,50 @@ class Maps:
         like = torch.empty((images, 0, 0, 0))
         self.depth, rank = geometry.filters.depth, share.mesh.rank
         around, own = share.partition.pooling.reads[rank], share.partition.responses.box(rank)
+        assert around.contains(own), "measured stacks pool what they compute"
         self.window = share.empty(like, share.window, geometry.input.channels).zero_()
         self.own = share.own_of(self.window)
         self.around = share.empty(like, around, self.depth).zero_()
-        self.responses = share.empty(like, own, self.depth).zero_()
-        """In memory of their own, as the product leaves them."""
         self.placed = crop(self.around, own, around)
         """In their place in the window of pooling."""
 
     def of_step(self) -> list[Callable[[], Tensor]]:
-        """The exchanges of a step, in its order and with the copies that it makes; each waits."""
-        share, entry = self.share, self.share.entry
+        """The exchanges of a step, in its order; each waits."""
+        entry = self.share.entry
         entered = [] if entry is None else [lambda: entry.start(self.own).finish()]
         return [
             *entered,
-            lambda: share.pooling.start(self.responses).finish(),
+            self.pooling,
             self.overlap_sum,
             self.pixels,
-            lambda: share.pooling.adjoint.start(self.around).finish(),
+            self.pooling_back,
         ]
 
     def pixels(self) -> Tensor:
         """Own pixels to windows, in place."""
         return self.share.pixels.start(self.own, into=self.window).finish()
 
+    def pooling(self) -> Tensor:
+        """Own responses to the windows of pooling, in place."""
+        return self.share.pooling.start(self.placed, into=self.around).finish()
+
+    def pooling_back(self) -> Tensor:
+        """Gradients on windows of pooling to own responses, in place."""
+        return self.share.scatter(self.around).finish()
+
     def overlap_sum(self) -> Tensor:
         """Windows to own pixels, in place."""
         return self.share.pixels.adjoint.start(self.window, into=self.own).finish()
 
     def by_name(self) -> dict[str, tuple[Callable[[], Tensor], Exchange]]:
-        """Exchanges of windows by name; in place but where said."""
+        """Exchanges of windows by name, as a step makes them: in place."""
         share = self.share
         pooling = share.pooling
         return {
             PIXELS: (self.pixels, share.pixels),
             OVERLAP_SUM: (self.overlap_sum, share.pixels.adjoint),
-            POOLING: (lambda: pooling.start(self.placed, into=self.around).finish(), pooling),
-            POOLING_COPIED: (lambda: pooling.start(self.responses).finish(), pooling),
-            POOLING_BACK: (
-                lambda: pooling.adjoint.start(self.around, into=self.placed).finish(),
-                pooling.adjoint,
-            ),
+            POOLING: (self.pooling, pooling),
+            POOLING_BACK: (self.pooling_back, pooling.adjoint),
         }
 
 
