@@ -26,7 +26,7 @@ from cotswold.errors import (
     StoreError,
 )
 from cotswold.run import memory
-from cotswold.training import Job, Resume, Stop, fit, open_job
+from cotswold.training import Job, Resume, Stop, fit, load_stacks, open_job
 
 
 def damage(file: Path) -> None:
@@ -211,6 +211,19 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_prepared_or_alloc
         started(huge[kind], tmp_path / "run", tmp_path / "stores")
     assert not (tmp_path / "run").exists()
     assert kind == "supervised" or not (tmp_path / "stores").exists()
+
+
+def test_stacks_that_do_not_fit_in_memory_are_not_built_to_be_looked_at(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+    tensors = last(run.checkpoints).tensors()
+    filters = sum(tensor.nbytes for name, tensor in tensors.items() if name.endswith(".filters"))
+    monkeypatch.setattr(memory, "available_bytes", lambda: filters)
+    load_stacks(run)
+    monkeypatch.setattr(memory, "available_bytes", lambda: filters - 1)
+    with pytest.raises(MemoryLimitError, match=r"looking at .*run, whose filters .* on a machine with more"):
+        load_stacks(run)
 
 
 def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(

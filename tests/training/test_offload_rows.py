@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, DiskFullError
 from cotswold.run import Checkpoints
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena
@@ -57,6 +58,62 @@ def test_where_no_file_can_be_written_past_the_cache_it_is_written_through_it(
 ) -> None:
     monkeypatch.setattr(aligned, "_direct", lambda path, flags: None)
     test_what_was_written_is_read(filled(tmp_path / "rows"))
+
+
+def test_where_a_file_system_opens_past_its_cache_and_then_refuses_it_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, page = tmp_path / "file", torch.arange(4 * PAGE, dtype=torch.uint8)
+    at = -page.data_ptr() % PAGE
+    content = page.numpy().data[at : at + 2 * PAGE]
+    aligned.create(path, b"", 2 * PAGE)
+    asked = refusing_direct(monkeypatch)
+    monkeypatch.setattr(aligned, "CHUNK_BYTES", PAGE)
+    for flags, found in ((os.O_WRONLY, content), (os.O_RDONLY, memoryview(bytearray(2 * PAGE)))):
+        asked.clear()
+        with aligned.opened(path, flags) as file:
+            (file.write if flags == os.O_WRONLY else file.read)(found, 0)
+        assert len(asked) == 1 and found == content
+
+
+def refusing_direct(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Descriptors past the cache open, but none can be used; returns those that were tried."""
+    past: list[int] = []
+    asked: list[int] = []
+    pwrite, preadv = os.pwrite, os.preadv
+
+    def plain(path: Path, flags: int) -> int:
+        past[:] = [os.open(path, flags)]
+        return past[0]
+
+    def check(file: int) -> None:
+        if file in past:
+            asked.append(file)
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    def write(file: int, content: memoryview, offset: int) -> int:
+        check(file)
+        return pwrite(file, content, offset)
+
+    def read(file: int, targets: list[memoryview], offset: int) -> int:
+        check(file)
+        return preadv(file, targets, offset)
+
+    monkeypatch.setattr(aligned, "_direct", plain)
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(os, "preadv", read)
+    return asked
+
+
+def test_another_error_past_the_cache_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = filled(tmp_path / "rows", SHAPES["whole pages"])
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(DiskFullError):
+        rows.write(0)
 
 
 def test_a_row_is_a_file_that_the_library_of_the_format_reads(rows: RowFiles) -> None:

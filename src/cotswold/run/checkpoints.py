@@ -8,9 +8,11 @@ renamed, so that a kill of any rank at any moment leaves the ones before as they
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +59,8 @@ class Checkpoints:
         one at a time and must not wait for other ranks. ``state`` is what JSON holds (tuples come back as
         lists); that of rank 0 counts. Raises DiskFullError or CheckpointError, on every rank if on one, and
         then every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not
-        take up, go; as do the leftovers of a save that was killed.
+        take up, go; as do the leftovers of a save that was killed. What cannot be removed fails no save: rank
+        0 warns of it, and the next save tries again.
         """
         path = self._begun(step)
         beside = _beside(path)
@@ -125,16 +128,22 @@ class Checkpoints:
             if self._ranks.rank == 0:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 for leftover in self.folder.glob(f"*{PARTIAL}"):
-                    shutil.rmtree(leftover)
+                    _discard(leftover)
                 path = self._free_path(step)
                 _beside(path).mkdir()
                 name = path.name
         return self.folder / str(self._ranks.gather(name)[0])
 
     def _free_path(self, step: int) -> Path:
-        """`<step>`, or `<step>-<n>` where that was saved before and stays until the new one is there."""
+        """`<step>`, or `<step>-<n>` where that was saved before and stays until the new one is there.
+
+        A leftover that cannot be removed keeps its name, too.
+        """
         taken = [order[1] for each in self.paths() if (order := _order(each)) and order[0] == step]
-        return self.folder / (f"{step:08d}-{max(taken) + 1}" if taken else f"{step:08d}")
+        names = (
+            f"{step:08d}" if time == 1 else f"{step:08d}-{time}" for time in count(max(taken, default=0) + 1)
+        )
+        return next(path for name in names if not _beside(path := self.folder / name).exists())
 
     def _written(
         self, folder: Path, tensors: Mapping[str, Tensor] | Iterable[Piece | SealedPiece]
@@ -151,8 +160,8 @@ class Checkpoints:
         rank, size = self._ranks.rank, self._ranks.size
         # the ranks take turns in the numbers, so that no two files have the same
         return [
-            asdict(piece.write(folder, f"{rank + size * count:05d}.safetensors"))
-            for count, piece in enumerate(pieces)
+            asdict(piece.write(folder, f"{rank + size * number:05d}.safetensors"))
+            for number, piece in enumerate(pieces)
         ]
 
     def _prune(self, newest: Path) -> None:
@@ -162,7 +171,21 @@ class Checkpoints:
         same = [each for each in earlier if (_order(each) or ())[:1] == (_order(newest) or ())[:1]]
         rest = [each for each in earlier if each not in same]
         for path in [*later, *same, *rest[: max(len(rest) + 1 - self._keep, 0)]]:
-            shutil.rmtree(path)
+            _discard(path)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder, under a name that says that it may go: half of a checkpoint is none."""
+    try:
+        gone = folder if folder.name.endswith(PARTIAL) else folder.rename(_beside(folder))
+        shutil.rmtree(gone)
+    except OSError as error:
+        warnings.warn(
+            f"{folder}, which is not needed any more, cannot be removed ({error.strerror}); the next "
+            "checkpoint tries again, or remove it by hand",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _beside(path: Path) -> Path:

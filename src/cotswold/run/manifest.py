@@ -87,8 +87,8 @@ def _seal(content: dict[str, object]) -> str:
 
 
 def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:
-    """Raise CheckpointError where pieces differ in what the whole is, or share a value: a tensor that every
-    rank has belongs to one of them."""
+    """Raise CheckpointError where pieces differ in what the whole is, leave a part of it out, or share a
+    value: a tensor that every rank has belongs to one of them."""
     first = records[0]
     for other in records:
         if (other.shape, other.dtype) != (first.shape, first.dtype):

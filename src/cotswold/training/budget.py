@@ -75,6 +75,11 @@ def stack_budgets(recipe: Recipe, batch: int) -> list[StackBudget]:
     return [stack_budget(geometry, batch) for geometry in recipe.stack_geometries()]
 
 
+def filter_bytes(recipe: Recipe) -> int:
+    """Bytes of the filters of all stacks."""
+    return sum(budget.filter_bytes for budget in stack_budgets(recipe, 1))
+
+
 def training_bytes(recipe: Recipe, batch: int) -> int:
     """Bytes that training the recipe's stacks takes at its worst moment; 0 for recipes without stacks."""
     budgets = stack_budgets(recipe, batch)

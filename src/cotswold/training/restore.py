@@ -20,8 +20,8 @@ from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Checkpoints, RunDirectory
-from cotswold.training.budget import training_bytes
+from cotswold.run import Checkpoint, Checkpoints, RunDirectory, require
+from cotswold.training.budget import filter_bytes, training_bytes
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,
@@ -43,11 +43,17 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
     """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there
-    is none."""
+    is none, MemoryLimitError before anything is built where their filters do not fit."""
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
     check_device(recipe.training.device)
+    if torch.device(recipe.training.device).type == "cpu":
+        require(
+            filter_bytes(recipe),
+            f"looking at {run.path}, whose filters must all be in memory,",
+            "do that on a machine with more; training.offload is for training alone",
+        )
     network, checkpoint = build_stacks(recipe), newest(run, recipe)
     _fill(network, checkpoint)
     return network.eval().requires_grad_(False), checkpoint.step

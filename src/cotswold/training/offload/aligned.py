@@ -9,8 +9,9 @@ the reference machine: 1.8 GB/s written past the cache, 0.4 GB/s through it.)
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,42 +22,63 @@ CHUNK_BYTES = 16 << 20
 
 
 class AlignedFile:
-    """An open file; what lies at an offset in it must lie at the same offset within a page of memory."""
+    """An open file; what lies at an offset in it must lie at the same offset within a page of memory.
+
+    Where the file system opens files past its cache but then refuses (EINVAL: other alignment, a network or
+    a stack of file systems), all that follows goes through the cache.
+    """
 
     def __init__(self, plain: int, direct: int | None) -> None:
         self._plain, self._direct = plain, direct
 
     def write(self, content: memoryview, offset: int) -> None:
         """Write all of it."""
-        for first, stop, file in self._parts(offset, content.nbytes):
-            left = content[first:stop]
-            while left.nbytes:
-                count = os.pwrite(file, left, offset + first)
-                left, first = left[count:], first + count
-                file = file if count % PAGE == 0 else self._plain
+        self._pass(os.pwrite, content, offset)
 
     def read(self, target: memoryview, offset: int) -> None:
         """Fill all of it; raises EOFError where the file is shorter."""
-        for first, stop, file in self._parts(offset, target.nbytes):
-            left = target[first:stop]
-            while left.nbytes:
-                count = os.preadv(file, [left], offset + first)
-                if count == 0:
-                    raise EOFError
-                left, first = left[count:], first + count
-                file = file if count % PAGE == 0 else self._plain
+        self._pass(_read, target, offset)
 
-    def _parts(self, offset: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """``(first, stop, descriptor)``: pages that are whole past the cache, what is left through it."""
+    def _pass(self, move: Callable[[int, memoryview, int], int], content: memoryview, offset: int) -> None:
+        for first, stop, whole in self._parts(offset, content.nbytes):
+            left = content[first:stop]
+            while left.nbytes:
+                count = self._moved(move, left, offset + first, whole)
+                left, first = left[count:], first + count
+                whole = whole and count % PAGE == 0
+
+    def _moved(
+        self, move: Callable[[int, memoryview, int], int], content: memoryview, offset: int, whole: bool
+    ) -> int:
+        """Bytes that went; whole pages past the cache, unless the file system has refused that."""
+        direct = self._direct
+        if whole and direct is not None:
+            try:
+                return move(direct, content, offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._direct = None
+        return move(self._plain, content, offset)
+
+    def _parts(self, offset: int, count: int) -> Iterator[tuple[int, int, bool]]:
+        """``(first, stop, whole)``: pages that are whole, to go past the cache, and what is left."""
         head, tail = min(-offset % PAGE, count), count - (offset + count) % PAGE
         if self._direct is None or tail <= head:
             head = tail = 0
         if head:
-            yield 0, head, self._plain
+            yield 0, head, False
         for first in range(head, tail, CHUNK_BYTES):
-            yield first, min(first + CHUNK_BYTES, tail), self._direct or self._plain
+            yield first, min(first + CHUNK_BYTES, tail), True
         for first in range(tail, count, CHUNK_BYTES):
-            yield first, min(first + CHUNK_BYTES, count), self._plain
+            yield first, min(first + CHUNK_BYTES, count), False
+
+
+def _read(file: int, target: memoryview, offset: int) -> int:
+    count = os.preadv(file, [target], offset)
+    if count == 0:
+        raise EOFError
+    return count
 
 
 @contextmanager
