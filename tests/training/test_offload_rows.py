@@ -105,6 +105,18 @@ def refusing_direct(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+def test_a_descriptor_may_be_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[int] = []
+
+    def write(file: int, content: memoryview, offset: int) -> int:
+        files.append(file)
+        return content.nbytes
+
+    monkeypatch.setattr(os, "pwrite", write)
+    aligned.AlignedFile(plain=5, direct=0).write(memoryview(bytes(PAGE)), 0)
+    assert files == [0]
+
+
 def test_another_error_past_the_cache_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = filled(tmp_path / "rows", SHAPES["whole pages"])
 
