@@ -12,7 +12,7 @@ from tests.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cotswold.errors import UserError
+from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box, Grid, Partition
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
 from cotswold.nn import (
@@ -138,7 +138,18 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "shared weights": (lambda: _sharing(), "1.weight and 0.weight are one parameter"),
     "hooks": (lambda: _hooked(), "hooks"),
+    "modules in a list": (lambda: _Keeping(lambda own: [own.conv]), "'kept'"),
+    "modules in a dictionary": (lambda: _Keeping(lambda own: {"a": (own.conv,)}), "'kept'"),
+    "methods": (lambda: _Keeping(lambda own: own.conv.forward), "'kept'"),
+    "functions that hold a module": (lambda: _Keeping(lambda own: lambda x: own.conv(x)), "'kept'"),
 }
+
+
+class _Keeping(nn.Module):
+    def __init__(self, kept: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 3)
+        self.kept = kept(self)
 
 
 def _sharing() -> nn.Module:
@@ -164,6 +175,94 @@ def test_what_cannot_be_split_is_refused_by_name(name: str) -> None:
     assert REFUSED[name][1] in on_ranks(1, _words, name)[0]
 
 
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, int] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen["called"] = 1
+        return x
+
+
+def _separate() -> tuple[int, int, dict[str, int]]:
+    module = _Counting()
+    twin = partition(module, "1x1")
+    twin.register_forward_hook(lambda *_: None)
+    twin.register_buffer("passing", torch.zeros(1), persistent=False)
+    twin(torch.rand(1, 1, 4, 4))
+    return len(module._forward_hooks), len(module._non_persistent_buffers_set), module.seen
+
+
+def test_what_is_registered_on_a_twin_is_not_on_its_module() -> None:
+    assert on_ranks(1, _separate) == [(0, 0, {})]
+
+
+class _Failing(SpatialLayer):
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        return height, width
+
+    def input_box(self, output: Box) -> Box:
+        return output
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        if output.start[1]:
+            raise ValueError("not here")
+        return window
+
+
+def _words_of_failure() -> str:
+    with pytest.raises((ValueError, GeometryError)) as raised:
+        partition(_Failing(), "1x2")(torch.rand(1, 1, 4, 4))
+    return str(raised.value)
+
+
+def test_a_layer_that_fails_on_one_rank_fails_on_all() -> None:
+    assert on_ranks(2, _words_of_failure) == ["1 of 2 ranks cannot take part; see their words", "not here"]
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "var": lambda x: x.var((2, 3), unbiased=False),
+    "softmax": F.softmax,
+    "mse_loss": lambda x: F.mse_loss(x, x, reduce=False),
+    "interpolate": F.interpolate,
+    "add_": lambda x: torch.zeros(1, 1, 4, 4).add_(x),
+    "out=": lambda x: torch.add(x, x, out=torch.zeros(1)),
+    "channels": lambda x: F.pad(x, (0, 0, 0, 0, 0, 0, 0, 1)),
+}
+
+
+def _words_of_calls() -> dict[str, str]:
+    x = DistributedMap.of(torch.rand(1, 1, 4, 4), Mesh.of("1x2"))
+    found = {}
+    for name, call in CALLS.items():
+        try:
+            call(x)
+        except UserError as refused:
+            found[name] = str(refused)
+    return found
+
+
+def test_calls_that_no_rule_takes_are_refused_by_name() -> None:
+    found = on_ranks(2, _words_of_calls)[1]
+    assert found.keys() == CALLS.keys()
+    assert all(name.rstrip("_") in words for name, words in found.items())
+
+
+def _parts_of_nothing() -> tuple[int, ...]:
+    mesh, cut = Mesh.of("1x3"), Partition((0, 4), (0, 3, 5, 5))
+    reach = (Box((0, 0), (4, 3)), Box((0, 3), (4, 5)), Box((0, 0), (0, 0)))
+    window = torch.rand(2, 3, *reach[mesh.rank].shape, requires_grad=True)
+    part = local_map(window, mesh, cut, reach).local
+    part.sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert window.grad is not None
+    return tuple(part.shape)
+
+
+def test_a_rank_without_pixels_has_an_empty_part_of_its_box() -> None:
+    assert on_ranks(3, _parts_of_nothing)[2] == (2, 3, 4, 0)
+
+
 class _Sorting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.sort(-1).values
@@ -180,15 +279,33 @@ def test_a_function_without_a_rule_is_refused_by_name() -> None:
     assert all(words.startswith("sort ") for words in on_ranks(2, _words_of_call))
 
 
-def _words_of_strangers() -> str:
-    torch.manual_seed(torch.distributed.get_rank())
-    with pytest.raises(UserError) as refused:
-        partition(nn.Linear(3, 4), "1x2")
-    return str(refused.value)
+def _with_buffer() -> nn.Module:
+    module = nn.ReLU()
+    module.register_buffer("mask", torch.rand(3).log() - torch.tensor([torch.inf, 0, 0]))
+    return module
 
 
-def test_modules_that_differ_between_ranks_are_refused_on_all_of_them() -> None:
-    assert all("torch.manual_seed" in words for words in on_ranks(2, _words_of_strangers))
+STRANGERS: dict[str, Callable[[], nn.Module]] = {
+    "parameters": lambda: nn.Linear(3, 4),
+    "buffers": _with_buffer,
+    "masks to be drawn": lambda: nn.Dropout(0.5),
+    "values to be drawn": lambda: nn.Conv2d(1, 1, 3, device="meta"),
+}
+
+
+def _words_of_strangers(name: str, seed_of_all: int | None) -> str | None:
+    torch.manual_seed(torch.distributed.get_rank() if seed_of_all is None else seed_of_all)
+    try:
+        partition(STRANGERS[name](), "1x2")
+    except UserError as refused:
+        return str(refused)
+    return None
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_modules_that_differ_between_ranks_are_refused_on_all_of_them(name: str) -> None:
+    assert on_ranks(2, _words_of_strangers, name, 3) == [None, None]
+    assert all("torch.manual_seed" in words for words in on_ranks(2, _words_of_strangers, name, None))
 
 
 def _second_derivatives(grid: str) -> float:
@@ -201,6 +318,11 @@ def _second_derivatives(grid: str) -> float:
         nn.AvgPool2d(2),
         nn.Conv2d(2, 2, 1),
     ).double()
+    return _twice(module, grid)
+
+
+def _twice(module: nn.Module, grid: str) -> float:
+    """How far the second derivatives of a twin are from its module's."""
     twin = partition(module, grid)
     found: list[list[Any]] = []
     for one in (module, twin):
@@ -209,7 +331,38 @@ def _second_derivatives(grid: str) -> float:
         (grad,) = torch.autograd.grad((one(x) ** 2).sum(), x, create_graph=True)
         (grad**2).sum().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         found.append([values.grad for values in one.parameters()])
-    return _furthest(found[0], [values.full_tensor() for values in found[1]])
+    pairs = [(a, b.full_tensor()) for a, b in zip(*found, strict=True) if a is not None]
+    return _furthest([a for a, _ in pairs], [b for _, b in pairs])
+
+
+class Offset(SpatialLayer):
+    """Pixels and an offset that their gradient does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.ones(2, 1, 1))
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        return height, width
+
+    def input_box(self, output: Box) -> Box:
+        return output
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        return window + self.offset
+
+
+def _second_derivatives_of_blocks(grid: str) -> float:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), LocallyConnected2d(2, 2, (4, 12), (3, 11)), Offset()
+    ).double()
+    return _twice(module, grid)
+
+
+@pytest.mark.parametrize("grid", ["1x2", "1x3", "3x2"])  # ranks of the last two have no blocks
+def test_twins_of_local_layers_are_differentiable_twice_where_ranks_have_none(grid: str) -> None:
+    assert max(on_ranks(Grid.parse(grid).size, _second_derivatives_of_blocks, grid)) < 1e-10
 
 
 def _furthest(wanted: list[Any], got: list[Any]) -> float:

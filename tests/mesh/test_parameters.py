@@ -166,6 +166,22 @@ def _from_meta() -> list[float]:
     return [(_whole(a) - b).abs().max().item() for a, b in pairs]
 
 
+def _partly_meta() -> float:
+    module = nn.Linear(3, 4, device="meta")
+    module.bias = nn.Parameter(torch.arange(4.0))
+    local = LocallyConnected2d(1, 1, (4, 4), 3, device="meta")
+    assert local.bias is not None
+    local.bias = nn.Parameter(torch.full(local.bias.shape, 7.0))
+    twins = partition(nn.ModuleList([module, local]), "1x2")
+    return (_whole(twins[0].bias) - module.bias).abs().max().item() + (
+        _whole(twins[1].bias) - 7
+    ).abs().max().item()
+
+
+def test_values_that_a_module_has_are_kept_where_others_are_drawn() -> None:
+    assert on_ranks(2, _partly_meta) == [0, 0]
+
+
 def _layers(device: str) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 3, 3, device=device),

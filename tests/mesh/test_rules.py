@@ -35,6 +35,11 @@ def _moved(x: Any) -> Any:
     return F.pad(F.pad(x, (0, 0, -3, 0)), (0, 0, 3, 0))
 
 
+def _weighted(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A loss with weights, which torch's stubs do not know of."""
+    return getattr(F, name)(*args, **kwargs)
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "operators": lambda x: -(1 - x) * 2 / (x * x + 1) + x**2 - abs(x),
     "in place": _in_place,
@@ -72,6 +77,15 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "binary cross entropy": lambda x: F.binary_cross_entropy_with_logits(
         x, _whole(1).sigmoid(), pos_weight=_whole(2, 4, 1, 1).exp()
+    ),
+    "losses with weights": lambda x: (
+        _weighted("mse_loss", x, _whole(1), weight=_whole(2).exp())
+        + _weighted("mse_loss", x, _whole(1), weight=x * x)
+        + _weighted("huber_loss", x, _whole(1), weight=_whole(2).exp())
+        + F.binary_cross_entropy(x.sigmoid(), _whole(1).sigmoid(), _whole(2).exp())
+    ),
+    "unreduced loss with weights": lambda x: _weighted(
+        "mse_loss", x, _whole(1), reduction="none", weight=_whole(2)
     ),
     "unreduced loss": lambda x: F.mse_loss(x, _whole(1), reduction="none"),
     "cross entropy": lambda x: F.cross_entropy(x, _whole(1, 2, 7, 5).gt(0).long() * 3 - 1, ignore_index=-1),

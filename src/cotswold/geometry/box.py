@@ -64,6 +64,10 @@ class Box:
             tuple(a + o for a, o in zip(self.stop, offset, strict=True)),
         )
 
+    def within(self, origin: Box) -> Box:
+        """The same box as seen from the start of another."""
+        return self.shift(tuple(-at for at in origin.start))
+
     def contains(self, other: Box) -> bool:
         """Whether every point of ``other`` is a point of this box."""
         return other.size == 0 or self.intersect(other) == other

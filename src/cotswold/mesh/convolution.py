@@ -138,7 +138,7 @@ def around(box: Box, inner: Box) -> list[Box]:
 
 
 def _at(out: Tensor, box: Box, outer: Box) -> Tensor:
-    rows, columns = box.shift(tuple(-at for at in outer.start)).slices
+    rows, columns = box.within(outer).slices
     return out[:, :, rows, columns]
 
 

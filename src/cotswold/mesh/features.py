@@ -74,11 +74,15 @@ class DistributedFeatures:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """What torch calls instead of its own function where an argument is in parts."""
-        from cotswold.mesh.rules import POINTWISE, base_name
+        from cotswold.mesh.rules import POINTWISE, base_name, in_place
 
         kwargs = dict(kwargs or {})
         first = next((one for one in (*args, *kwargs.values()) if isinstance(one, cls)), None)
         name = base_name(function)
+        if in_place(function) and args and not isinstance(args[0], cls):
+            raise UserError(
+                f"{name} in place changes a whole tensor by parts; use the function that gives a new one"
+            )
         if first is not None and name == "dropout":
             return first._dropped(*args[1:], **kwargs)
         if first is None or name not in POINTWISE or not all(map(first._meets, (*args, *kwargs.values()))):
@@ -187,7 +191,7 @@ class SplitLinear(nn.Module):
             x = DistributedFeatures(x, self.in_features, self.mesh)
             x.local = entered(x.local, self.mesh)[..., x.own]
         y = summed(F.linear(x.local, self.weight), self.mesh)
-        return y if self.bias is None else y + self.bias
+        return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def extra_repr(self) -> str:
         """What the layer is, and how it is split."""

@@ -83,22 +83,43 @@ class SpatialLayer(nn.Module):
             )
         self._mesh = mesh
         self._plans: dict[Partition, Windows] = {}
-        self._depths: dict[tuple[Partition, int], int] = {}
+        self._tried: set[Partition] = set()
+        self._kinds: dict[tuple[Any, ...], tuple[int, torch.dtype]] = {}
         for rows, columns in extents:
             self._blocks = rows, columns
 
     def _on_ranks(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         window, box = fetch(x, windows), windows.partition.box(x.mesh.rank)
-        with _entered(self, x.mesh):
-            out = None
+        found: list[Tensor] = []
+
+        def compute() -> None:
             if box.size:
-                window = padded(window, windows, x.mesh.rank)
-                out = self._checked(self.forward_window(window, box), box)
-            channels = self._channels(x, windows, 0 if out is None else out.shape[1])
-            if out is None:
-                out = nothing((x.shape[0], channels, *box.shape), window, *_learnt(self))
+                seen = padded(window, windows, x.mesh.rank)
+                found.append(self._checked(self.forward_window(seen, box), box))
+
+        with _entered(self, x.mesh):
+            if x.partition in self._tried:
+                compute()
+            else:  # the first time it may fail on one rank, and the others must not wait for it
+                x.mesh.together(compute)
+                self._tried.add(x.partition)
+            learnt = _learnt(self)
+            out = self._beside_nothing(x, windows, found[0] if found else None, window, learnt)
         return DistributedMap(out, windows.partition, x.mesh)
+
+    def _beside_nothing(
+        self, x: DistributedMap, windows: Windows, own: Tensor | None, window: Tensor, learnt: list[Tensor]
+    ) -> Tensor:
+        """The outputs; where a rank has none, all depend on all sources, as its messages backwards do."""
+        if all(box.size for box in windows.partition.boxes):
+            assert own is not None, "this rank has outputs"
+            return own
+        channels, dtype = self._kind(x, own)
+        shape = x.shape[0], channels, *windows.partition.box(x.mesh.rank).shape
+        if own is None:
+            return nothing(shape, window.to(dtype), *learnt)
+        return own + nothing((1, 1, 1, 1), window.to(dtype), *learnt)
 
     def _windows(self, x: DistributedMap) -> Windows:
         if x.partition not in self._plans:
@@ -119,14 +140,14 @@ class SpatialLayer(nn.Module):
         blocks = Partition(even_cuts(rows, grid.rows), even_cuts(columns, grid.columns))
         return blocks.times(times[0], times[1])
 
-    def _channels(self, x: DistributedMap, windows: Windows, own: int) -> int:
-        """Channels of the output; a rank without outputs asks the others, once."""
-        if all(box.size for box in windows.partition.boxes):
-            return own
-        key = x.partition, x.shape[1]
-        if key not in self._depths:
-            self._depths[key] = int(largest(torch.tensor(own), x.mesh))
-        return self._depths[key]
+    def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:
+        """Channels and type of the output; a rank without outputs asks the others, once."""
+        key = x.partition, x.shape[1], x.dtype, torch.is_autocast_enabled(x.device.type)
+        if key not in self._kinds:
+            mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
+            channels, kind = largest(torch.tensor(mine), x.mesh).tolist()
+            self._kinds[key] = channels, _TYPES[kind]
+        return self._kinds[key]
 
     def _checked(self, out: Tensor, box: Box) -> Tensor:
         if out.dim() != 4 or tuple(out.shape[2:]) != box.shape:
@@ -135,6 +156,10 @@ class SpatialLayer(nn.Module):
                 f"{box.shape[1]}) for {box}, not {tuple(out.shape)}"
             )
         return out
+
+
+_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
+"""Types that outputs have."""
 
 
 def _learnt(layer: nn.Module) -> list[Tensor]:

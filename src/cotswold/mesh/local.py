@@ -67,12 +67,13 @@ class PartitionedLocal2d(SpatialLayer):
     def _on_ranks(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         box = windows.partition.box(x.mesh.rank)
-        if x.mesh.size == 1 or x.reach is not None or not box.size or not in_regions(x.local):
+        busy = all(one.size for one in windows.partition.boxes)
+        # all ranks do alike, so that they send as many messages, whatever is differentiated how often
+        if x.mesh.size == 1 or x.reach is not None or not busy or not in_regions(x.local):
             return super()._on_ranks(x)
         part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
         layer = self.geometry.part(self._blocks_of(box))[0]
         out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)
-        self._channels(x, windows, out.shape[1])
         return DistributedMap(out, windows.partition, x.mesh)
 
     def _blocks_of(self, output: Box) -> Box:
@@ -128,7 +129,7 @@ class PartitionedSmoothing(SpatialLayer):
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """The outputs whose windows are whole, or end at the border of the map."""
-        rows, columns = output.shift(tuple(-at for at in self._first(output))).slices
+        rows, columns = output.within(Box(self._first(output), output.stop)).slices
         return self._compute(window)[:, :, rows, columns]
 
     def extra_repr(self) -> str:

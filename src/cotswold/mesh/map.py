@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
 from cotswold.mesh.ranks import Mesh
-from cotswold.mesh.whole import entered, gathered
+from cotswold.mesh.whole import entered, gathered, nothing
 
 _NAMES = """
     add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv pow rpow floordiv mod neg pos
@@ -61,9 +61,7 @@ class DistributedMap:
         """This rank's part of the map."""
         if self._local is None:
             assert self.reach is not None
-            origin = tuple(-at for at in self.reach[self.mesh.rank].start)
-            rows, columns = self.box.shift(origin).slices
-            self._local = self.source[:, :, rows, columns]
+            self._local = cut_out(self.source, self.box, self.reach[self.mesh.rank])
         return self._local
 
     @property
@@ -169,6 +167,14 @@ class DistributedMap:
 
     def __repr__(self) -> str:
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
+
+
+def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
+    """What lies on a box of a map's plane, of a tensor that lies on the box ``origin``."""
+    if not box.size:  # it need not lie in the other
+        return nothing((*source.shape[:2], *box.shape), source)
+    rows, columns = box.within(origin).slices
+    return source[:, :, rows, columns]
 
 
 def local_map(

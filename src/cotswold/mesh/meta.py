@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.errors import UserError
-from cotswold.mesh.parameters import of_part, own_part
+from cotswold.mesh.parameters import distributed, of_part, own_part
 from cotswold.mesh.ranks import Mesh
 from cotswold.nn import LocallyConnected2d
 
@@ -27,7 +28,7 @@ def is_meta(module: nn.Module) -> bool:
 def materialised(module: nn.Module, name: str, device: str) -> nn.Module:
     """A module, without its children, with first values as its constructor draws them from torch's generator.
 
-    Raises UserError, which names the module, where it cannot draw them.
+    What has values keeps them. Raises UserError, which names the module, where it cannot draw them.
     """
     whole = copy.copy(module)
     whole._modules = {}
@@ -45,6 +46,9 @@ def materialised(module: nn.Module, name: str, device: str) -> nn.Module:
             "would draw its first values; build it on the CPU"
         )
     reset()
+    for homes in ((whole._parameters, module._parameters), (whole._buffers, module._buffers)):
+        drawn, given = cast(tuple[dict[str, Tensor | None], ...], homes)
+        drawn |= {key: values for key, values in given.items() if values is not None and not values.is_meta}
     return whole
 
 
@@ -61,6 +65,9 @@ def local_parts(
     for name in parts:
         like = getattr(layer, name)
         if like is None:
+            continue
+        if not like.is_meta:
+            parts[name] = distributed(like, mesh, dims[name])
             continue
         rows, *others = own_part(like.shape, mesh, dims[name])
         shape = [one.stop - one.start for one in (rows, *others)]

@@ -14,6 +14,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.mesh.exchange import Exchange
+from cotswold.mesh.windows import NOTHING
 from cotswold.ops.activated import bias_gradient
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import encode
@@ -72,4 +73,4 @@ class _Overlapped(torch.autograd.Function):
 def _kept(exchange: Exchange) -> Box:
     """What of the window is this rank's own, in the window's own numbers."""
     kept = exchange.part.intersect(exchange.window)
-    return kept.shift(tuple(-at for at in exchange.window.start)) if kept.size else Box((0, 0), (0, 0))
+    return kept.within(exchange.window) if kept.size else NOTHING

@@ -6,8 +6,9 @@ modules, who started the processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,10 @@ from cotswold.mesh.buffers import Buffers
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
+
+REMEMBERED = 1024
+"""Plans that a mesh keeps at most."""
+_T = TypeVar("_T")
 
 
 class Mesh:
@@ -36,45 +41,56 @@ class Mesh:
         self.grid = Grid(*device_mesh.shape)
         self.members = members
         """The ranks of the job that stand in the grid, row by row."""
-        me = dist.get_rank()
+        if members != sorted(members):
+            raise UserError(
+                f"ranks of a mesh for maps rise row by row, as torch's groups have them, not {members}"
+            )
+        me, count = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         if me not in members:
             raise UserError(f"rank {me} is not in the grid of ranks {members}; call this on its ranks only")
         self.rank = members.index(me)
-        self.group = (
-            dist.group.WORLD
-            if members == list(range(dist.get_world_size()))
-            else dist.new_group(members, use_local_synchronization=True)
-        )
+        self.group: dist.ProcessGroup | None = None
+        """The group of the grid's ranks; None for the job's own."""
+        if members != list(range(count)):
+            self.group = dist.new_group(members, use_local_synchronization=True)
         self.buffers = Buffers()
         self._exchanges = self._moved_bytes = 0
+        self._remembered: dict[Hashable, Any] = {}
 
     @classmethod
     def of(cls, grid: Grid | str | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
         """The mesh of a grid ("2x2") of all ranks of the job, or of a 2-D device mesh, a part of it perhaps.
 
-        A process that is alone needs no group for a 1x1 grid. Raises UserError where there are not as many
-        ranks as the grid has places.
+        A process that is alone needs no group for a 1x1 grid. While the job's default group lives, the same
+        grid gives the same mesh. Raises UserError where there are not as many ranks as the grid has places.
         """
         if isinstance(grid, Mesh):
             return grid
-        if isinstance(grid, DeviceMesh):
-            return cls(grid)
         wanted = Grid.parse(grid) if isinstance(grid, str) else grid
+        known, key = _of_this_job(), wanted if isinstance(wanted, DeviceMesh) else (wanted, device)
+        if key not in known:
+            known[key] = cls(wanted if isinstance(wanted, DeviceMesh) else cls._all_ranks(wanted, device))
+        return known[key]
+
+    @staticmethod
+    def _all_ranks(wanted: Grid, device: str) -> DeviceMesh:
+        """The device mesh of a grid of all ranks of the job."""
         if not dist.is_initialized():
             if wanted.size > 1:
                 raise UserError(
                     f"a {wanted} grid needs {wanted.size} processes that have called "
                     "torch.distributed.init_process_group; start them with torchrun or cotswold train --grid"
                 )
-            store = dist.HashStore()  # type: ignore[attr-defined]  # torch exports it untyped
-            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+            # without a group, so that the process can still become a rank of a job
+            alone = torch.zeros(1, 1, dtype=torch.int64)
+            return DeviceMesh(device, alone, mesh_dim_names=AXES, _init_backend=False, _rank=0)
         if wanted.size != dist.get_world_size():
             raise UserError(
                 f"a {wanted} grid has {wanted.size} ranks, but the job has {dist.get_world_size()}; "
                 "give a DeviceMesh for a part of a job"
             )
         ranks = torch.arange(wanted.size).reshape(wanted.rows, wanted.columns)
-        return cls(DeviceMesh(device, ranks, mesh_dim_names=AXES))
+        return DeviceMesh(device, ranks, mesh_dim_names=AXES)
 
     @property
     def size(self) -> int:
@@ -84,6 +100,15 @@ class Mesh:
     def member(self, rank: int) -> int:
         """The rank in the job of a rank of the grid."""
         return self.members[rank]
+
+    def remembered(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """What was made for a key before, or is made now; the oldest is forgotten when there are too many."""
+        if key not in self._remembered:
+            if len(self._remembered) >= REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[key] = make()
+        found: _T = self._remembered[key]
+        return found
 
     def next_tag(self) -> int:
         """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
@@ -125,3 +150,14 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({self.grid}, rank {self.rank})"
+
+
+_MESHES: list[tuple[weakref.ref[dist.ProcessGroup] | None, dict[Hashable, Mesh]]] = []
+
+
+def _of_this_job() -> dict[Hashable, Mesh]:
+    """Meshes that were made while the default group of now lived; those of a group before it are let go."""
+    group = dist.group.WORLD if dist.is_initialized() else None
+    if not _MESHES or (_MESHES[0][0] and _MESHES[0][0]()) is not group:
+        _MESHES[:] = [(None if group is None else weakref.ref(group), {})]
+    return _MESHES[0][1]

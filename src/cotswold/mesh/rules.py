@@ -7,8 +7,8 @@ windows, sums (they register their rules here).
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -16,9 +16,9 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.exchange import Exchange
-from cotswold.mesh.map import DistributedMap
-from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.map import DistributedMap, cut_out, local_map
 from cotswold.mesh.whole import entered, nothing
+from cotswold.nn.entry import autocast
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
@@ -40,6 +40,10 @@ _NAMES = """
 """
 POINTWISE = frozenset(_NAMES.split())
 """Functions that compute each output from what lies at its own place."""
+_CHANGING = frozenset(
+    ("iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "ipow", "imod", "ifloordiv")
+)
+"""Operators that change their first operand."""
 AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
 """Functions for which torch's own serves where one rank has the whole map."""
 
@@ -68,14 +72,50 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         first = widest([*args, *kwargs.values()])
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
             return _alone(function, args, kwargs, first)
+    if kwargs.get("out") is not None:
+        raise UserError(f"{name} of a map that is cut over ranks gives a new one; leave out= out")
+    if in_place(function):
+        _check_changeable(name, args)
     if name in _RULES:
-        return _RULES[name](*args, **kwargs)
+        return _called(_RULES[name], name, args, kwargs)
     if name in POINTWISE:
         return pointwise(function, *args, **kwargs)
     raise UserError(
         f"{name} cannot be computed on a map that is cut over ranks; "
         "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
     )
+
+
+def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a rule gives; raises UserError for arguments that it does not take."""
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as error:
+        try:
+            inspect.signature(rule).bind(*args, **kwargs)
+        except TypeError:
+            raise UserError(
+                f"{name} of a map that is cut over ranks is not called so: {error}; see docs/mesh.md for "
+                "what can be split, or call full_tensor() on the map before"
+            ) from None
+        raise
+
+
+def in_place(function: Callable[..., Any]) -> bool:
+    """Whether a function changes its first operand."""
+    name = function.__name__
+    if name.startswith("__"):
+        return name.strip("_") in _CHANGING
+    return name.endswith("_")
+
+
+def _check_changeable(name: str, args: tuple[Any, ...]) -> None:
+    """Raise UserError unless what a function changes is the map whose cuts its operands are brought to."""
+    if not isinstance(args[0], DistributedMap) or args[0] is not widest(list(args)):
+        raise UserError(
+            f"{name} in place changes a tensor or map that is not cut as the maps beside it; "
+            "use the function that gives a new one"
+        )
 
 
 def _alone(
@@ -150,14 +190,13 @@ def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
         return x
     boxes = partition.boxes
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
-        rows, columns = boxes[x.mesh.rank].shift(tuple(-at for at in x.reach[x.mesh.rank].start)).slices
-        return DistributedMap(x.source[:, :, rows, columns], partition, x.mesh)
-    return DistributedMap(_between(x.mesh, x.partition, partition)(x.local), partition, x.mesh)
-
-
-@lru_cache(maxsize=256)
-def _between(mesh: Mesh, before: Partition, after: Partition) -> Exchange:
-    return Exchange(mesh, ExchangePlan(before.boxes, after.boxes))
+        rank = x.mesh.rank
+        return DistributedMap(cut_out(x.source, boxes[rank], x.reach[rank]), partition, x.mesh)
+    between = x.mesh.remembered(
+        (recut, x.partition, partition),
+        lambda: Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)),
+    )
+    return DistributedMap(between(x.local), partition, x.mesh)
 
 
 def part_of(
@@ -168,6 +207,14 @@ def part_of(
         return compute()
     learnt = (values for values in parameters if values is not None)
     return nothing((window.shape[0], channels, *box.shape), window, *learnt)
+
+
+def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:
+    """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
+    (source,) = autocast(x.source)
+    if source is not x.source:
+        x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+    return x, [None if values is None else autocast(values)[0] for values in learnt]
 
 
 def pair(value: Any, name: str) -> tuple[int, int]:

@@ -83,6 +83,8 @@ def interpolate(
     """``nearest`` by whole factors, and ``bilinear``."""
     plane, align = input.partition.shape, bool(align_corners)
     factors = scale_factor if isinstance(scale_factor, tuple | list) else (scale_factor,) * 2
+    if (size is None) == (scale_factor is None) or len(factors) != 2:
+        raise UserError("interpolate takes either a size or a scale_factor, of one or two numbers")
     if size is None:
         outputs = tuple(math.floor(n * factor) for n, factor in zip(plane, factors, strict=True))
     else:

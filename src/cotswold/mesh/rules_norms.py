@@ -50,20 +50,23 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
+        # sums of short numbers are taken in float32
+        values = input.local.to(torch.promote_types(input.dtype, torch.float32))
         out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            input.local, weight, bias, (input.mesh, count, eps)
+            values, weight, bias, (input.mesh, count, eps)
         )
         with torch.no_grad():
             if running_mean is not None:
                 running_mean.lerp_(out[1].to(running_mean.dtype), momentum)
             if running_var is not None:
                 running_var.lerp_((out[2] * (count / (count - 1))).to(running_var.dtype), momentum)
-        return input.like(out[0])
+        return input.like(out[0].to(input.dtype))
     if running_mean is None or running_var is None:
         raise UserError("batch_norm needs running statistics in evaluation mode")
     scale = torch.rsqrt(running_var + eps)
     scale = (scale if weight is None else scale * weight)[:, None, None]
-    return _scaled(input.local - running_mean[:, None, None], scale, bias, input)
+    normal = _scaled(input.local - running_mean[:, None, None], scale, bias, input)
+    return normal.like(normal.local.to(input.dtype))
 
 
 class _BatchNorm(torch.autograd.Function):

@@ -5,6 +5,7 @@ Knows: sums and maxima of parts, losses between maps. Does not know: windows.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ def mean(
 
 
 @rule("var")
-def var(input: DistributedMap, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Any:
+def var(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
     """A variance, in two passes."""
     if isinstance(dim, bool):
         raise UserError("var of a map that is cut over ranks takes correction=0, not unbiased=False")
@@ -73,9 +74,9 @@ def var(input: DistributedMap, dim: Any = None, keepdim: bool = False, *, correc
 
 
 @rule("std")
-def std(input: DistributedMap, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Any:
+def std(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
     """The root of the variance."""
-    return var(input, dim, keepdim, correction=correction).sqrt()
+    return var(input, dim, keepdim=keepdim, correction=correction).sqrt()
 
 
 class _Largest(torch.autograd.Function):
@@ -222,28 +223,47 @@ def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -
 
 def _loss(name: str) -> None:
     function: Callable[..., Tensor] = getattr(F, name)
+    signature = inspect.signature(function)
 
     @rule(name)
-    def loss(
-        input: Any,
-        target: Any,
-        weight: Any = None,
-        *,
-        size_average: None = None,
-        reduce: None = None,
-        reduction: str = "mean",
-        **kwargs: Any,
-    ) -> Any:
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        try:
+            told = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise UserError(f"{name} is not called so: {error}") from None
+        input, target = told.pop("input"), told.pop("target")
+        reduction = told.pop("reduction", "mean")
+        average, reduced = told.pop("size_average", None), told.pop("reduce", None)
+        if average is not None or reduced is not None:
+            raise UserError(
+                f"{name} of maps that are cut over ranks takes reduction=, not size_average, reduce"
+            )
         if reduction not in ("none", "mean", "sum"):
             raise UserError(f"{name} of maps that are cut over ranks is reduced by none, mean or sum")
+        if not any(isinstance(one, DistributedMap) for one in (input, target)):
+            raise UserError(f"{name} of tensors that are whole has weights that are whole too")
         like = input if isinstance(input, DistributedMap) else target
         if tuple(input.shape) != tuple(target.shape):
             raise UserError(f"{name} needs maps of one shape, not {input.shape} and {target.shape}")
-        if weight is not None:
-            kwargs["weight"] = weight
-        operands = {key: beside(value, like) for key, value in kwargs.items()}
+        weight = told.pop("weight", None)
+        operands = {key: beside(value, like) for key, value in told.items()}
         values = function(beside(input, like), beside(target, like), reduction="none", **operands)
-        return _reduced(values, like, reduction, like.numel())
+        if weight is None:
+            return _reduced(values, like, reduction, like.numel())
+        share = beside(weight, like)
+        if name not in _DIVIDED_BY_WEIGHTS or reduction != "mean":
+            return _reduced(values * share, like, reduction, like.numel())
+        if tuple(weight.shape) != tuple(like.shape):
+            raise UserError(f"{name} takes weights of the shape of its maps, {tuple(like.shape)}")
+        total = summed(share.sum(), like.mesh) if isinstance(weight, DistributedMap) else weight.sum()
+        return summed((values * share).sum(), like.mesh) / total
+
+
+_DIVIDED_BY_WEIGHTS = frozenset(("mse_loss", "l1_loss"))
+"""Losses whose mean is over weights, as torch has it; others divide by the number of values.
+
+torch 2.13 keeps the weights of l1_loss to itself where an argument is a map: see docs/mesh.md.
+"""
 
 
 for _name in (
@@ -274,6 +294,10 @@ def _classes(name: str) -> None:
         label_smoothing: float = 0.0,
     ) -> Any:
         only_maps(name, target, weight)
+        if size_average is not None or reduce is not None:
+            raise UserError(
+                f"{name} of a map that is cut over ranks takes reduction=, not size_average, reduce"
+            )
         if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
             raise UserError(
                 f"{name} of a map that is cut over ranks takes classes (image, y, x), no weights, no "

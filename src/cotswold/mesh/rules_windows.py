@@ -20,7 +20,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.convolution import Convolution, hidden, pays
 from cotswold.mesh.map import DistributedMap
-from cotswold.mesh.rules import only_maps, pair, part_of, rule
+from cotswold.mesh.rules import lowered, only_maps, pair, part_of, rule
 from cotswold.mesh.whole import entered
 from cotswold.mesh.windows import Reader, Strided, Windows, cached_windows, fetch, margins, padded
 
@@ -110,8 +110,7 @@ def conv2d(
     else:
         low = high = (0, 0) if padding == "valid" else pair(padding, "padding")
     reader = Padding(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
-    weight = entered(weight, x.mesh)
-    bias = None if bias is None else entered(bias, x.mesh)
+    x, (weight, bias) = _lowered_and_entered(x, weight, bias)
     compute = Convolution(reader, step, spread, groups)
     windows = cached_windows(x.mesh, x.partition, reader)
     if x.reach is None and pays(windows.partition, x.partition, reader):
@@ -124,6 +123,13 @@ def conv2d(
     if beside is not bias and bias is not None:
         out = out.like(out.local + bias[:, None, None])
     return out
+
+
+def _lowered_and_entered(
+    x: DistributedMap, weight: Tensor, bias: Tensor | None
+) -> tuple[DistributedMap, list[Any]]:
+    """Operands of a product, in autocast's type; gradients of parameters are summed in their own."""
+    return lowered(x, entered(weight, x.mesh), None if bias is None else entered(bias, x.mesh))
 
 
 def _spanned(size: _Pair, dilation: _Pair) -> _Pair:
@@ -177,8 +183,7 @@ def conv_transpose2d(
     if min(height, width) < 1:
         raise GeometryError(f"conv_transpose2d leaves nothing of a map of {_plane(x)}; use less padding")
     reader = _Transposed(size, step, low, (height, width))
-    weight = entered(weight, x.mesh)
-    bias = None if bias is None else entered(bias, x.mesh)
+    x, (weight, bias) = _lowered_and_entered(x, weight, bias)
 
     def compute(window: Tensor, box: Box, _: _Pair) -> Tensor:
         seen = reader.input_box(box)
@@ -289,7 +294,7 @@ def pad(
     if mode != "constant":
         raise UserError(f"a map that is cut over ranks is padded with a constant, not in mode {mode!r}")
     sides = [*pad, *[0] * (8 - len(pad))]
-    if any(sides[4:6]):
+    if any(sides[4:]):
         raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
     reader = Strided((1, 1), (1, 1), low, _outputs(_plane(input), (1, 1), (1, 1), low, high, "pad"))

@@ -7,12 +7,15 @@ cannot be split. Does not know: how layers compute.
 from __future__ import annotations
 
 import copy
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
 
 from cotswold.errors import UserError
@@ -110,6 +113,13 @@ class _Twins:
             dims = dict(twin.sharded)
         else:
             twin = copy.copy(module)
+            vars(twin).update(
+                {
+                    key: copy.copy(held)
+                    for key, held in vars(module).items()
+                    if isinstance(held, dict | set | list)
+                }
+            )
         twin.training = module.training
         own = twin._parameters
         twin._parameters = {
@@ -170,6 +180,13 @@ def _refuse(module: nn.Module, name: str) -> None:
             f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
             "use padding_mode='zeros'"
         )
+    held = next((key for key, value in vars(module).items() if key not in _HOMES and _holds(value)), None)
+    if held is not None:
+        raise UserError(
+            f"{called} keeps modules, parameters or methods of modules in its attribute {held!r} too, where "
+            "its twin would still use the original's; keep them in nn.ModuleList, nn.ModuleDict or "
+            "attributes of their own, and find them there"
+        )
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (
         isinstance(module, (*SPLITS, LocallyConnected2d, SparseAutoencoderStack))
@@ -182,13 +199,59 @@ def _refuse(module: nn.Module, name: str) -> None:
         )
 
 
+_HOMES = frozenset(("_modules", "_parameters", "_buffers"))
+
+
+def _holds(value: object) -> bool:
+    """Whether a value leads to a module or parameter that is not found where torch keeps them."""
+    if isinstance(value, nn.Module | nn.Parameter):
+        return True
+    if isinstance(value, dict):
+        return any(map(_holds, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_holds, value))
+    if isinstance(value, MethodType):
+        return _holds(value.__self__)
+    if isinstance(value, partial):
+        return _holds((value.func, value.args, value.keywords))
+    if isinstance(value, FunctionType):
+        return any(isinstance(_seen(cell), nn.Module | nn.Parameter) for cell in value.__closure__ or ())
+    return False
+
+
+def _seen(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
+
+
+def _drawing(module: nn.Module) -> bool:
+    """Whether numbers will be drawn of which ranks need the same."""
+    return any(isinstance(one, _DropoutNd) or is_meta(one) for one in module.modules())
+
+
+def _generators(device: str) -> list[Tensor]:
+    """The state of torch's generators in numbers that differ where it does."""
+    states = [torch.get_rng_state()]
+    if device == "cuda":
+        states.append(torch.cuda.get_rng_state())
+    places = [torch.arange(1, state.numel() + 1).double() for state in states]
+    return [(state.double() * place).sum()[None] for state, place in zip(states, places, strict=True)]
+
+
 def _check_alike(module: nn.Module, mesh: Mesh) -> None:
-    """Raise UserError where ranks have other parameters than the first rank."""
+    """Raise UserError where ranks have different parameters, buffers or generators that draw for all."""
     sums = [
-        torch.stack([values.detach().double().sum(), values.detach().double().square().sum()]).cpu()
-        for values in module.parameters()
-        if not isinstance(values, nn.UninitializedParameter) and not values.is_meta
+        torch.stack([values.sum(), values.square().sum()]).cpu()
+        for values in (
+            torch.nan_to_num(one.detach().double(), nan=0.5, posinf=1, neginf=-1)
+            for one in (*module.parameters(), *module.buffers())
+            if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
+        )
     ]
+    if _drawing(module):
+        sums += _generators(mesh.device_mesh.device_type)
     found = torch.cat([torch.tensor([float(len(sums))]).double(), *sums]) if sums else torch.zeros(1)
     sizes = mesh.sum_in_place(torch.tensor([float(found.numel()), float(found.numel()) ** 2]).double())
     if mesh.size * sizes[1] == sizes[0] ** 2:
@@ -198,8 +261,8 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
         alike = False
     if mesh.sum_in_place(torch.tensor(float(not alike))).item():
         raise UserError(
-            f"ranks have different {type(module).__name__} modules; build it on each with the same "
-            "torch.manual_seed before"
+            f"ranks have different {type(module).__name__} modules, or draw random numbers differently; call "
+            "torch.manual_seed with the same number on each, build the module, and partition it"
         )
 
 
@@ -214,9 +277,7 @@ class _Root:
         args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
         with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
             out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
-        return tree_map(
-            lambda value: value.full_tensor() if isinstance(value, DistributedFeatures) else value, out
-        )
+        return tree_map(_whole, out)
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:

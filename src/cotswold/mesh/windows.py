@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.partition import following_cuts
 from cotswold.mesh.exchange import Exchange
-from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.map import DistributedMap, cut_out
 from cotswold.mesh.ranks import Mesh
 
 
@@ -110,23 +110,17 @@ def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], reader: Reader)
     return Box((top, left), (bottom, right))
 
 
-@lru_cache(maxsize=1024)
 def cached_windows(mesh: Mesh, below: Partition, reader: Reader) -> Windows:
     """``windows_of`` readers that are values."""
-    return windows_of(mesh, below, reader)
+    return mesh.remembered((windows_of, below, reader), lambda: windows_of(mesh, below, reader))
 
 
 def fetch(x: DistributedMap, windows: Windows) -> Tensor:
     """The pixels of the map that this rank reads, without padding."""
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
         rank = x.mesh.rank
-        start = tuple(-at for at in x.reach[rank].start)
-        rows, columns = windows.inside[rank].shift(start).slices if windows.inside[rank].size else _NO_SLICES
-        return x.source[:, :, rows, columns]
+        return cut_out(x.source, windows.inside[rank], x.reach[rank])
     return windows.exchange(x.local)
-
-
-_NO_SLICES = (slice(0, 0), slice(0, 0))
 
 
 def padded(window: Tensor, windows: Windows, rank: int, fill: float = 0.0) -> Tensor:

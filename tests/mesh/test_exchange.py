@@ -1,0 +1,104 @@
+"""Exchanges over real messages bring what the whole map has, on layouts of any kind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tests.mesh.ranks import on_ranks
+from torch import Tensor
+
+from cotswold.geometry import Box, ExchangePlan
+from cotswold.mesh import Exchange, Mesh
+
+PLANE = (9, 11)
+RANKS = 4
+LAYOUTS = 40
+
+
+def _box(draw: random.Random) -> Box:
+    """Any box of the plane; every fifth is empty."""
+    if draw.random() < 0.2:
+        return Box((0, 0), (0, 0))
+    edges = [sorted(draw.sample(range(extent + 1), 2)) for extent in PLANE]
+    return Box(tuple(one[0] for one in edges), tuple(one[1] for one in edges))
+
+
+def _plan(seed: int) -> ExchangePlan:
+    draw = random.Random(seed)
+    return ExchangePlan(*(tuple(_box(draw) for _ in range(RANKS)) for _ in range(2)))
+
+
+def _values(seed: int, box: Box, dtype: torch.dtype) -> Tensor:
+    """Whole numbers, whose sums no type rounds."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-8, 9, (3, 2, *box.shape), generator=generator).to(dtype)
+
+
+def _wanted(parts: list[Tensor], plan: ExchangePlan, rank: int) -> Tensor:
+    whole = torch.zeros(3, 2, *PLANE, dtype=parts[0].dtype)
+    for part, box in zip(parts, plan.writes, strict=True):
+        rows, columns = box.slices
+        whole[:, :, rows, columns] += part
+    rows, columns = plan.reads[rank].slices
+    return whole[:, :, rows, columns]
+
+
+def _wrong(dtype: torch.dtype, last: bool) -> list[int]:
+    """Layouts on which something is not as it should be."""
+    mesh, found = Mesh.of("2x2"), []
+    for seed in range(LAYOUTS):
+        plan = _plan(seed)
+        parts = [_values(10 * seed + rank, box, dtype) for rank, box in enumerate(plan.writes)]
+        own = parts[mesh.rank]
+        if last:  # images last, as local layers have them
+            own = own.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
+        own.requires_grad_()
+        window = Exchange(mesh, plan)(own)
+        given = [_values(1000 + 10 * seed + rank, box, dtype) for rank, box in enumerate(plan.reads)]
+        window.backward(given[mesh.rank])  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        assert own.grad is not None
+        right = torch.equal(window, _wanted(parts, plan, mesh.rank))
+        if not right or not torch.equal(own.grad, _wanted(given, plan.adjoint, mesh.rank)):
+            found.append(seed)
+    return found
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["images first", "images last"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_windows_are_sums_of_what_was_written_and_gradients_sums_of_what_was_read(
+    dtype: torch.dtype, last: bool
+) -> None:
+    assert on_ranks(RANKS, _wrong, dtype, last) == [[]] * RANKS
+
+
+def _wrong_in_place() -> list[int]:
+    """Own pixels of overlapping windows, to which others' are added where they lie."""
+    mesh, found = Mesh.of("2x2"), []
+    for seed in range(LAYOUTS):
+        draw = random.Random(seed)
+        y, x = draw.randint(0, PLANE[0]), draw.randint(0, PLANE[1])
+        cuts = [Box((a, c), (b, d)) for a, b in ((0, y), (y, 9)) for c, d in ((0, x), (x, 11))]
+        whole, reach = Box.whole(PLANE), draw.randint(0, 4)
+        windows = [
+            Box(tuple(at - reach for at in one.start), tuple(at + reach for at in one.stop)).intersect(whole)
+            if one.size else Box((0, 0), (0, 0))
+            for one in cuts
+        ]  # fmt: skip
+        plan = ExchangePlan(tuple(windows), tuple(cuts))
+        parts = [_values(10 * seed + rank, box, torch.float64) for rank, box in enumerate(windows)]
+        part, own = parts[mesh.rank].clone(), cuts[mesh.rank]
+        if own.size:
+            rows, columns = own.within(windows[mesh.rank]).slices
+            into = part[:, :, rows, columns]
+        else:
+            into = part.new_empty((3, 2, *own.shape))
+        Exchange(mesh, plan).start(part, into=into).finish()
+        if not torch.equal(into, _wanted(parts, plan, mesh.rank)):
+            found.append(seed)
+    return found
+
+
+def test_sums_are_made_in_the_memory_of_the_part_itself() -> None:
+    assert on_ranks(RANKS, _wrong_in_place) == [[]] * RANKS
