@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from tests.kernels.operations import processors
 from tests.ops.layers import layers
 
-from cotswold.geometry import BlockLocal, Box, MapShape, Region
+from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
+from cotswold.kernels import choice
+from cotswold.kernels.products import adjoint_call, product_call
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.products import adjoint, adjoint_at, as_map, in_regions, product, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")
 
@@ -62,6 +64,28 @@ def test_positions_of_a_region_are_decoded_as_in_the_whole_and_others_stay_untou
     meant = torch.tensor([[region.holds(i, j) for j in range(extents[1])] for i in range(extents[0])])
     assert torch.equal(part[:, :, meant], whole[:, :, meant])
     assert part[:, :, ~meant].isnan().all()
+
+
+def test_the_work_of_a_call_is_that_of_its_region() -> None:
+    layer = BlockLocal(MapShape(2, 13, 12), Window(3, 1), Window(3, 1), 1, 1, 8)
+    x, y = some(layer.input, 16), some(layer.output, 16)
+    filters = torch.randn(layer.filters_shape)
+    maps = as_map(x), filters, layer, as_map(y)
+    whole = product_call(*maps).flops
+    strip = Region(Box((0, 0), (layer.grid[0], 1)))
+    few, most = (product_call(*maps, only=one).flops for one in (strip, strip.rest))
+    assert few == pytest.approx(whole / layer.grid[1])
+    assert few + most == pytest.approx(whole)
+    border = Region(Box((0, 0), (13, 3)))
+    back = as_map(y), filters, layer, as_map(x)
+    assert adjoint_call(*back, only=border).flops == pytest.approx(adjoint_call(*back).flops / 4)
+
+
+def test_nothing_is_measured_on_a_strip_of_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "choose", lambda *_: pytest.fail("it was measured"))
+    layer = BlockLocal(MapShape(4, 64, 64), Window(5, 1), Window(5, 1), 1, 1, 16)
+    x, y = some(layer.input, 16), some(layer.output, 16)
+    product_of(x, torch.randn(layer.filters_shape), layer, Region(Box((0, 0), (1, 60))), y)
 
 
 @given(data=st.data(), layer=layers())

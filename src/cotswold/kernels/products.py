@@ -14,7 +14,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal, Region
+from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels import choice, library, machine, pair_driver, plan, threads
 from cotswold.kernels.activation import CURVES
 from cotswold.kernels.choice import Choice, ShapeClass
@@ -93,16 +93,27 @@ class Call:
     planned: Callable[[Grain], Plan]
     update: Update | None = None
     biases: Tensor | None = None
+    share: float = 1.0
+    """The part of the whole product that is computed, where a region is."""
 
     @property
     def flops(self) -> float:
         """Two for each multiplication and addition."""
-        return float(_product_flops(self.layer) * self.images * (1 if self.update is None else 2))
+        times = self.images * (1 if self.update is None else 2)
+        return _product_flops(self.layer) * times * self.share
 
     @property
     def dtype(self) -> str:
         """As kernels call it."""
         return _dtype(self.c)
+
+
+def _share(only: Region | None, plane: tuple[int, int]) -> float:
+    """The part of a plane's points that a region holds."""
+    if only is None:
+        return 1.0
+    inside = only.box.intersect(Box.whole(plane)).size / (plane[0] * plane[1])
+    return 1 - inside if only.outside else inside
 
 
 @lru_cache(maxsize=256)
@@ -194,16 +205,19 @@ def product_call(
     """``Wx`` as a call: images in the lanes, or neurons where images would leave most of them empty."""
     images, neurons, dtype = x.values.shape[0], layer.neurons, _dtype(x.values)
     lanes, entry = _lanes(forced, dtype), layer.x.size * layer.input.channels
+    share = _share(only, layer.grid)
     if _few(images, layer, dtype, forced):
         operands = x.values, filters, out.values, x.pitches.channel, neurons
         return Call(
             PRODUCT_FEW, layer, images, *operands, min(images, 16), entry, neurons <= lanes,
             lambda grain: plan.few_plan(layer, images, x.pitches, out.pitches, grain, only),
+            share=share,
         )  # fmt: skip
     operands = filters, x.values, out.values, neurons, x.pitches.channel
     return Call(
         PRODUCT, layer, images, *operands, neurons, entry, images <= lanes,
         lambda grain: plan.product_plan(layer, images, x.pitches, out.pitches, grain, only),
+        share=share,
     )  # fmt: skip
 
 
@@ -235,6 +249,7 @@ def adjoint_call(
     return Call(
         ADJOINT, layer, images, *operands, rows, entry, narrow,
         lambda grain: plan.adjoint_plan(layer, images, out.pitches, y.pitches, grain, only),
+        share=_share(only, (layer.input.height, layer.input.width)),
     )  # fmt: skip
 
 
