@@ -36,6 +36,10 @@ def test_shifting_moves_every_point(box: Box, dy: int, dx: int) -> None:
     assert set(box.shift((dy, dx)).points()) == {(y + dy, x + dx) for y, x in box.points()}
 
 
+def test_a_box_within_another_begins_where_it_lies_in_it() -> None:
+    assert Box((4, 7), (5, 9)).within(Box((3, 5), (9, 9))) == Box((1, 2), (2, 4))
+
+
 def test_slices_select_the_box() -> None:
     box = Box((1, 0), (3, 2))
     rows = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

@@ -75,3 +75,7 @@ class Box:
     def points(self) -> Iterator[tuple[int, ...]]:
         """Every index of the box, the last dimension fastest."""
         return product(*(range(a, b) for a, b in zip(self.start, self.stop, strict=True)))
+
+
+NOTHING = Box((0, 0), (0, 0))
+"""The box of a rank that has, or reads, nothing of a plane."""

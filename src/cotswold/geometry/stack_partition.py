@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from cotswold.geometry.block_local import BlockLocal, MapShape
-from cotswold.geometry.box import Box
+from cotswold.geometry.box import NOTHING, Box
 from cotswold.geometry.exchange import ExchangePlan
 from cotswold.geometry.partition import Grid, Partition, following_cuts, middle_cuts
 from cotswold.geometry.stack import Smoothing, StackGeometry
@@ -106,9 +106,6 @@ class StackPartition:
         between, pooled = norm.output(self.geometry.pooled), self.geometry.pooled
         halfway = (_reads(box, norm.window, between) for box in self.output.boxes)
         return ExchangePlan(self.pooled.boxes, tuple(_reads(box, norm.window, pooled) for box in halfway))
-
-
-NOTHING = Box((0, 0), (0, 0))
 
 
 def _seen(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int, int]]:

@@ -23,9 +23,9 @@ from cotswold.mesh.ranks import Mesh
 from cotswold.ops.layout import empty_map
 
 
-def _physical(x: Tensor, box: Box, origin: tuple[int, ...]) -> Tensor:
-    """A box of a map that begins at ``origin``, as ``(y, x, channel, image)``, a view."""
-    rows, columns = box.shift(tuple(-at for at in origin)).slices
+def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
+    """A box of a map that lies on the box ``origin``, as ``(y, x, channel, image)``, a view."""
+    rows, columns = box.within(origin).slices
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
@@ -139,13 +139,11 @@ class Exchange:
         if not self._covered:
             window.zero_()
         if self._kept.size:
-            _physical(window, self._kept, self.window.start).copy_(
-                _physical(part, self._kept, self.part.start)
-            )
+            _physical(window, self._kept, self.window).copy_(_physical(part, self._kept, self.part))
         return window
 
     def _awaited(self, window: Tensor, box: Box, values: int) -> _Incoming:
-        place = _physical(window, box, self.window.start)
+        place = _physical(window, box, self.window)
         if not self._summing and place.is_contiguous():
             return _Incoming(place, place, staged=False)
         return _Incoming(place, self.mesh.buffers.take(box.size * values, window), staged=True)
@@ -154,7 +152,7 @@ class Exchange:
         """Messages to send, and those of them that are buffers of ours."""
         outgoing, lent = [], []
         for transfer in self._sends:
-            view = _physical(part, transfer.box, self.part.start)
+            view = _physical(part, transfer.box, self.part)
             if not view.is_contiguous():
                 buffer = self.mesh.buffers.take(transfer.box.size * values, part)
                 buffer.view(view.shape).copy_(view)

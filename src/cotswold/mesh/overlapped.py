@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, Box, Region
+from cotswold.geometry.box import NOTHING
 from cotswold.mesh.exchange import Exchange
-from cotswold.mesh.windows import NOTHING
 from cotswold.ops.activated import bias_gradient
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import encode

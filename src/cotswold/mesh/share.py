@@ -18,6 +18,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
+from cotswold.geometry.box import NOTHING
 from cotswold.mesh.exchange import Exchange, Pending
 from cotswold.mesh.ranks import Mesh
 from cotswold.ops.layout import empty_map, lay_out
@@ -28,7 +29,7 @@ from cotswold.ops.rule import reciprocal
 
 def crop(x: Tensor, box: Box, origin: Box) -> Tensor:
     """The box of a map that lies on the box ``origin``; a view."""
-    rows, columns = box.shift(tuple(-at for at in origin.start)).slices
+    rows, columns = box.within(origin).slices
     return x[:, :, rows, columns]
 
 
@@ -65,7 +66,7 @@ class Share:
     def own(self) -> Box:
         """The pixels of the input map that are this rank's, in its window."""
         own = self.partition.input.box(self.mesh.rank)
-        return own.shift(tuple(-at for at in self.window.start))
+        return own.within(self.window)
 
     @cached_property
     def outputs(self) -> Box:
@@ -187,7 +188,7 @@ class Share:
         if self.below is None:
             return Box.whole(self.window.shape)
         common = self.below[self.mesh.rank].intersect(self.window)
-        return common.shift(tuple(-at for at in self.window.start)) if common.size else Box((0, 0), (0, 0))
+        return common.within(self.window) if common.size else NOTHING
 
     def scales(self, norms: Tensor) -> Tensor:
         """``1 / |W~|`` of own neurons, laid out as responses."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.geometry import Box, ExchangePlan, Partition
+from cotswold.geometry.box import NOTHING
 from cotswold.geometry.partition import following_cuts
 from cotswold.mesh.exchange import Exchange
 from cotswold.mesh.map import DistributedMap, cut_out
@@ -64,9 +65,6 @@ class Windows:
     inside: tuple[Box, ...]
     """The part of it that is in the map."""
     exchange: Exchange
-
-
-NOTHING = Box((0, 0), (0, 0))
 
 
 def windows_of(mesh: Mesh, below: Partition, reader: Reader, cuts: Partition | None = None) -> Windows:
