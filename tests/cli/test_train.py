@@ -176,3 +176,12 @@ def test_events_are_lines_of_json_with_a_time(desk: Desk) -> None:
     events = [json.loads(line) for line in (desk.layers / "events.jsonl").read_text().splitlines()]
     assert [events[0]["kind"], events[-1]["kind"]] == ["start", "end"]
     assert all(event["time"] > 1e9 and event["seconds"] >= 0 for event in events)
+
+
+def test_an_interrupt_before_training_is_answered_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cotswold.cli.ranks.wanted_recipe", interrupt)
+    said = cotswold("train", "demo")
+    assert said.status == 130 and said.error == "stopped"

@@ -57,6 +57,7 @@ def build(called: str | None = None) -> App:
         help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,  # or it would exit without a word
     )
     for name, (place, sentence) in COMMANDS.items():
         app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
