@@ -106,10 +106,25 @@ def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_pa
     assert process.returncode != 0
 
 
-@pytest.mark.parametrize("grid", ["2", "0x2", "2x", "two by two"])
+@pytest.mark.parametrize("grid", ["3", "0x2", "2x", "two by two"])
 def test_a_grid_is_rows_by_columns(grid: str, desk: Desk, tmp_path: Path) -> None:
     said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--grid", grid)
-    assert said.status == 2 and "grid" in said.error
+    assert said.status == 2 and "a grid" in said.error
+
+
+def test_a_grid_that_would_swamp_this_machine_starts_nothing(desk: Desk, tmp_path: Path) -> None:
+    said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--grid", "1000x1000")
+    assert said.status == 2 and "1000000 processes" in said.error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_on_a_grid_goes_on_in_one_process_by_none(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores)
+    process = begun(*COMMAND, *words, "--grid", "2x1", "--set", "training.epochs=0.5")
+    assert "2x1 ranks" in said_by(process)
+    said = cotswold("train", "--run", run, "--resume", "--grid", "none")
+    assert said.status == 0 and "resumed" in said.err and "ranks" not in said.err
 
 
 def test_restarts_are_for_ranks(desk: Desk, tmp_path: Path) -> None:

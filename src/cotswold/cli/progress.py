@@ -193,7 +193,8 @@ def describe(event: Mapping[str, object]) -> str | None:
             skipped = event.get("skipped")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
             note = f" (passed over: {named})" if named else ""
-            return f"resumed after step {event['step']}{note}"
+            grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
+            return f"resumed after step {event['step']}{grid}{note}"
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
             seconds = _clock(_number(event["training_seconds"]))

@@ -6,6 +6,7 @@ how anything is trained.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from cotswold.training.team import Team
 
 AUTO = "auto"
+RANKS_A_CORE = 4
+"""Processes that a command starts at most for each core of this machine."""
+
+
+def override(grid: str) -> str:
+    """The override of a recipe that a word of the command line stands for; always a text."""
+    return f"mesh.grid={json.dumps(grid)}"
 
 
 def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str]) -> Recipe:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cotswold.simulate import Cluster, LayerWork, Prediction, StackWork
 
 Row = dict[str, object]
+RANKS_A_DEVICE = 4
 _OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "residual", "maps", "pack")
 
 
@@ -31,6 +32,7 @@ def simulate(
     grid: str = "auto",
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    explain: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Predict the time, bytes and cost of an update on a cluster that is not at hand.
@@ -39,6 +41,7 @@ def simulate(
     `greedy` each line is the update of one stack on top of those below, for `joint` of them all. Examples:
 
       cotswold simulate --list
+      cotswold simulate --explain
       cotswold simulate coates2013 coates2013-11b
       cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64
       cotswold simulate ethernet faces --set training.strategy=joint
@@ -58,15 +61,23 @@ def simulate(
         Overrides a field of the recipe, as in training.batch=32; may be given again.
     list_
         List the shipped clusters and where their numbers are from.
+    explain
+        Every field of a cluster's file: its meaning, type, unit and default.
     json_
         Print JSON.
     """
     from cotswold.errors import UserError
+    from cotswold.recipe import explain as explained
     from cotswold.recipe import load
     from cotswold.simulate import load_cluster, predict, stages
 
     if list_:
         _list(json_)
+        return
+    if explain:
+        from cotswold.simulate import Cluster
+
+        print(explained(Cluster))
         return
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
@@ -105,12 +116,25 @@ def _grids(
     if grid != "auto":
         if ranks is not None:
             raise UserError(f"--grid {grid} says how many ranks there are; leave out --ranks")
-        return [Grid.parse(grid)]
+        return [_possible(Grid.parse(grid), cluster)]
     words = [str(cluster.size)] if ranks is None else ranks.split(",")
     counts = [int(word) for word in words if word.strip().isdecimal()]
     if len(counts) != len(words) or min(counts) < 1:
         raise UserError(f"--ranks {ranks} is not a number of ranks; write 4, or several as 1,4,16")
+    _possible(Grid(1, max(counts)), cluster)
     return [fastest_grid(cluster, updates, count) for count in counts]
+
+
+def _possible(grid: Grid, cluster: Cluster) -> Grid:
+    """Raise UserError where a device would have more than some ranks."""
+    from cotswold.errors import UserError
+
+    if grid.size > RANKS_A_DEVICE * cluster.size:
+        raise UserError(
+            f"{grid.size} ranks are more than {RANKS_A_DEVICE} for each of the {cluster.size} devices of "
+            f"{cluster.name}; give the cluster more hosts"
+        )
+    return grid
 
 
 def _row(stack: str, found: Prediction) -> Row:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cotswold.training.team import Team
 
 ECHO_SECONDS = 0.3
+GRID = "mesh.grid="
 
 
 def train(
@@ -62,8 +63,9 @@ def train(
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
-        its part of the threads and a log in the run's directory; or auto. Short for --set mesh.grid=2x2.
-        Under torchrun, mpirun and srun the ranks that they start.
+        its part of the threads and a log in the run's directory; auto for the simulator's choice; none for
+        one process. Short for --set mesh.grid=2x2. A run that is resumed goes on over its own grid if none is
+        given. Under torchrun, mpirun and srun the ranks that they start.
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     stores
@@ -78,7 +80,7 @@ def train(
 
     if restarts < 0:
         raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
-    overrides = [*(set or []), *([] if grid is None else [f"mesh.grid={grid}"])]
+    overrides = [*(set or []), *([] if grid is None else [ranks.override(grid)])]
     words = Words(recipe, run, overrides, stores, resume, resume_if_started)
     world = world_of(os.environ)
     if world is not None and world.size > 1:
@@ -115,7 +117,8 @@ class Words:
     def again(self, grid: Grid, run: Path, *, resumed: bool) -> list[str]:
         """The words for a rank of a grid, which go on where the run has begun if it is ``resumed``."""
         words = ["train", *([] if self.recipe is None else [self.recipe]), "--run", str(run)]
-        for override in [*self.overrides, f"mesh.grid={grid}"]:
+        others = [one for one in self.overrides if not one.startswith(GRID)]
+        for override in [*others, f'{GRID}"{grid}"']:
             words += ["--set", override]
         if self.stores is not None:
             words += ["--stores", str(self.stores)]
@@ -126,14 +129,21 @@ class Words:
 
 def _start(words: Words, grid: Grid, restarts: int) -> int:
     """Train on ranks of this machine, and watch over them."""
+    from cotswold.cli import ranks
     from cotswold.cli.figures import cores
-    from cotswold.cli.ranks import wanted_recipe
+    from cotswold.cli.progress import say
     from cotswold.launch import run_local
 
     run = words.run
     if run is None:
-        run = Path("runs") / wanted_recipe(words.recipe, None, words.overrides).name
-    return run_local(
+        run = Path("runs") / ranks.wanted_recipe(words.recipe, None, words.overrides).name
+    most = ranks.RANKS_A_CORE * cores()
+    if grid.size > most:
+        raise UserError(
+            f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
+            "or more on several machines (torchrun, mpirun, srun)"
+        )
+    code = run_local(
         words.again(grid, run, resumed=False),
         grid.size,
         run / "logs",
@@ -141,6 +151,9 @@ def _start(words: Words, grid: Grid, restarts: int) -> int:
         restarts=restarts,
         restart_words=words.again(grid, run, resumed=True),
     )
+    if code == 1 and (run / "checkpoints").is_dir():
+        say(f"go on from the last checkpoint with: cotswold train --run {shlex.quote(str(run))} --resume")
+    return code
 
 
 def _train(words: Words, team: Team) -> int:

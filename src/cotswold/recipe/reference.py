@@ -1,4 +1,4 @@
-"""Every field of a recipe, explained.
+"""Every field of a recipe, or of another file of the same kind, explained.
 
 Knows: the schema's own documentation. Does not know: recipes.
 """
@@ -13,9 +13,9 @@ from cotswold.recipe.kinds import bare, kind, sections_in
 from cotswold.recipe.schema import Recipe, Section
 
 
-def explain() -> str:
+def explain(root: type[Section] = Recipe) -> str:
     """All tables and fields: what each takes, its default, what it means and in which unit."""
-    return "\n".join(_section(Recipe, "")).strip() + "\n"
+    return "\n".join(_section(root, "")).strip() + "\n"
 
 
 def _section(section: type[Section], path: str) -> list[str]:

@@ -285,18 +285,20 @@ class Mesh(Section):
 
     grid: str | None = None
     """Rows and columns of ranks, such as `2x2`, or `auto`: the grid on which the simulator expects the
-    shortest update. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
+    shortest update, or `none`. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
     patience: PositiveFloat = 20.0
     """Seconds for which a rank may be silent before all others give it up and stop."""
 
     @field_validator("grid")
     @classmethod
     def _is_a_grid(cls, grid: str | None) -> str | None:
+        if grid == "none":
+            return "1x1"
         if grid is not None and grid != "auto":
             try:
                 return str(Grid.parse(grid))
             except GeometryError as error:
-                raise ValueError(f"{error}; or auto") from error
+                raise ValueError(f"{error}; or auto, or none") from error
         return grid
 
 
@@ -352,7 +354,7 @@ class Recipe(Section):
         if self.training.offload == "disk":
             if self.mesh.grid not in (None, "1x1"):
                 raise ValueError(
-                    'training.offload = "disk" is for one process; take mesh.grid out, or offload'
+                    'training.offload = "disk" is for one process, --grid none; or set training.offload=none'
                 )
             if strategy == "supervised":
                 raise ValueError("training.offload belongs to strategies greedy and joint; take it out")

@@ -192,7 +192,8 @@ def _restore(loop: Loop, pictures: TrainingPictures) -> None:
     loop.strategy.restored(tensors, _table(checkpoint.state, "strategy"))
     pictures.load_state_dict(_table(checkpoint.state, "pictures"))
     loop.account = Account.restored(_table(checkpoint.state, "account"))
-    loop.log.write("resumed", step=loop.position.total, skipped=list(skipped))
+    grid = "1x1" if loop.team.mesh is None else str(loop.team.mesh.grid)
+    loop.log.write("resumed", step=loop.position.total, skipped=list(skipped), grid=grid)
 
 
 def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:

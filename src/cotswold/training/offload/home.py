@@ -148,7 +148,7 @@ def check_disk(recipe: Recipe, directory: Path) -> None:
     needed, free = disk_bytes(recipe), shutil.disk_usage(place).free + sum(held.values())
     if needed > free:
         raise DiskFullError(
-            f"the filters and momenta of {recipe.name} need {needed / 1e9:.1f} GB under {directory}, one "
-            f"generation in use and one a checkpoint, and {free / 1e9:.1f} GB are free; use another disk, "
+            f"the filters and momenta of {recipe.name} need {needed / 1e9:.3g} GB under {directory}, one "
+            f"generation in use and one a checkpoint, and {free / 1e9:.3g} GB are free; use another disk, "
             "or keep fewer checkpoints (training.checkpoints_kept = 1)"
         )
