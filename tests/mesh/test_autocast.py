@@ -15,7 +15,7 @@ from cotswold.nn import LocallyConnected2d
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "a convolution": lambda: nn.Conv2d(1, 2, 3),
-    "one whose messages are hidden": lambda: nn.Conv2d(1, 2, 3, padding=1),
+    "one whose messages are hidden": lambda: nn.Sequential(nn.ReLU(), nn.Conv2d(1, 2, 3, padding=1)),
     "one without a bias": lambda: nn.Conv2d(1, 2, (9, 11), bias=False),
     "few outputs": lambda: nn.Sequential(nn.Conv2d(1, 2, (9, 11)), nn.ReLU()),
     "a transposed one": lambda: nn.Sequential(nn.Conv2d(1, 2, (9, 11)), nn.ConvTranspose2d(2, 1, 1)),
