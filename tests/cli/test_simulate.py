@@ -38,7 +38,7 @@ def test_json_has_every_number_of_ranks_and_the_bytes() -> None:
 
 def test_what_does_not_fit_the_memory_is_marked() -> None:
     said = cotswold("simulate", "coates2013", "coates2013-11b", "--grid", "1x1")
-    assert "* more than the 4 GB of a device" in said.out
+    assert "* more than 4 GB of a device" in said.out
 
 
 def test_a_price_gives_dollars() -> None:

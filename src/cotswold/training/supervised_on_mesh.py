@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -32,6 +33,7 @@ class SupervisedOnMesh(Supervised):
         held_out: LabelledHeldOut,
         mesh: Mesh,
     ) -> None:
+        torch.manual_seed(recipe.training.seed)  # a partition asks that ranks draw alike
         super().__init__(partition(network, mesh), recipe, epoch_steps, held_out)
         self._mesh, self._cuts = mesh, _cuts(recipe, mesh)
         self._drawn: dict[str, Tensor] = {}
