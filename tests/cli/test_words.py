@@ -125,10 +125,8 @@ def test_the_python_of_the_readme_runs() -> None:
     names: dict[str, Any] = {}
     exec(layer, names)
     assert names["scores"].shape == (4, 10)
-    try:
-        exec(own, names)
-    finally:
-        dist.destroy_process_group()
+    exec(own, names)
+    assert not dist.is_initialized()  # a 1x1 grid needs none
     assert names["whole"].shape == (4, 8, 33, 31)
     assert len(own.partition("class")[2].partition("model =")[0].splitlines()) <= 15
 
