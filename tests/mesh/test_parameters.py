@@ -92,12 +92,12 @@ def test_ranks_share_the_numbers_of_local_and_fully_connected_layers_out() -> No
     assert sum(sum(own) for own, _ in found) == found[0][1]
 
 
-def _state() -> tuple[list[str], float]:
+def _state(of_module: bool) -> tuple[list[str], float]:
     module, twin = _network(), partition(_network(), "3x2")
     other = partition(_network(), "3x2")
     for values in other.parameters():
         nn.init.zeros_(values)
-    other.load_state_dict(twin.state_dict())
+    other.load_state_dict((module if of_module else twin).state_dict())
     differences = [
         (_whole(other.state_dict()[name]) - values).abs().max().item()
         for name, values in module.state_dict().items()
@@ -105,8 +105,9 @@ def _state() -> tuple[list[str], float]:
     return list(twin.state_dict()), max(differences)
 
 
-def test_the_state_of_a_twin_has_the_names_of_its_module_and_goes_to_another_twin() -> None:
-    names, difference = on_ranks(6, _state)[0]
+@pytest.mark.parametrize("of_module", [False, True])
+def test_the_state_of_a_twin_or_of_its_module_goes_to_another_twin(of_module: bool) -> None:
+    names, difference = on_ranks(6, _state, of_module)[0]
     assert names == list(_network().state_dict())
     assert difference == 0
 

@@ -6,6 +6,7 @@ Source: Dean et al. 2012, section 3: the user defines the computation, the frame
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from cotswold.mesh.whole import entered, largest, nothing
 from cotswold.mesh.windows import Windows, fetch, padded, windows_of
 
 
-class SpatialLayer(nn.Module):
+class SpatialLayer(nn.Module, ABC):
     """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on ranks.
 
     A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x),
@@ -37,17 +38,17 @@ class SpatialLayer(nn.Module):
     _mesh: Mesh | None = None
     _blocks: tuple[int, int] | None = None
 
+    @abstractmethod
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of the output of a map."""
-        raise NotImplementedError
 
+    @abstractmethod
     def input_box(self, output: Box) -> Box:
         """The pixels that a box of outputs needs; those outside of the map will be zeros."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels that it needs."""
-        raise NotImplementedError
 
     def forward(self, x: Any) -> Any:
         """The output of a map, whole or in parts; raises GeometryError for what is no map."""

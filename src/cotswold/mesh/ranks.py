@@ -58,14 +58,16 @@ class Mesh:
         self._remembered: dict[Hashable, Any] = {}
 
     @classmethod
-    def of(cls, grid: Grid | str | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
-        """The mesh of a grid ("2x2") of all ranks of the job, or of a 2-D device mesh, a part of it perhaps.
+    def of(cls, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
+        """The mesh of a grid ("2x2", (2, 2)) of all ranks of the job, or of a 2-D device mesh, maybe a part.
 
         A process that is alone needs no group for a 1x1 grid. While the job's default group lives, the same
         grid gives the same mesh. Raises UserError where there are not as many ranks as the grid has places.
         """
         if isinstance(grid, Mesh):
             return grid
+        if isinstance(grid, tuple):
+            grid = Grid(*grid)
         wanted = Grid.parse(grid) if isinstance(grid, str) else grid
         known, key = _of_this_job(), wanted if isinstance(wanted, DeviceMesh) else (wanted, device)
         if key not in known:

@@ -27,7 +27,7 @@ from cotswold.mesh.layer import SpatialLayer
 from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.meta import is_meta, local_parts, materialised
-from cotswold.mesh.parameters import distributed, own_parts
+from cotswold.mesh.parameters import distributed, own_box, own_parts
 from cotswold.mesh.ranks import Mesh
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
@@ -55,7 +55,7 @@ _HOOKS = (
 )
 
 
-def partition(module: nn.Module, grid: Grid | str | DeviceMesh | Mesh) -> Any:
+def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh) -> Any:
     """The twin of a module over a grid of ranks ("2x2"); every rank calls it with the same module.
 
     The twin has the module's names and interface. It takes whole batches ``(image, channel, y, x)``, the same
@@ -292,3 +292,22 @@ def _make_root(twin: nn.Module, mesh: Mesh) -> None:
     kind = type(twin)
     twin.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
     twin._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules
+    # torch leaves it untyped
+    twin.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]
+
+
+def _cut_whole_values(twin: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Let a twin load what its module saved: of whole tensors each rank takes its part."""
+    for name, values in [*twin.named_parameters(), *twin.named_buffers()]:
+        given = state.get(prefix + name)
+        if not isinstance(values, DTensor) or not isinstance(given, Tensor) or isinstance(given, DTensor):
+            continue
+        if given.shape == values.shape:
+            state[prefix + name] = DTensor.from_local(
+                given[own_box(values).slices],
+                values.device_mesh,
+                values.placements,
+                run_check=False,
+                shape=values.shape,
+                stride=values.stride(),
+            )

@@ -6,6 +6,7 @@ stacks are trained, files, clocks, the terminal.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ HeldOut = Callable[[], Iterable[Tensor]]
 """Gives the held-out pictures anew, in batches, images last."""
 
 
-class StackStrategy:
+class StackStrategy(ABC):
     """A network of stacks, learnt from ``epoch_steps`` mini-batches an epoch."""
 
     improved = False
@@ -52,9 +53,9 @@ class StackStrategy:
         """A phase takes all its steps."""
         return False
 
+    @abstractmethod
     def momenta(self, phase: int, step: int) -> Momenta:
         """The momenta that a checkpoint has; a strategy names its own."""
-        raise NotImplementedError
 
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """The network, and the momentum of what has begun to move, where they are in memory."""
@@ -72,7 +73,9 @@ class StackStrategy:
         """Nothing beyond the tensors."""
         return {}
 
-    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
+    def restored(  # noqa: B027  # a stack has nothing to add, and needs no subclass to say so
+        self, tensors: Mapping[str, Tensor], state: Mapping[str, object]
+    ) -> None:
         """Nothing beyond the tensors."""
 
 
