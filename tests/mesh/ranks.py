@@ -78,6 +78,8 @@ class _Crew:
 
     def call(self, count: int, job: bytes, timeout_s: float) -> list[tuple[bool, Any]]:
         """The answer of every rank; TimeoutError where one gives none."""
+        if not all(process.is_alive() for process, _ in self._ranks):
+            self.dismiss()  # somebody ended one of them between two jobs
         spawning = multiprocessing.get_context("spawn")
         while len(self._ranks) < count:
             ours, theirs = spawning.Pipe()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from cyclopts import App, CycloptsError
 
@@ -17,6 +18,7 @@ from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
 from cotswold.launch import own_log
 
+DEBUG = "COTSWOLD_DEBUG"
 EPILOGUE = """\
 Examples:
 
@@ -67,10 +69,26 @@ def build(called: str | None = None) -> App:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 130/143 for signals."""
     words = list(sys.argv[1:] if words is None else words)
-    debug = "--debug" in words or bool(os.environ.get("COTSWOLD_DEBUG"))
-    words = [word for word in words if word != "--debug"]
+    debug = "--debug" in words or bool(os.environ.get(DEBUG))
+    with _debugging(debug):
+        sys.exit(_run([word for word in words if word != "--debug"], debug))
+
+
+@contextmanager
+def _debugging(debug: bool) -> Iterator[None]:
+    """While it lasts, ranks that the command starts show tracebacks too."""
+    before = os.environ.get(DEBUG)
     if debug:
-        os.environ["COTSWOLD_DEBUG"] = "1"  # ranks that the command starts obey it too
+        os.environ[DEBUG] = "1"
+    try:
+        yield
+    finally:
+        if debug and before is None:
+            del os.environ[DEBUG]
+
+
+def _run(words: Sequence[str], debug: bool) -> int:
+    """The exit code of a command; with ``debug`` its exceptions are raised."""
     try:
         status = build(words[0] if words else None)(
             words, exit_on_error=False, print_error=False, result_action="return_value"
@@ -80,26 +98,26 @@ def main(words: Sequence[str] | None = None) -> None:
             own_log.keep(traceback.format_exc())
             raise
         say(str(error) + " See cotswold --help, or --help after the command's name.")
-        sys.exit(2)
+        return 2
     except CotswoldError as error:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
         say(str(error))
-        sys.exit(error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
         say("stopped")
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(141)
+        return 141
     except Exception as error:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
         say(f"{_sentence(error)} (not foreseen; run the command again with --debug for the traceback)")
-        sys.exit(1)
-    sys.exit(status if isinstance(status, int) else 0)
+        return 1
+    return status if isinstance(status, int) else 0
 
 
 def _sentence(error: Exception) -> str:

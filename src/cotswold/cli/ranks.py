@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cotswold import __version__, recipe
 from cotswold.cli.figures import cores
 from cotswold.cli.progress import say
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import CotswoldError, RunError, UserError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe
 
@@ -38,6 +38,8 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str]) 
     """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up."""
     if name is None and run is not None and (run / "recipe.toml").is_file():
         return recipe.load(run / "recipe.toml", overrides)
+    if name is None and run is not None:
+        raise RunError(f"there is no run in {run} to resume; name a recipe, without --resume, to begin one")
     if name is None:
         raise UserError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
     return recipe.load(name, overrides)

@@ -29,7 +29,7 @@ def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Incoming:
     """A message that is on its way into a buffer, and where in the window it belongs."""
 
@@ -47,18 +47,20 @@ class Pending:
         window: Tensor,
         works: Sequence[dist.Work] = (),
         incoming: Sequence[_Incoming] = (),
+        outgoing: int = 0,
         lent: Sequence[Tensor] = (),
         summing: bool = False,
     ) -> None:
         self.window = window
         self._mesh, self._works, self._incoming = mesh, works, incoming
+        # some backends answer once for all messages
+        self._apart = len(works) == len(incoming) + outgoing
         self._lent, self._summing = lent, summing
 
     def finish(self) -> Tensor:
-        """Wait for every message; the whole window."""
-        for work in self._works:
-            work.wait()
-        for message in self._incoming:
+        """Wait for every message; the whole window. What has come is unpacked while the rest travels."""
+        for number, message in enumerate(self._incoming):
+            self._works[number if self._apart else 0].wait()
             if message.staged:
                 arrived = message.buffer.view(message.place.shape)
                 if self._summing:
@@ -66,6 +68,8 @@ class Pending:
                 else:
                     message.place.copy_(arrived)
                 self._mesh.buffers.give(message.buffer)
+        for work in self._works[len(self._incoming) if self._apart else 0 :]:
+            work.wait()
         for buffer in self._lent:
             self._mesh.buffers.give(buffer)
         self._works, self._incoming, self._lent = (), (), ()
@@ -124,7 +128,7 @@ class Exchange:
             for transfer, buffer in zip(self._sends, outgoing, strict=True)
         ]
         works = dist.batch_isend_irecv(messages) if messages else []
-        return Pending(self.mesh, window, works, incoming, lent, self._summing)
+        return Pending(self.mesh, window, works, incoming, len(outgoing), lent, self._summing)
 
     def __call__(self, part: Tensor) -> Tensor:
         """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
@@ -174,8 +178,9 @@ class _Exchanged(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, exchange: Exchange) -> Tensor:
         ctx.exchange = exchange
-        window = exchange.start(part.detach()).finish()
-        return window.view_as(window) if window is part else window
+        own = part.detach()
+        window = exchange.start(own).finish()
+        return part.view_as(part) if window is own else window
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
