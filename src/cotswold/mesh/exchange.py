@@ -60,7 +60,8 @@ class Pending:
     def finish(self) -> Tensor:
         """Wait for every message; the whole window. What has come is unpacked while the rest travels."""
         for number, message in enumerate(self._incoming):
-            self._works[number if self._apart else 0].wait()
+            for work in self._works[number : number + 1] if self._apart else self._works:
+                work.wait()
             if message.staged:
                 arrived = message.buffer.view(message.place.shape)
                 if self._summing:
