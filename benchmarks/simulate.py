@@ -171,27 +171,27 @@ def number(row: Document, name: str) -> float:
 def words(found: dict[str, Document]) -> list[Document]:
     """What the papers state in words, beside what is predicted."""
     large, fig5 = found["large"], found["coates"]["networks"]
-    third = large["stages"][2]  # type: ignore[index]
+    third = large["stages"][2]  # type: ignore[index]  # JSON
     slow, fast = found["distbelief"]["networks"], found["distbelief-10g"]["networks"]
 
     def gain(networks: Document, network: str, machines: int) -> float:
-        return next(row["speed_up"] for row in networks[network] if row["ranks"] == machines)  # type: ignore
+        return next(row["speed_up"] for row in networks[network] if row["ranks"] == machines)  # type: ignore  # JSON
 
     def range_(network: str, machines: int) -> str:
         return f"{gain(slow, network, machines):.1f} at 1 Gbit/s, {gain(fast, network, machines):.1f} at 10"
 
     def gained(network: str) -> str:
-        rows = [row for row in fig5[network] if row["fits"]]  # type: ignore[index]
+        rows = [row for row in fig5[network] if row["fits"]]  # type: ignore[index]  # JSON
         return f"{rows[-1]['speed_up']:.1f} on 64"
 
-    best = max(row["speed_up"] for row in slow["speech"])  # type: ignore
+    best = max(row["speed_up"] for row in slow["speech"])  # type: ignore  # JSON
     sizes = found["adam"]["sizes"]
-    first, *_, half, most = (each["connections"] for each in sizes)  # type: ignore
+    first, *_, half, most = (each["connections"] for each in sizes)  # type: ignore  # JSON
     paper36 = found["adam"]["at_36_billion"]
     return [
         row("Coates, 5.1", "stack 3 of 11.2 B: under 0.6 s an update",
             f"{third['seconds']:.3f} s; {0.6 - third['seconds']:.3f} s of the 0.6 are not explained"),
-        row("", "its epoch of 10 M pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),  # type: ignore[index]
+        row("", "its epoch of 10 M pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),  # type: ignore[index]  # JSON
         row("", "two epochs of stacks 2 and 3: about 3 days", f"{large['days']:.1f} days"),
         row("", "a billion on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"),
         row("", "many GPUs gain little for small networks", f"180 M: {gained('180 M')}, no"),

@@ -36,9 +36,6 @@ class Thread:
         self._meeting.wait(PATIENCE_SECONDS)
         return found
 
-    def barrier(self) -> None:
-        self.gather(None)
-
 
 def threads(size: int, work: Callable[[Ranks], T]) -> list[T | BaseException]:
     """What ``size`` ranks return or raise; none of them may have left an exchange out."""
@@ -85,9 +82,6 @@ class Process:
         self._tell(self._files[0], value)
         told: list[Any] = self._heard(self._files[0])
         return told
-
-    def barrier(self) -> None:
-        self.gather(None)
 
     @staticmethod
     def _tell(file: Any, value: object) -> None:

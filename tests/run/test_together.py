@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from tests.run.crowd import returned, threads
+from tests.run.crowd import threads
 
 from cotswold.errors import CheckpointError, DiskFullError, RunError
 from cotswold.run import ALONE, Ranks, together
@@ -73,15 +73,3 @@ def test_a_process_alone_raises_what_was_raised() -> None:
         raise odd
     assert found.value is odd
     assert (ALONE.rank, ALONE.size, ALONE.gather({"a": 1})) == (0, 1, [{"a": 1}])
-    ALONE.barrier()
-
-
-def test_a_barrier_lets_nobody_through_before_the_last_has_come() -> None:
-    come: list[int] = []
-
-    def work(ranks: Ranks) -> int:
-        come.append(ranks.rank)
-        ranks.barrier()
-        return len(come)
-
-    assert returned(threads(4, work)) == [4] * 4

@@ -210,7 +210,7 @@ def adaptive_max_pool2d(input: DistributedMap, output_size: Any, return_indices:
     if return_indices:
         raise UserError("adaptive_max_pool2d of a map that is cut over ranks returns no indices")
     rows, columns = _adaptive(input, output_size)
-    out: Tensor = _LargestOfCells.apply(input.local, input, rows, columns)  # type: ignore[no-untyped-call]
+    out: Tensor = _LargestOfCells.apply(input.local, input, rows, columns)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 

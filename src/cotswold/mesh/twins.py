@@ -292,8 +292,7 @@ def _make_root(twin: nn.Module, mesh: Mesh) -> None:
     kind = type(twin)
     twin.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
     twin._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules
-    # torch leaves it untyped
-    twin.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]
+    twin.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]  # torch's
 
 
 def _cut_whole_values(twin: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:

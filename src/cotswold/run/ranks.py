@@ -39,19 +39,12 @@ class Ranks(Protocol):
         lists)."""
         ...
 
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
-        ...
-
 
 class _Alone:
     rank, size = 0, 1
 
     def gather(self, value: object) -> list[Any]:
         return [value]
-
-    def barrier(self) -> None:
-        pass
 
 
 ALONE: Ranks = _Alone()
