@@ -15,17 +15,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotswold.errors import UserError
-from cotswold.mesh.map import OPERATORS, DistributedMap
+from cotswold.mesh.in_parts import InParts
+from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.parameters import nested_cuts
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered, summed
 
 
-class DistributedFeatures:
+class DistributedFeatures(InParts):
     """Values ``(..., feature)`` of which each rank has some features; torch's functions take it.
 
     What is computed value by value stays in parts; any other function gets the whole, on every rank.
     """
+
+    called = "a vector of features in parts"
 
     def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
         self.local, self.features, self.mesh = local, features, mesh
@@ -40,10 +43,6 @@ class DistributedFeatures:
     def shape(self) -> torch.Size:
         """The shape of the whole."""
         return torch.Size((*self.local.shape[:-1], self.features))
-
-    def size(self, dim: int | None = None) -> Any:
-        """The shape of the whole, or one extent of it."""
-        return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -116,37 +115,8 @@ class DistributedFeatures:
         mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
         return DistributedFeatures(self.local * mask, self.features, self.mesh)
 
-    def __getattr__(self, name: str) -> Any:
-        method = None if name.startswith("_") else getattr(torch.Tensor, name, None)
-        if not callable(method):
-            raise AttributeError(f"features in parts have no attribute {name!r}")
-
-        def applied(*args: Any, **kwargs: Any) -> Any:
-            return self.__torch_function__(method, (), (self, *args), kwargs)
-
-        return applied
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __hash__(self) -> int:
-        return id(self)
-
     def __repr__(self) -> str:
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    method = getattr(torch.Tensor, name)
-
-    def apply(self: DistributedFeatures, *others: Any) -> Any:
-        return self.__torch_function__(method, (), (self, *others))
-
-    return apply
-
-
-for _short in OPERATORS:
-    setattr(DistributedFeatures, f"__{_short}__", _operator(f"__{_short}__"))
 
 
 def _whole(value: Any) -> Any:

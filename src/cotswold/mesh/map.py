@@ -6,30 +6,27 @@ Knows: parts, cuts, how torch's functions reach the rules for maps. Does not kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
+from cotswold.mesh.in_parts import InParts
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered, nothing
 
-_NAMES = """
-    add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv pow rpow floordiv mod neg pos
-    abs invert and or xor eq ne lt le gt ge getitem
-"""
-OPERATORS = _NAMES.split()
 
-
-class DistributedMap:
+class DistributedMap(InParts):
     """A map ``(image, channel, y, x)`` of which each rank holds a part; torch's functions take it.
 
     ``local`` is this rank's part, an ordinary tensor of autograd; ``partition`` says how the plane is cut.
     What is computed point by point stays in parts, windows fetch what they need from other ranks, sums over
     space are whole on every rank. All ranks do the same to the same maps in one order.
     """
+
+    called = "a distributed map"
 
     def __init__(self, local: Tensor, partition: Partition, mesh: Mesh) -> None:
         own = partition.box(mesh.rank)
@@ -74,28 +71,11 @@ class DistributedMap:
         """The shape of the whole map."""
         return torch.Size((*self.source.shape[:2], *self.partition.shape))
 
-    def size(self, dim: int | None = None) -> Any:
-        """The shape of the whole map, or one extent of it."""
-        return self.shape if dim is None else self.shape[dim]
-
     def dim(self) -> int:
         """Always four."""
         return 4
 
     ndim = 4
-
-    if TYPE_CHECKING:  # installed below
-        __add__: Callable[[Any], Any]
-        __radd__: Callable[[Any], Any]
-        __sub__: Callable[[Any], Any]
-        __rsub__: Callable[[Any], Any]
-        __mul__: Callable[[Any], Any]
-        __rmul__: Callable[[Any], Any]
-        __truediv__: Callable[[Any], Any]
-        __rtruediv__: Callable[[Any], Any]
-        __pow__: Callable[[Any], Any]
-        __neg__: Callable[[], Any]
-        __getitem__: Callable[[Any], Any]
 
     def numel(self) -> int:
         """The number of values of the whole map."""
@@ -149,22 +129,6 @@ class DistributedMap:
 
         return apply(function, args, dict(kwargs or {}))
 
-    def __getattr__(self, name: str) -> Any:
-        method = None if name.startswith("_") else getattr(torch.Tensor, name, None)
-        if not callable(method):
-            raise AttributeError(f"a distributed map has no attribute {name!r}")
-
-        def applied(*args: Any, **kwargs: Any) -> Any:
-            return self.__torch_function__(method, (), (self, *args), kwargs)
-
-        return applied
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __hash__(self) -> int:
-        return id(self)
-
     def __repr__(self) -> str:
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
@@ -197,20 +161,3 @@ def local_map(
     out = DistributedMap.__new__(DistributedMap)
     out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
     return out
-
-
-def _install_operators() -> None:
-    def operator(name: str) -> Callable[..., Any]:
-        method = getattr(torch.Tensor, name)
-
-        def apply(self: DistributedMap, *others: Any) -> Any:
-            return self.__torch_function__(method, (), (self, *others))
-
-        apply.__name__ = name
-        return apply
-
-    for short in OPERATORS:
-        setattr(DistributedMap, f"__{short}__", operator(f"__{short}__"))
-
-
-_install_operators()
