@@ -29,6 +29,7 @@ from cotswold.bench.trials import Trial, some
 from cotswold.cli.main import main
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Grid, StackPartition
+from cotswold.mesh.channels import SWITCH
 
 LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
 MEMORY_MOST = 6 << 30
@@ -101,8 +102,12 @@ def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(crew: Crew, first: bool) -> None:
-    found = crew.call(sent_bytes, "1x2", first)
+def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(
+    monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    monkeypatch.setenv(SWITCH, "0")  # as between hosts
+    with Crew(2) as crew:
+        found = crew.call(sent_bytes, "1x2", first)
     cut = StackPartition(LITTLE.stack(4, 4), Grid(1, 2))
     plans = plans_of_step(cut, None if first else cut.input.boxes)
     values = sum(plan.points * channels for plan, channels in plans) * LITTLE.images

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
+import torch.distributed as dist
 from tests.mesh.ranks import on_ranks
 from torch import Tensor
 
 from cotswold.geometry import Box, ExchangePlan
-from cotswold.mesh import Exchange, Mesh
+from cotswold.mesh import Exchange, Mesh, channels
 
 PLANE = (9, 11)
 RANKS = 4
@@ -45,37 +48,63 @@ def _wanted(parts: list[Tensor], plan: ExchangePlan, rank: int) -> Tensor:
     return whole[:, :, rows, columns]
 
 
-def _wrong(dtype: torch.dtype, last: bool) -> list[int]:
+WAYS = {"memory": 1, "Gloo": RANKS, "both": 2}
+"""How many hosts the ranks believe to be on: what is between hosts goes through Gloo."""
+
+
+@contextmanager
+def _mesh_on(hosts: int) -> Iterator[Mesh]:
+    """A mesh of ranks that take themselves for those of so many hosts."""
+    real, here = channels._place, dist.get_rank() * hosts // RANKS
+    channels._place = lambda: f"host {here}"
+    try:
+        mesh = Mesh.of("2x2")
+        assert len(mesh.channels) == RANKS // hosts - 1
+        yield mesh
+    finally:
+        channels._place = real
+
+
+def _wrong(hosts: int, dtype: torch.dtype, last: bool) -> list[int]:
     """Layouts on which something is not as it should be."""
-    mesh, found = Mesh.of("2x2"), []
-    for seed in range(LAYOUTS):
-        plan = _plan(seed)
-        parts = [_values(10 * seed + rank, box, dtype) for rank, box in enumerate(plan.writes)]
-        own = parts[mesh.rank]
-        if last:  # images last, as local layers have them
-            own = own.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
-        own.requires_grad_()
-        window = Exchange(mesh, plan)(own)
-        given = [_values(1000 + 10 * seed + rank, box, dtype) for rank, box in enumerate(plan.reads)]
-        window.backward(given[mesh.rank])  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        assert own.grad is not None
-        right = torch.equal(window, _wanted(parts, plan, mesh.rank))
-        if not right or not torch.equal(own.grad, _wanted(given, plan.adjoint, mesh.rank)):
-            found.append(seed)
-    return found
+    with _mesh_on(hosts) as mesh:
+        return [seed for seed in range(LAYOUTS) if not _right(mesh, seed, dtype, last)]
+
+
+def _right(mesh: Mesh, seed: int, dtype: torch.dtype, last: bool) -> bool:
+    """Whether the window and its gradient are those of the whole map."""
+    plan = _plan(seed)
+    parts = [_values(10 * seed + rank, box, dtype) for rank, box in enumerate(plan.writes)]
+    own = parts[mesh.rank]
+    if last:  # images last, as local layers have them
+        own = own.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
+    own.requires_grad_()
+    window = Exchange(mesh, plan)(own)
+    given = [_values(1000 + 10 * seed + rank, box, dtype) for rank, box in enumerate(plan.reads)]
+    window.backward(given[mesh.rank])  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert own.grad is not None
+    right = torch.equal(window, _wanted(parts, plan, mesh.rank))
+    return right and torch.equal(own.grad, _wanted(given, plan.adjoint, mesh.rank))
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["images first", "images last"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("way", WAYS)
 def test_windows_are_sums_of_what_was_written_and_gradients_sums_of_what_was_read(
-    dtype: torch.dtype, last: bool
+    way: str, dtype: torch.dtype, last: bool
 ) -> None:
-    assert on_ranks(RANKS, _wrong, dtype, last) == [[]] * RANKS
+    assert on_ranks(RANKS, _wrong, WAYS[way], dtype, last) == [[]] * RANKS
 
 
-def _wrong_in_place() -> list[int]:
-    """Own pixels of overlapping windows, to which others' are added where they lie."""
-    mesh, found = Mesh.of("2x2"), []
+def _wrong_in_place(hosts: int) -> list[int]:
+    """Layouts on which own pixels of overlapping windows, to which others' are added where they lie, are
+    wrong."""
+    with _mesh_on(hosts) as mesh:
+        return _wrong_of(mesh)
+
+
+def _wrong_of(mesh: Mesh) -> list[int]:
+    found = []
     for seed in range(LAYOUTS):
         draw = random.Random(seed)
         y, x = draw.randint(0, PLANE[0]), draw.randint(0, PLANE[1])
@@ -100,5 +129,6 @@ def _wrong_in_place() -> list[int]:
     return found
 
 
-def test_sums_are_made_in_the_memory_of_the_part_itself() -> None:
-    assert on_ranks(RANKS, _wrong_in_place) == [[]] * RANKS
+@pytest.mark.parametrize("way", WAYS)
+def test_sums_are_made_in_the_memory_of_the_part_itself(way: str) -> None:
+    assert on_ranks(RANKS, _wrong_in_place, WAYS[way]) == [[]] * RANKS

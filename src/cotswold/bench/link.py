@@ -7,12 +7,14 @@ the figures. Functions here are called on ranks of a crew.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from cotswold.bench.rank import Rank
+from cotswold.geometry import Box, ExchangePlan
+from cotswold.mesh import Exchange, Mesh
+from cotswold.mesh.exchange import Pending
 
 SHORT_BYTES = 64
 PINGS = 50
@@ -21,26 +23,24 @@ PINGS = 50
 def prepare(rank: Rank, bytes_: int) -> None:
     """Make `ping`, `exchange`, `work` and `both` actions of this rank's; the work takes about as long as the
     exchange."""
-    other = 1 - rank.number
-    short = [torch.zeros(SHORT_BYTES, dtype=torch.uint8) for _ in range(2)]
-    long = [torch.zeros(bytes_, dtype=torch.uint8) for _ in range(2)]
+    short, long = (_both_ways(size) for size in (SHORT_BYTES, bytes_))
     a, b = torch.randn(256, 256), torch.randn(256, 256)
 
     def ping() -> None:
         for _ in range(PINGS):
-            _finish(_begun(short, other))
+            short().finish()
 
     def exchange() -> None:
-        _finish(_begun(long, other))
+        long().finish()
 
     def work() -> None:
         for _ in range(rank.kept.get("products", 1)):
             torch.mm(a, b)
 
     def both() -> None:
-        works = _begun(long, other)
+        under_way = long()
         work()
-        _finish(works)
+        under_way.finish()
 
     rank.actions = {"ping": ping, "exchange": exchange, "work": work, "both": both}
     for action in rank.actions.values():
@@ -56,11 +56,10 @@ def lengthen(rank: Rank, seconds: float) -> None:
     rank.kept["products"] = max(1, round(seconds / each))
 
 
-def _begun(tensors: list[Tensor], other: int) -> list[dist.Work]:
-    out, into = tensors
-    return dist.batch_isend_irecv([dist.P2POp(dist.irecv, into, other), dist.P2POp(dist.isend, out, other)])
-
-
-def _finish(works: list[dist.Work]) -> None:
-    for work in works:
-        work.wait()
+def _both_ways(bytes_: int) -> Callable[[], Pending]:
+    """The start of an exchange of so many bytes each way, between rows that lie whole in memory."""
+    rows = (Box((0, 0), (1, bytes_)), Box((1, 0), (2, bytes_)))
+    mesh = Mesh.of("1x2")
+    exchange = Exchange(mesh, ExchangePlan(rows, (rows[1], rows[0])))
+    part, window = (torch.zeros(1, 1, 1, bytes_, dtype=torch.uint8) for _ in range(2))
+    return lambda: exchange.start(part, into=window)

@@ -1,7 +1,7 @@
 """What the disk gives to whoever does nothing but read and write.
 
-Knows: files as large as the rows of a stack, read and written past the cache by as many threads as a stack
-uses. Does not know: stacks.
+Knows: files as large as the rows of a stack, read and written past the cache by several threads. Does not
+know: stacks.
 """
 
 from __future__ import annotations
@@ -9,30 +9,58 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from cotswold.training.offload import aligned
-from cotswold.training.offload.shelf import READERS, WRITERS
+from cotswold.training.offload.aligned import AlignedFile
+
+THREADS = (1, 2, 4)
+"""How many read, and as many write; the fastest is what the disk gives."""
+TRIAL_BYTES = 1 << 30
+"""How much is read, and written, to choose among them."""
 
 
 class RawDisk:
-    """Some files of whole pages in a folder; every one has been written once."""
+    """Some files of whole pages in a folder; every one has been written once.
+
+    ``threads`` is how many read, and how many write, for the best rate that was seen when they were made.
+    """
 
     def __init__(self, folder: Path, file_bytes: int, files: int) -> None:
         self.file_bytes = -(-file_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._paths = [folder / f"raw.{number:05d}" for number in range(files)]
+        # what is moved lies in memory before the clock starts, and is nothing that a disk could compress
+        noise = os.urandom(1 << 20) * (aligned.CHUNK_BYTES >> 20)
+        self._buffers = [mmap.mmap(-1, aligned.CHUNK_BYTES) for _ in range(2 * max(THREADS))]
+        for buffer in self._buffers:
+            buffer.write(noise)
         for path in self._paths:
             aligned.create(path, b"", self.file_bytes)
+        self.threads = 1
         self.seconds(0, files * self.file_bytes)
+        least = min(TRIAL_BYTES, files * self.file_bytes)
+        taken = {}
+        for self.threads in THREADS:
+            taken[self.threads] = min(self.seconds(least, least) for _ in range(2))
+        self.threads = min(taken, key=lambda threads: taken[threads])
 
     def seconds(self, read_bytes: int, written_bytes: int) -> float:
         """How long so many bytes take, in both directions at once, file after file."""
+        half = len(self._paths) // 2  # what is written is not what is being read
+        reads, writes = self._parts(read_bytes, 0), self._parts(written_bytes, half)
         start = time.perf_counter()
-        with ThreadPoolExecutor(READERS) as readers, ThreadPoolExecutor(WRITERS) as writers:
-            done = [readers.submit(self._read, *part) for part in self._parts(read_bytes, 0)]
-            half = len(self._paths) // 2  # what is written is not what is being read
-            done += [writers.submit(self._write, *part) for part in self._parts(written_bytes, half)]
+        with ThreadPoolExecutor(2 * self.threads) as pool:
+            done = [
+                pool.submit(_through, queue, buffer, flags, pass_)
+                for queue, flags, pass_, buffers in (
+                    (reads, os.O_RDONLY, AlignedFile.read, self._buffers[: self.threads]),
+                    (writes, os.O_WRONLY, AlignedFile.write, self._buffers[-self.threads :]),
+                )
+                for buffer in buffers
+            ]
             for one in done:
                 one.result()
         return time.perf_counter() - start
@@ -42,21 +70,27 @@ class RawDisk:
         for path in self._paths:
             path.unlink(missing_ok=True)
 
-    def _parts(self, total: int, first: int) -> list[tuple[Path, int]]:
-        count = -(-total // self.file_bytes)
-        paths = [self._paths[(first + number) % len(self._paths)] for number in range(count)]
-        sizes = [min(self.file_bytes, total - number * self.file_bytes) for number in range(count)]
-        return list(zip(paths, sizes, strict=True))
+    def _parts(self, total: int, first: int) -> SimpleQueue[tuple[Path, int]]:
+        parts: SimpleQueue[tuple[Path, int]] = SimpleQueue()
+        for number in range(-(-total // self.file_bytes)):
+            path = self._paths[(first + number) % len(self._paths)]
+            parts.put((path, min(self.file_bytes, total - number * self.file_bytes)))
+        return parts
 
-    def _read(self, path: Path, count: int) -> None:
-        buffer = mmap.mmap(-1, aligned.CHUNK_BYTES)
-        with aligned.opened(path, os.O_RDONLY) as file:
-            for first in range(0, count, aligned.CHUNK_BYTES):
-                file.read(memoryview(buffer)[: min(aligned.CHUNK_BYTES, self.file_bytes - first)], first)
 
-    def _write(self, path: Path, count: int) -> None:
-        buffer = mmap.mmap(-1, aligned.CHUNK_BYTES)
-        buffer.write(os.urandom(1 << 20) * (aligned.CHUNK_BYTES >> 20))  # not what a disk could compress
-        with aligned.opened(path, os.O_WRONLY) as file:
+def _through(
+    parts: SimpleQueue[tuple[Path, int]],
+    buffer: mmap.mmap,
+    flags: int,
+    pass_: Callable[[AlignedFile, memoryview, int], None],
+) -> None:
+    """Read or write files until none is left."""
+    while True:
+        try:
+            path, count = parts.get_nowait()
+        except Empty:
+            return
+        count = -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
+        with aligned.opened(path, flags) as file:
             for first in range(0, count, aligned.CHUNK_BYTES):
-                file.write(memoryview(buffer)[: min(aligned.CHUNK_BYTES, self.file_bytes - first)], first)
+                pass_(file, memoryview(buffer)[: min(aligned.CHUNK_BYTES, count - first)], first)

@@ -9,16 +9,19 @@ whose images are last are sent and received in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import Box, ExchangePlan, MapShape
+from cotswold.geometry import Box, ExchangePlan, MapShape, Transfer
+from cotswold.mesh.buffers import Buffers
+from cotswold.mesh.channels import Channel
 from cotswold.mesh.ranks import Mesh
 from cotswold.ops.layout import empty_map
 
@@ -29,13 +32,48 @@ def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
-@dataclass(frozen=True, eq=False)
-class _Incoming:
-    """A message that is on its way into a buffer, and where in the window it belongs."""
+class Arriving(Protocol):
+    """A message under way, of the values of a place."""
 
-    place: Tensor
+    def values(self, place: Tensor) -> Tensor:
+        """What it brings, shaped as its place (or lying there already); waits for it."""
+        ...
+
+    def release(self) -> None:
+        """Nobody reads the values any more."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Received:
+    """A message of torch.distributed, into a buffer of ours or into its place."""
+
     buffer: Tensor
-    staged: bool
+    works: Sequence[dist.Work]
+    lender: Buffers | None
+
+    def values(self, place: Tensor) -> Tensor:
+        for work in self.works:
+            work.wait()
+        return self.buffer.view(place.shape)
+
+    def release(self) -> None:
+        if self.lender is not None:
+            self.lender.give(self.buffer)
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """A message of a rank on this host."""
+
+    channel: Channel
+    tag: int
+
+    def values(self, place: Tensor) -> Tensor:
+        return self.channel.receive(self.tag, place)
+
+    def release(self) -> None:
+        self.channel.release(self.tag)
 
 
 class Pending:
@@ -43,37 +81,29 @@ class Pending:
 
     def __init__(
         self,
-        mesh: Mesh,
         window: Tensor,
-        works: Sequence[dist.Work] = (),
-        incoming: Sequence[_Incoming] = (),
-        outgoing: int = 0,
-        lent: Sequence[Tensor] = (),
+        incoming: Sequence[tuple[Tensor, Arriving]] = (),
+        settle: Sequence[Callable[[], object]] = (),
         summing: bool = False,
     ) -> None:
         self.window = window
-        self._mesh, self._works, self._incoming = mesh, works, incoming
-        # some backends answer once for all messages
-        self._apart = len(works) == len(incoming) + outgoing
-        self._lent, self._summing = lent, summing
+        self._incoming, self._settle, self._summing = incoming, settle, summing
 
     def finish(self) -> Tensor:
-        """Wait for every message; the whole window. What has come is unpacked while the rest travels."""
-        for number, message in enumerate(self._incoming):
-            for work in self._works[number : number + 1] if self._apart else self._works:
-                work.wait()
-            if message.staged:
-                arrived = message.buffer.view(message.place.shape)
-                if self._summing:
-                    message.place.add_(arrived)
-                else:
-                    message.place.copy_(arrived)
-                self._mesh.buffers.give(message.buffer)
-        for work in self._works[len(self._incoming) if self._apart else 0 :]:
-            work.wait()
-        for buffer in self._lent:
-            self._mesh.buffers.give(buffer)
-        self._works, self._incoming, self._lent = (), (), ()
+        """Wait for every message; the whole window. What has come is unpacked while the rest travels.
+
+        Sums are taken in the plan's order, whatever comes first.
+        """
+        for place, message in self._incoming:
+            values = message.values(place)
+            if self._summing:
+                place.add_(values)
+            elif values.data_ptr() != place.data_ptr():
+                place.copy_(values)
+            message.release()
+        for settle in self._settle:
+            settle()
+        self._incoming, self._settle = (), ()
         return self.window
 
 
@@ -119,17 +149,18 @@ class Exchange:
         window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
         self.mesh.count(self.plan.points * images * channels * part.element_size())
-        incoming = [self._awaited(window, transfer.box, images * channels) for transfer in self._receives]
-        outgoing, lent = self._packed(part, images * channels)
-        messages = [
-            dist.P2POp(dist.irecv, message.buffer, self.mesh.member(transfer.source), self.mesh.group, tag)
-            for transfer, message in zip(self._receives, incoming, strict=True)
-        ] + [
-            dist.P2POp(dist.isend, buffer, self.mesh.member(transfer.target), self.mesh.group, tag)
-            for transfer, buffer in zip(self._sends, outgoing, strict=True)
-        ]
-        works = dist.batch_isend_irecv(messages) if messages else []
-        return Pending(self.mesh, window, works, incoming, len(outgoing), lent, self._summing)
+        near = self.mesh.channels if part.device.type == "cpu" and self.plan.points else {}
+        settle: list[Callable[[], object]] = []
+        far = []
+        for transfer in self._sends:
+            view = _physical(part, transfer.box, self.part)
+            if transfer.target in near:
+                channel = near[transfer.target]
+                settle.append(partial(channel.settle, channel.send(tag, view)))
+            else:
+                far.append((transfer, view))
+        incoming, works = self._posted(window, far, near, tag)
+        return Pending(window, incoming, [*settle, *works], self._summing)
 
     def __call__(self, part: Tensor) -> Tensor:
         """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
@@ -147,24 +178,42 @@ class Exchange:
             _physical(window, self._kept, self.window).copy_(_physical(part, self._kept, self.part))
         return window
 
-    def _awaited(self, window: Tensor, box: Box, values: int) -> _Incoming:
-        place = _physical(window, box, self.window)
-        if not self._summing and place.is_contiguous():
-            return _Incoming(place, place, staged=False)
-        return _Incoming(place, self.mesh.buffers.take(box.size * values, window), staged=True)
+    def _posted(
+        self, window: Tensor, far: Sequence[tuple[Transfer, Tensor]], near: Mapping[int, Channel], tag: int
+    ) -> tuple[list[tuple[Tensor, Arriving]], list[Callable[[], object]]]:
+        """Every message that is to come, in the plan's order; and what is to be done when all have come.
 
-    def _packed(self, part: Tensor, values: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Messages to send, and those of them that are buffers of ours."""
-        outgoing, lent = [], []
-        for transfer in self._sends:
-            view = _physical(part, transfer.box, self.part)
+        Messages from and to ranks that are not near begin to travel.
+        """
+        buffers, lent, ready = self.mesh.buffers, list[Callable[[], object]](), dict[int, _Received]()
+        places = {one.source: _physical(window, one.box, self.window) for one in self._receives}
+        into = {source: self._room(place) for source, place in places.items() if source not in near}
+        messages = [self._message(dist.irecv, buffer, source, tag) for source, (buffer, _) in into.items()]
+        for transfer, view in far:
+            packed = view
             if not view.is_contiguous():
-                buffer = self.mesh.buffers.take(transfer.box.size * values, part)
-                buffer.view(view.shape).copy_(view)
-                lent.append(buffer)
-                view = buffer
-            outgoing.append(view)
-        return outgoing, lent
+                packed = buffers.take(view.numel(), view)
+                packed.view(view.shape).copy_(view)
+                lent.append(partial(buffers.give, packed))
+            messages.append(self._message(dist.isend, packed, transfer.target, tag))
+        works = dist.batch_isend_irecv(messages) if messages else []
+        apart = len(works) == len(messages)  # some backends answer once for all messages
+        for number, (source, (buffer, lender)) in enumerate(into.items()):
+            ready[source] = _Received(buffer, works[number : number + 1] if apart else works, lender)
+        incoming: list[tuple[Tensor, Arriving]] = [
+            (place, _Near(near[source], tag) if source in near else ready[source])
+            for source, place in places.items()
+        ]
+        return incoming, [*(work.wait for work in works[len(into) if apart else 0 :]), *lent]
+
+    def _message(self, verb: Callable[..., Any], values: Tensor, other: int, tag: int) -> dist.P2POp:
+        return dist.P2POp(verb, values, self.mesh.member(other), self.mesh.group, tag)
+
+    def _room(self, place: Tensor) -> tuple[Tensor, Buffers | None]:
+        """Where a message that belongs in a place is received: there, or in a buffer."""
+        if not self._summing and place.is_contiguous():
+            return place, None
+        return self.mesh.buffers.take(place.numel(), place), self.mesh.buffers
 
 
 def _empty(like: Tensor, box: Box) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
 from cotswold.mesh.buffers import Buffers
+from cotswold.mesh.channels import Channel, channels_of
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -98,6 +100,11 @@ class Mesh:
     def size(self) -> int:
         """The number of ranks."""
         return self.grid.size
+
+    @cached_property
+    def channels(self) -> dict[int, Channel]:
+        """Ways through memory to the ranks on this host; all ranks ask for the first time together."""
+        return channels_of(self.group, self.rank, self.size) if self.size > 1 else {}
 
     def member(self, rank: int) -> int:
         """The rank in the job of a rank of the grid."""

@@ -115,7 +115,7 @@ class Share:
                 f"rank {self.mesh.rank} reads a window {self.window.shape} of the pictures, "
                 f"not {tuple(x.shape[2:])}"
             )
-        return Pending(self.mesh, arranged(x))
+        return Pending(arranged(x))
 
     def room(self, like: Tensor) -> Responses:
         """Room for own responses, in the middle of the window in which they are pooled if that holds them."""
