@@ -14,8 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+import torch
+
 from cotswold.training.offload import aligned
 from cotswold.training.offload.aligned import AlignedFile
+from cotswold.training.offload.arena import Arena
 
 THREADS = (1, 2, 4)
 """How many read, and as many write; the fastest is what the disk gives."""
@@ -32,11 +35,13 @@ class RawDisk:
     def __init__(self, folder: Path, file_bytes: int, files: int) -> None:
         self.file_bytes = -(-file_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._paths = [folder / f"raw.{number:05d}" for number in range(files)]
-        # what is moved lies in memory before the clock starts, and is nothing that a disk could compress
+        # what is moved lies in memory before the clock starts, in huge pages as the rows of a stack do (in
+        # small ones a disk request is cut into pieces, at half the rate), and no disk could compress it
+        arena = Arena((2 * max(THREADS), aligned.CHUNK_BYTES), torch.uint8)
+        self._buffers = [arena.values(row) for row in range(arena.rows)]
         noise = os.urandom(1 << 20) * (aligned.CHUNK_BYTES >> 20)
-        self._buffers = [mmap.mmap(-1, aligned.CHUNK_BYTES) for _ in range(2 * max(THREADS))]
         for buffer in self._buffers:
-            buffer.write(noise)
+            buffer[:] = noise
         for path in self._paths:
             aligned.create(path, b"", self.file_bytes)
         self.threads = 1
@@ -80,7 +85,7 @@ class RawDisk:
 
 def _through(
     parts: SimpleQueue[tuple[Path, int]],
-    buffer: mmap.mmap,
+    buffer: memoryview,
     flags: int,
     pass_: Callable[[AlignedFile, memoryview, int], None],
 ) -> None:
@@ -93,4 +98,4 @@ def _through(
         count = -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
         with aligned.opened(path, flags) as file:
             for first in range(0, count, aligned.CHUNK_BYTES):
-                pass_(file, memoryview(buffer)[: min(aligned.CHUNK_BYTES, count - first)], first)
+                pass_(file, buffer[: min(aligned.CHUNK_BYTES, count - first)], first)

@@ -12,7 +12,6 @@ its way through queues and copies several times as long as the bytes themselves.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+from zlib_ng.zlib_ng import crc32
 
 from cotswold.data.manifest import Chunk
 from cotswold.geometry import MapShape
@@ -57,11 +57,11 @@ def write_shard(path: Path, pictures: NDArray[Any], shard: int) -> Chunk:
             index += struct.pack("<QQ", total, len(tile) + 4)
             for part in (tile, struct.pack("<I", google_crc32c.value(tile))):
                 file.write(part)
-                total, crc = total + len(part), zlib.crc32(part, crc)
+                total, crc = total + len(part), crc32(part, crc)
         index += struct.pack("<I", google_crc32c.value(index))
         file.write(index)
     beside.replace(path)
-    return total + len(index), zlib.crc32(index, crc)
+    return total + len(index), crc32(index, crc)
 
 
 def _tiles(pictures: NDArray[Any], shard: int) -> Iterator[bytes]:

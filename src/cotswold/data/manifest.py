@@ -10,10 +10,11 @@ import errno
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import DiskFullError, StoreError
 
@@ -83,5 +84,5 @@ def chunk_of(path: Path) -> Chunk:
     with path.open("rb") as file:
         while block := file.read(_READ_BYTES):
             total += len(block)
-            crc = zlib.crc32(block, crc)
+            crc = crc32(block, crc)
     return total, crc

@@ -8,7 +8,6 @@ the largest tensor of coates2013-11b has 27.5 GB. The library reads these files 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
@@ -117,12 +117,12 @@ def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
     tensor = piece.tensor.detach()
     own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
     prefix = piece_prefix(piece.name, tensor.dtype, own)
-    checksum = zlib.crc32(prefix)
+    checksum = crc32(prefix)
     with durable_file(folder / file_name) as file:
         write_all(file, prefix)
         for chunk in _chunks(tensor) if _is_plain(tensor) else _gathered(tensor):
             write_all(file, chunk)
-            checksum = zlib.crc32(chunk, checksum)
+            checksum = crc32(chunk, checksum)
     box = piece.box or Box.whole(own)
     return PieceRecord(
         tensor=piece.name,
@@ -149,11 +149,11 @@ def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> N
         length = int.from_bytes(prefix, "little")
         if length > _HEADER_BYTES_MAX:
             raise CheckpointError(f"{path} is damaged: it does not begin as a safetensors file")
-        checksum = zlib.crc32(file.read(length), zlib.crc32(prefix))
+        checksum = crc32(file.read(length), crc32(prefix))
         count = 8 + length
         for chunk in _chunks(target) if direct else _scattered(record.box, box, target):
             filled = _fill(file, chunk)
-            checksum = zlib.crc32(chunk[:filled], checksum)
+            checksum = crc32(chunk[:filled], checksum)
             count += filled
     _check(path, record, count, checksum)
 
@@ -165,7 +165,7 @@ def verify_piece(folder: Path, record: PieceRecord) -> None:
     checksum = count = 0
     with _reading(path) as file:
         while filled := _fill(file, buffer):
-            checksum = zlib.crc32(buffer[:filled], checksum)
+            checksum = crc32(buffer[:filled], checksum)
             count += filled
     _check(path, record, count, checksum)
 

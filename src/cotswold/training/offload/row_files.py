@@ -10,9 +10,10 @@ checkpoint are whole, and its manifest, which is renamed into place, says which 
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import replace
 from pathlib import Path
+
+from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box
@@ -57,7 +58,7 @@ class RowFiles:
     def write(self, row: int) -> None:
         """Write a row from memory, over its file where no checkpoint has it."""
         path, prefix, values = self._path(row), self._prefix(row), self.arena.values(row)
-        checksum = zlib.crc32(prefix)
+        checksum = crc32(prefix)
         with disk_errors(path, MachineError):
             if not (path.exists() and path.stat().st_nlink == 1):
                 path.unlink(missing_ok=True)
@@ -65,7 +66,7 @@ class RowFiles:
             with aligned.opened(path, os.O_WRONLY) as file:
                 for first in range(0, values.nbytes, aligned.CHUNK_BYTES):
                     chunk = values[first : first + aligned.CHUNK_BYTES]
-                    checksum = zlib.crc32(chunk, checksum)
+                    checksum = crc32(chunk, checksum)
                     file.write(chunk, len(prefix) + first)
         self._records[row] = self._record(row, len(prefix) + values.nbytes, f"{checksum:08x}")
 

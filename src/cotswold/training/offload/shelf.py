@@ -13,8 +13,9 @@ from types import TracebackType
 
 from cotswold.training.offload.row_files import RowFiles
 
-READERS, WRITERS = 2, 2
-"""While one thread waits for the disk the other one computes a checksum."""
+READERS, WRITERS = 3, 2
+"""A reader's memory is cleared by the kernel before the disk fills it, a writer computes a checksum: while one
+is at that the others keep the disk busy."""
 
 
 class Crew:
