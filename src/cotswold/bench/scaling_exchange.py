@@ -1,6 +1,9 @@
 """Exchanges of windows beside raw messages of the same bytes.
 
 Knows: bursts, bytes a second, the bar. Does not know: how messages travel.
+
+Two ranks of one host exchange through shared memory; beside it stand the same exchanges through Gloo, as
+between hosts. Raw messages are Gloo's.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
 from cotswold.mesh.share import Share
 
-RAW = "raw messages"
+RAW, GLOO = "raw messages", "through Gloo"
+BY_GLOO = "ours through Gloo over raw messages"
 BAR = 0.8
 EXCHANGES = (PIXELS, OVERLAP_SUM, POOLING, POOLING_BACK)
 BURST_BYTES = 32 << 20
@@ -51,14 +55,17 @@ class Windows:
 
 def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
     """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
-    share, images = Share(Mesh.of(subject.grid), subject.cut), subject.fields.images
+    near, images = Mesh.of(subject.grid), subject.fields.images
+    far = Mesh(near.device_mesh)
+    far.channels = {}  # as if the other rank were on another host
+    ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
-    for what, (exchange, mover) in Maps(share, images).by_name().items():
+    for what, (exchange, mover) in ours.items():
         values = images * (pixels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth)
         once = mover.plan.points * values * _FLOAT_BYTES
         repeats = max(1, min(BURST_MOST, BURST_BYTES // once))
-        rank.actions[named(OURS, what)] = _burst(exchange, repeats)
-        rank.actions[named(RAW, what)] = _burst(raw(mover, values), repeats)
+        actions = {OURS: exchange, GLOO: by_gloo[what][0], RAW: raw(mover, values)}
+        rank.actions.update({named(by, what): _burst(action, repeats) for by, action in actions.items()})
         moved[what] = once * repeats
     return moved
 
@@ -76,13 +83,16 @@ def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     fields, clock = subject.fields, Stopwatch()
     with Crew(subject.cut.grid.size) as crew:
         bytes_of: dict[str, int] = crew.call(hold_exchanges, subject)[0]
-        pairs = [(what, by) for what in EXCHANGES for by in (OURS, RAW)]
+        pairs = [(what, by) for what in EXCHANGES for by in (OURS, GLOO, RAW)]
         actions = {(what, by): crew.action(named(by, what), clock) for what, by in pairs}
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in EXCHANGES:
-        taken = {by: samples[what, by] for by in (OURS, RAW)}
-        verdict = Verdict(RAW, ratios(taken[RAW], taken[OURS]), BAR)
+        taken = {by: samples[what, by] for by in (OURS, GLOO, RAW)}
+        verdicts = [
+            Verdict(RAW, ratios(taken[RAW], taken[OURS]), BAR),
+            Verdict(BY_GLOO, ratios(taken[RAW], taken[GLOO])),
+        ]
         place = Place("exchange", f"{fields.name}, {subject.grid}", what, fields.images)
-        found.append(timed(place, bytes_of[what], taken, [verdict], "GB/s"))
+        found.append(timed(place, bytes_of[what], taken, verdicts, "GB/s"))
     return found

@@ -14,8 +14,8 @@ from types import TracebackType
 from cotswold.training.offload.row_files import RowFiles
 
 READERS, WRITERS = 3, 2
-"""The kernel clears the memory that a reader fills, and a writer computes a checksum: while one is at that the
-others keep the disk busy."""
+"""The kernel clears the memory that a reader fills, and a writer computes a checksum: while one is at that
+the others keep the disk busy."""
 
 
 class Crew:
