@@ -46,8 +46,14 @@ def messages_by(send: Send) -> Iterator[None]:
         torch_distributed.batch_isend_irecv = before
 
 
-def nothing_sent(_: list[dist.P2POp]) -> Sequence[Awaited]:
-    """Messages that are neither sent nor received: what packs and unpacks them goes on."""
+def nothing_sent(messages: list[dist.P2POp]) -> Sequence[Awaited]:
+    """Messages that are neither sent nor received: what packs and unpacks them goes on, with zeros.
+
+    What memory happens to hold need not be numbers, and a step that took it in would be lost to them.
+    """
+    for message in messages:
+        if message.op is dist.irecv:
+            message.tensor.zero_()
     return []
 
 
