@@ -6,6 +6,7 @@ Knows: matplotlib, colours that are legible on light and dark pages. Does not kn
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,30 +35,44 @@ _STYLE: dict[Any, Any] = {
 }
 _WIDE_INCHES, _ROW_INCHES = 8.3, 0.27
 _KEY = "dashed: the bar; blue reaches it, orange does not, violet has none; whiskers are quartiles"
-_PANELS = {
-    "weak": "Twice the map: time of one process over two ranks'",
-    "strong": "The same map: half the time of one process over two ranks'",
-    "exchange": "Exchanges: rate over that of raw messages",
-    "hidden": "Share of the time of messages that is hidden",
-}
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """What is drawn of a group: one of the verdicts of each row."""
+
+    group: str
+    title: str
+    verdict: int = 0
+
+
+_RANKS = (
+    _Panel("weak", "Twice the map: time of one process over two ranks'"),
+    _Panel("strong", "The same map: half the time of one process over two ranks'"),
+)
+_MESSAGES = (
+    _Panel("exchange", "Exchanges: rate over that of raw messages"),
+    _Panel("hidden", "Share of the time of messages for which no rank is blocked", verdict=1),
+    _Panel("hidden", "Share of the time of messages by which a step is not longer"),
+)
 
 
 def draw_ranks(found: Document, file: Path) -> bool:
     """Efficiencies of two ranks, a bar a stack, grid and operation. False where none was measured."""
-    return _draw(found, file, ("weak", "strong"))
+    return _draw(found, file, _RANKS)
 
 
 def draw_messages(found: Document, file: Path) -> bool:
     """Exchanges beside raw messages, and what of them is hidden. False where none was measured."""
-    return _draw(found, file, ("exchange", "hidden"))
+    return _draw(found, file, _MESSAGES)
 
 
-def _draw(found: Document, file: Path, groups: Sequence[str]) -> bool:
+def _draw(found: Document, file: Path, wanted: Sequence[_Panel]) -> bool:
     """Bars to the median, whiskers to the quartiles, a line where the bar to reach is."""
     rows = found["rows"]
     assert isinstance(rows, list), "a result has rows"
-    panels = [(group, [row for row in rows if row["group"] == group]) for group in groups]
-    panels = [(group, mine) for group, mine in panels if mine]
+    panels = [(panel, [row for row in rows if row["group"] == panel.group]) for panel in wanted]
+    panels = [(panel, mine) for panel, mine in panels if mine]
     if not panels:
         return False
     heights = [len(mine) for _, mine in panels]
@@ -66,8 +81,8 @@ def _draw(found: Document, file: Path, groups: Sequence[str]) -> bool:
             figsize=(_WIDE_INCHES, _ROW_INCHES * sum(heights) + 0.9 * len(panels) + 0.3), layout="constrained"
         )
         axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-        for axis, (group, mine) in zip(axes[:, 0], panels, strict=True):
-            _panel(axis, _PANELS[group], mine)
+        for axis, (panel, mine) in zip(axes[:, 0], panels, strict=True):
+            _bars(axis, panel, mine)
         figure.supxlabel(_KEY, fontsize=9)
         figure.patch.set_alpha(0)
         metadata = {"Date": None} if file.suffix == ".svg" else None
@@ -75,24 +90,23 @@ def _draw(found: Document, file: Path, groups: Sequence[str]) -> bool:
     return True
 
 
-def _panel(axis: Any, title: str, rows: Sequence[Any]) -> None:
-    axis.set_title(title, fontsize=10, loc="left")
+def _bars(axis: Any, panel: _Panel, rows: Sequence[Any]) -> None:
+    axis.set_title(panel.title, fontsize=10, loc="left")
     axis.patch.set_alpha(0)
     axis.grid(axis="x", color=_INK, alpha=0.2, linewidth=0.6)
     axis.set_axisbelow(True)
     places = [len(rows) - 1 - number for number in range(len(rows))]
     axis.set_yticks(places, [f"{row['shape']}, {row['operation']}" for row in rows])
-    for place, row in zip(places, rows, strict=True):
-        verdict = row["verdicts"][0]
+    verdicts = [row["verdicts"][panel.verdict] for row in rows]
+    for place, verdict in zip(places, verdicts, strict=True):
         ratio = verdict["ratio"]
         whiskers = [[ratio["median"] - ratio["lower"]], [ratio["upper"] - ratio["median"]]]
         style = {"ecolor": _INK, "elinewidth": 0.8}
         colour = {True: _MET, False: _MISSED, None: _SHOWN}[verdict["met"]]
         axis.barh([place], [ratio["median"]], height=0.7, color=colour, xerr=whiskers, error_kw=style)
-        end = max(ratio["upper"], 0.0)
-        words = f"{ratio['median']:.2f}"
-        axis.annotate(words, (end, place), (4, 0), textcoords="offset points", va="center")
-    for bar in {row["verdicts"][0]["bar"] for row in rows} - {None}:
+        beside = ("axes fraction", "data")  # in a column, where no line crosses them
+        axis.annotate(f"{ratio['median']:.2f}", (1.01, place), xycoords=beside, va="center")
+    for bar in {verdict["bar"] for verdict in verdicts} - {None}:
         axis.axvline(bar, color=_INK, linewidth=1.2, linestyle="--")
     axis.axvline(0, color=_INK, linewidth=0.8)
 
