@@ -51,9 +51,10 @@ def test_a_prediction_stands_beside_its_measurement(
 
 def test_a_pace_is_the_machines_whole_speed() -> None:
     rates = [{"operation": "Wx", "rate": 10.0, "crowded": 8.0}, {"operation": "pool", "rate": 2.0}]
-    values = {"device": {"bandwidth": 4.0, "rates": rates}}
+    values = {"device": {"bandwidth": 4.0, "peak_gflops": 12.0, "rates": rates}}
     slower = foretold._paced(values, 0.5)
     assert slower["device"]["bandwidth"] == 2.0
+    assert slower["device"]["peak_gflops"] == 6.0
     assert slower["device"]["rates"] == [
         {"operation": "Wx", "rate": 5.0, "crowded": 4.0},
         {"operation": "pool", "rate": 1.0},

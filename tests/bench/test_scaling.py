@@ -179,7 +179,8 @@ def lethal(subject: str, effort: Any) -> list[Row]:
 def told(subject: str, effort: Any) -> list[Row]:
     spread = Spread.of([0.5, 1.0, 1.5])
     where = Place(subject, "a shape", "an operation", 4)
-    return [Row(where, "ms", {OURS: spread}, {OURS: [1.0]}, "seconds", [Verdict(ONE, spread, 0.9)])]
+    verdicts = [Verdict(ONE, spread, 0.9), Verdict("another", spread)]
+    return [Row(where, "ms", {OURS: spread}, {OURS: [1.0]}, "seconds", verdicts)]
 
 
 def test_what_needs_hosts_is_left_out_with_a_word_where_none_can_be_made(
@@ -231,7 +232,7 @@ def test_a_part_is_measured_and_left_as_table_picture_and_file(
     assert {file.name for file in tmp_path.iterdir()} == {"scaling.json", "scaling-messages.svg"}
     found = json.loads((tmp_path / "scaling.json").read_text())
     bars = {row["operation"]: [one["bar"] for one in row["verdicts"]] for row in found["rows"]}
-    assert bars == {what: [0.8] for what in EXCHANGES}
+    assert bars == {what: [0.8, None] for what in EXCHANGES}
 
 
 def test_the_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,12 @@ def test_a_cache_needs_its_bandwidth() -> None:
     assert "needs device.cache_bandwidth" in complaint("bandwidth = 10", "bandwidth = 10\ncache_mb = 8")
 
 
+def test_no_product_is_faster_than_the_peak() -> None:
+    assert "device.peak_gflops is 75, but device.rates has 80 for Wx" in complaint(
+        "peak_gflops = 100", "peak_gflops = 75"
+    )
+
+
 def test_an_offload_is_a_part() -> None:
     assert "from 0 to 1, not 2.0" in complaint("gbits = 10", "gbits = 10\noffload = 2.0")
 

@@ -114,7 +114,8 @@ def _described_pace(cluster: Values, crowd: bool) -> float:
 def _paced(cluster: Values, pace: float) -> Values:
     """The cluster with all devices so many times as fast."""
     values = deepcopy(cluster)
-    values["device"]["bandwidth"] *= pace
+    for name in ("bandwidth", "peak_gflops"):
+        values["device"][name] *= pace
     for rate in values["device"]["rates"]:
         rate |= {name: pace * rate[name] for name in ("rate", "crowded") if name in rate}
     return values

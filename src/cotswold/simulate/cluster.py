@@ -6,13 +6,14 @@ string below a field is its documentation.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
+PRODUCTS: tuple[Product, ...] = get_args(Product)
 Passing = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
 
 
@@ -62,9 +63,15 @@ class Device(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Device:
-        for product in ("Wx", "W'x", "δx'"):
+        for product in PRODUCTS:
             if not any(rate.operation == product for rate in self.rates):
                 raise ValueError(f"device.rates has none for {product}; give each product at least one")
+        for rate in self.rates:
+            if rate.operation in PRODUCTS and rate.rate > self.peak_gflops:
+                raise ValueError(
+                    f"device.peak_gflops is {self.peak_gflops:g}, but device.rates has {rate.rate:g} for "
+                    f"{rate.operation}; no product is faster than the peak"
+                )
         if self.cache_mb and self.cache_bandwidth is None:
             raise ValueError("device.cache_mb needs device.cache_bandwidth, GB/s")
         return self
