@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.mesh.ranks import on_ranks
 
+from cotswold.errors import GeometryError
 from cotswold.launch.failure import peer_lost
 from cotswold.mesh import Mesh, channels
 from cotswold.mesh.channels import AHEAD, Channel
@@ -59,10 +60,10 @@ def test_memory_is_used_again_once_it_was_given_back_and_no_descriptor_stays() -
     before, descriptors = _mapped(), _descriptors()
     values = torch.randn(100_000)
     for tag in range(50):
-        number = near.send(tag, values)
+        near.send(tag, values)
         assert torch.equal(far.receive(tag, values), values)
         far.release(tag)
-        near.settle(number)
+        near.settle(tag)
     assert _mapped() - before == 2, "one block, mapped at both ends"
     assert _descriptors() == descriptors
     del near, far
@@ -72,10 +73,11 @@ def test_memory_is_used_again_once_it_was_given_back_and_no_descriptor_stays() -
 def test_a_sender_waits_for_a_receiver_that_is_far_behind_but_not_within_its_open_exchanges() -> None:
     near, far, _ = _pair()
     values = torch.ones(8)
-    numbers = [near.send(tag, values) for tag in range(3 * AHEAD)]
-    for number in numbers[:AHEAD]:
-        near.settle(number)
-    late = threading.Thread(target=near.settle, args=(numbers[AHEAD],), daemon=True)
+    for tag in range(3 * AHEAD):
+        near.send(tag, values)
+    for tag in range(AHEAD):
+        near.settle(tag)
+    late = threading.Thread(target=near.settle, args=(AHEAD,), daemon=True)
     late.start()
     late.join(0.2)
     assert late.is_alive(), "one too many is behind"
@@ -103,8 +105,28 @@ def test_a_peer_that_is_gone_is_named_and_what_it_said_before_is_heard() -> None
 def test_a_peer_that_says_nothing_is_waited_for_no_longer_than_the_timeout() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, 50_000))
-    with theirs, pytest.raises(TimeoutError, match="rank 1"):
+    with theirs, pytest.raises(TimeoutError, match="rank 1 sent nothing") as late:
         Channel(ours, "rank 1").receive(1, torch.ones(1))
+    assert peer_lost(late.value)
+
+
+@pytest.mark.parametrize("sent", [7, 9])
+def test_a_message_of_another_size_is_refused_and_not_read_as_what_it_is_not(sent: int) -> None:
+    near, far, _ = _pair()
+    near.send(1, torch.ones(sent))
+    with pytest.raises(GeometryError, match=f"rank 0 sent {4 * sent} bytes where 32 were expected"):
+        far.receive(1, torch.ones(8))
+
+
+def test_a_block_that_is_used_again_does_not_count_for_the_exchange_before() -> None:
+    near, far, _ = _pair()
+    values = torch.ones(8)
+    near.send(1, values)
+    far.receive(1, values)
+    far.release(1)
+    near.send(2, values)  # in the block of the first
+    near.settle(1)
+    assert not near._overdue
 
 
 def _near_of_each(apart: int | None) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from tests.mesh.ranks import on_ranks
 from torch import Tensor
 
+from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh, channels
 
@@ -50,13 +52,19 @@ def _wanted(parts: list[Tensor], plan: ExchangePlan, rank: int) -> Tensor:
 
 WAYS = {"memory": 1, "Gloo": RANKS, "both": 2}
 """How many hosts the ranks believe to be on: what is between hosts goes through Gloo."""
+EVERY_WAY = [
+    pytest.param(way, marks=pytest.mark.skipif(
+        hosts < RANKS and not hasattr(os, "memfd_create"), reason="memory without a name is Linux's"
+    ))
+    for way, hosts in WAYS.items()
+]  # fmt: skip
 
 
 @contextmanager
 def _mesh_on(hosts: int) -> Iterator[Mesh]:
     """A mesh of ranks that take themselves for those of so many hosts."""
     real, here = channels._place, dist.get_rank() * hosts // RANKS
-    channels._place = lambda: f"host {here}"
+    channels._place = lambda: b"host %d" % here
     try:
         mesh = Mesh.of("2x2")
         assert len(mesh.channels) == RANKS // hosts - 1
@@ -89,7 +97,7 @@ def _right(mesh: Mesh, seed: int, dtype: torch.dtype, last: bool) -> bool:
 
 @pytest.mark.parametrize("last", [False, True], ids=["images first", "images last"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_windows_are_sums_of_what_was_written_and_gradients_sums_of_what_was_read(
     way: str, dtype: torch.dtype, last: bool
 ) -> None:
@@ -129,6 +137,20 @@ def _wrong_of(mesh: Mesh) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_sums_are_made_in_the_memory_of_the_part_itself(way: str) -> None:
     assert on_ranks(RANKS, _wrong_in_place, WAYS[way]) == [[]] * RANKS
+
+
+def _in_a_window_of_another_shape() -> str:
+    boxes = (Box((0, 0), (2, 5)), Box((0, 5), (2, 8)))
+    exchange = Exchange(Mesh.of("1x2"), ExchangePlan(boxes, (Box.whole((2, 8)),) * 2))
+    part = torch.zeros(1, 1, *boxes[exchange.mesh.rank].shape)
+    with pytest.raises(GeometryError) as raised:
+        exchange.start(part, into=torch.zeros(1, 1, 2, 5))
+    return str(raised.value)
+
+
+def test_a_window_of_another_shape_is_refused() -> None:
+    found = on_ranks(2, _in_a_window_of_another_shape)
+    assert found[1] == "rank 1 has a window (1, 1, 2, 5), not (1, 1, 2, 8)"

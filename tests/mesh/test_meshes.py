@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from tests.mesh.networks import NETWORKS, inputs
 from tests.mesh.ranks import on_ranks
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import UserError
 from cotswold.mesh import DistributedMap, Mesh, partition
+from cotswold.mesh.channels import SWITCH
 
 
 def _same() -> list[bool]:
@@ -53,6 +59,40 @@ def _on_a_part(name: str) -> float:
         assert own.grad is not None
         apart.append(((ours.grad.full_tensor() - own.grad).abs().max() / own.grad.abs().max()).item())
     return float(max(apart))
+
+
+def _after_an_evaluation() -> list[float]:
+    """Gradients of a twin, and of a copy of it, that were called in inference mode first."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 5 * 7, 3))
+    whole = copy.deepcopy(module)
+    twin, x = partition(module, "1x2"), torch.randn(2, 1, 5, 7)
+    with torch.inference_mode():
+        twin(x)
+    whole(x).square().sum().backward()
+    found = []
+    for one in (twin, copy.deepcopy(twin)):
+        one(x).square().sum().backward()
+        grads = [parameter.grad for parameter in one.parameters()]
+        wanted = [parameter.grad for parameter in whole.parameters()]
+        wholes = [getattr(grad, "full_tensor", lambda grad=grad: grad)() for grad in grads]
+        found.append(max(float((a - b).abs().max()) for a, b in zip(wholes, wanted, strict=True)))
+    return found
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_twin_and_its_copy_learn_after_an_evaluation(switch: str) -> None:
+    for differences in on_ranks(2, _switched, switch, _after_an_evaluation):
+        assert max(differences) < 1e-4
+
+
+def _switched(switch: str, work: Callable[[], Any]) -> Any:
+    """Work on ranks that pass messages through memory, or not."""
+    os.environ[SWITCH] = switch
+    try:
+        return work()
+    finally:
+        del os.environ[SWITCH]
 
 
 def _words_of_disorder() -> str:

@@ -17,7 +17,13 @@ from cotswold.simulate import Cluster, StackWork
 def cluster(hosts: int = 2, devices: int = 1, **changes: Any) -> Cluster:
     """Links of one byte a nanosecond and no latency between devices of 1 GFLOP/s (or of the rates given)."""
     rates = [{"operation": name, "rate": 1.0} for name in ("Wx", "W'x", "δx'")]
-    device: dict[str, Any] = {"name": "d", "peak_gflops": 1.0, "memory_gb": 1.0, "bandwidth": 1.0, "rates": rates}
+    device: dict[str, Any] = {
+        "name": "d",
+        "peak_gflops": 1.0,
+        "memory_gb": 1.0,
+        "bandwidth": 1.0,
+        "rates": rates,
+    }
     device |= changes.pop("device", {})
     device["peak_gflops"] = max(rate["rate"] for rate in device["rates"])
     link = {"latency_us": 0.0, "gbits": 8.0}

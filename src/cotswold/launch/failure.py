@@ -10,7 +10,7 @@ from torch.distributed import DistError
 from cotswold.errors import CotswoldError
 
 _LENGTH = 300
-_BROKEN = ("gloo", "connection closed by peer", "connection reset", "broken pipe")
+_BROKEN = ("gloo", "no message passed", "connection closed by peer", "connection reset", "broken pipe")
 """What errors of exchanges say when another rank is gone."""
 _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory")
 

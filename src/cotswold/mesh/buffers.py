@@ -12,6 +12,8 @@ from torch import Tensor
 
 KEPT = 8
 """Buffers of one size that are kept at most."""
+SIZES = 64
+"""Sizes of which any are kept; the oldest go first."""
 
 
 class Buffers:
@@ -23,7 +25,12 @@ class Buffers:
     def take(self, numel: int, like: Tensor) -> Tensor:
         """A tensor of so many numbers, of any values."""
         free = self._free[numel, like.dtype, like.device]
-        return free.pop() if free else like.new_empty(numel)
+        if free:
+            return free.pop()
+        while len(self._free) > SIZES:
+            del self._free[next(iter(self._free))]
+        with torch.inference_mode(False):  # the next may come with gradients
+            return torch.empty(numel, dtype=like.dtype, device=like.device)
 
     def give(self, buffer: Tensor) -> None:
         """Take a tensor back that nobody reads any more."""

@@ -6,12 +6,13 @@ A sender packs a message straight into memory that its receiver has mapped as we
 Unix socket; the receiver unpacks it from there and gives the memory back. So every value is copied twice,
 while a message over TCP is packed, copied into the kernel, copied out of it and unpacked, with threads of
 its own. The memory is nobody's file: it ends with the processes that have it, however they end. Linux only;
-elsewhere, and with ``COTSWOLD_SHARED_MEMORY=0`` on any rank, ranks of one host speak through Gloo, as others
-do.
+elsewhere, and to and from a rank with ``COTSWOLD_SHARED_MEMORY=0``, messages go through Gloo.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import secrets
 import socket
@@ -22,19 +23,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cotswold.errors import GeometryError
+
 SWITCH = "COTSWOLD_SHARED_MEMORY"
-AHEAD = 16
+AHEAD = 4
 """Messages of finished exchanges that a receiver may be behind by before the sender waits for it."""
 LEAST_BYTES = 1 << 16
 """The least memory of a message; there are blocks of this and of every power of two above."""
-_HEADER = struct.Struct("=qqq")
-"""Tag of a message (or `_BACK`), number of the block it lies in, bytes of the block."""
+_HEADER = struct.Struct("=qqqq")
+"""Tag of a message (or `_BACK`), number of the block it lies in, bytes of the block, bytes of the message."""
 _BACK = -1
 """What stands for the tag when a block is given back."""
 _DESCRIPTOR = struct.Struct("=i")
@@ -42,7 +44,8 @@ _RANK = struct.Struct("=q")
 _CREDENTIALS = struct.Struct("=iII")
 """Process, user and group at the other end of a socket."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-_NETWORK = Path("/proc/self/ns/net")
+_NAMESPACES = (Path("/proc/self/ns/net"), Path("/proc/self/ns/user"))
+_PLACE_BYTES, _ADDRESS_BYTES = 64, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,40 +69,48 @@ class _Block:
 
 
 class Channel:
-    """Messages to and from one rank of this host, both ways. ``peer`` names it in errors."""
+    """Messages to and from one rank of this host, both ways. ``peer`` names it in errors.
+
+    A tag stands for one message each way. Its methods raise ConnectionResetError where the other has ended,
+    TimeoutError where it says or hears nothing for too long, GeometryError where it sends another size than
+    is received.
+    """
 
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self._connection, self._peer = connection, peer
         weakref.finalize(self, connection.close)
         self._free: dict[int, list[_Block]] = {}
-        self._lent: dict[int, _Block] = {}
+        self._lent: dict[int, tuple[_Block, int]] = {}
+        """Blocks that the other has not given back, and the tag of what lies in each, by number."""
+        self._open: set[int] = set()
+        """Tags of messages that are not given back."""
         self._overdue: set[int] = set()
-        """Lent blocks whose exchange is finished here, so that the receiver may only be behind."""
+        """Those of them whose exchange is finished here, so that the receiver may only be behind."""
         self._theirs: dict[int, _Block] = {}
-        self._arrived: dict[int, _Block] = {}
+        self._arrived: dict[int, tuple[_Block, int]] = {}
         self._made = 0
 
-    def send(self, tag: int, values: Tensor) -> int:
-        """Pack ``values``, a view of any strides, for whoever receives ``tag``; the number to `settle`."""
+    def send(self, tag: int, values: Tensor) -> None:
+        """Pack ``values``, a view of any strides, for whoever receives ``tag``; to be settled later."""
         while self._hear(socket.MSG_DONTWAIT):
             pass
         count = values.numel() * values.element_size()
         size = max(LEAST_BYTES, 1 << (count - 1).bit_length())
         free = self._free.setdefault(size, [])
         block, descriptors = (free.pop(), []) if free else self._new(size)
-        block.values(values).copy_(values)
-        self._lent[block.number] = block
         try:
-            self._tell(tag, block.number, size, descriptors)
+            block.values(values).copy_(values)
+            self._lent[block.number] = block, tag
+            self._open.add(tag)
+            self._tell(tag, block.number, size, count, descriptors)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        return block.number
 
-    def settle(self, number: int) -> None:
+    def settle(self, tag: int) -> None:
         """The exchange of a message is finished here; waits while the receiver is too far behind."""
-        if number in self._lent:
-            self._overdue.add(number)
+        if tag in self._open:
+            self._overdue.add(tag)
         while len(self._overdue) > AHEAD:
             self._hear()
 
@@ -107,13 +118,20 @@ class Channel:
         """The values of a message, shaped as ``like``, once it has come; to be read until it is released."""
         while tag not in self._arrived:
             self._hear()
-        return self._arrived[tag].values(like)
+        block, count = self._arrived[tag]
+        wanted = like.numel() * like.element_size()
+        if count != wanted:
+            raise GeometryError(
+                f"{self._peer} sent {count} bytes where {wanted} were expected; "
+                "every rank must have as many images, of the same type"
+            )
+        return block.values(like)
 
     def release(self, tag: int) -> None:
         """Give the memory of a message back, whose values nobody reads any more."""
-        number = self._arrived.pop(tag).number
-        with suppress(BrokenPipeError, ConnectionResetError):  # the sender has ended, and needs it no more
-            self._tell(_BACK, number, 0)
+        block, _ = self._arrived.pop(tag)
+        with suppress(ConnectionResetError):  # the sender has ended, and needs it no more
+            self._tell(_BACK, block.number, 0, 0)
 
     def _new(self, size: int) -> tuple[_Block, list[int]]:
         descriptor = os.memfd_create("cotswold message")
@@ -126,8 +144,8 @@ class Channel:
         self._made += 1
         return block, [descriptor]
 
-    def _tell(self, tag: int, number: int, size: int, descriptors: Sequence[int] = ()) -> None:
-        header = _HEADER.pack(tag, number, size)
+    def _tell(self, tag: int, number: int, size: int, count: int, descriptors: Sequence[int] = ()) -> None:
+        header = _HEADER.pack(tag, number, size, count)
         try:
             if descriptors:
                 socket.send_fds(self._connection, [header], descriptors)
@@ -135,80 +153,119 @@ class Channel:
                 self._connection.send(header)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise self._lost() from error
+        except BlockingIOError as error:
+            raise self._late("heard nothing") from error
+        except OSError as error:
+            raise _without(error) from error
 
     def _hear(self, flags: int = 0) -> bool:
         """Take in one thing that the other says; False if it has said nothing (with ``MSG_DONTWAIT``)."""
         try:
             header, descriptors = _heard(self._connection, flags)
-        except BlockingIOError:
+        except BlockingIOError as error:
             if flags:
                 return False
-            raise TimeoutError(f"no message came from {self._peer} within the timeout of its group") from None
+            raise self._late("sent nothing") from error
         except ConnectionResetError:  # it left something unread; what it said before can still be heard
             return True
         if not header:
             if flags:
                 return False
             raise self._lost()
-        tag, number, size = _HEADER.unpack(header)
+        tag, number, size, count = _HEADER.unpack(header)
         if tag == _BACK:
-            block = self._lent.pop(number)
+            block, sent = self._lent.pop(number)
             self._free[block.bytes.numel()].append(block)
-            self._overdue.discard(number)
+            self._open.discard(sent)
+            self._overdue.discard(sent)
             return True
         for descriptor in descriptors:
-            self._theirs[number] = _Block.mapped(number, descriptor, size)
-            os.close(descriptor)
-        self._arrived[tag] = self._theirs[number]
+            try:
+                self._theirs[number] = _Block.mapped(number, descriptor, size)
+            finally:
+                os.close(descriptor)
+        self._arrived[tag] = self._theirs[number], count
         return True
 
     def _lost(self) -> ConnectionResetError:
         return ConnectionResetError(f"connection closed by peer: {self._peer}")
 
+    def _late(self, what: str) -> TimeoutError:
+        return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")
+
+
+def _without(error: OSError) -> OSError:
+    """The same error, with a remedy."""
+    return OSError(error.errno, f"{error.strerror}; raise ulimit -n, or set {SWITCH}=0")
+
 
 def _heard(connection: socket.socket, flags: int) -> tuple[bytes, list[int]]:
     """A header and the descriptors beside it (Python's ``recv_fds`` drops flags)."""
-    header, beside, _, _ = connection.recvmsg(_HEADER.size, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
+    header, beside, how, _ = connection.recvmsg(_HEADER.size, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
+    if how & socket.MSG_CTRUNC:
+        raise _without(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     return header, [_DESCRIPTOR.unpack(data)[0] for _, _, data in beside]
 
 
-def channels_of(group: dist.ProcessGroup | None, rank: int, size: int) -> dict[int, Channel]:
-    """Channels to the ranks of a group that are on this host, by rank; all ranks of the group call this."""
+def channels_of(group: dist.ProcessGroup | None, members: Sequence[int], rank: int) -> dict[int, Channel]:
+    """Channels from member ``rank`` of a group to those on this host, by rank; all members call this.
+
+    ``members`` are their ranks in the job, which errors name. Raises TimeoutError where one does not come.
+    """
     here, listener, address = _place(), None, b""
-    if here is not None:
+    if here:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         address = b"\0cotswold-" + secrets.token_hex(8).encode()  # without a file, gone with the socket
         listener.bind(address)
-        listener.listen(size)
-    told: list[Any] = [None] * size
-    dist.all_gather_object(told, (here, address), group=group)
-    if here is None or listener is None:
+        listener.listen(len(members))
+    told = _told_by_all(here, address, group, len(members))
+    if listener is None:
         return {}
-    patience = _patience(group)
+    near = [other for other, (place, _) in enumerate(told) if place == here and other != rank]
+    patience = int(timeout_of(group).total_seconds())
     with listener:
-        near = [other for other, (place, _) in enumerate(told) if place == here and other != rank]
         found = {other: _called(told[other][1], rank) for other in near if other < rank}
-        listener.settimeout(patience.total_seconds())
-        while len(found) < len(near):
-            other, connection = _answered(listener)
+        listener.settimeout(max(1, patience))
+        while missing := [other for other in near if other not in found]:
+            try:
+                other, connection = _answered(listener)
+            except TimeoutError as error:
+                who = " and ".join(f"rank {members[each]}" for each in missing)
+                raise TimeoutError(f"no message passed: {who} did not come within {patience} s") from error
             if other is not None:
                 found[other] = connection
     for connection in found.values():
         connection.settimeout(None)
-        seconds = struct.pack("@ll", max(1, int(patience.total_seconds())), 0)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
-    return {other: Channel(connection, f"rank {other}") for other, connection in sorted(found.items())}
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", max(1, patience), 0))
+    return {other: Channel(found[other], f"rank {members[other]}") for other in sorted(found)}
 
 
-def _place() -> str | None:
-    """Where this process is: ranks of one place can map each other's memory. None where that cannot be."""
+def _told_by_all(
+    place: bytes, address: bytes, group: dist.ProcessGroup | None, size: int
+) -> list[tuple[bytes, bytes]]:
+    """The place and the address of every member; nothing that arrives is unpickled."""
+    both = place.ljust(_PLACE_BYTES, b"\0") + address.ljust(_ADDRESS_BYTES, b"\0")
+    mine = torch.frombuffer(bytearray(both), dtype=torch.uint8)
+    all_of_them = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(all_of_them, mine, group=group)
+    texts = [bytes(one.tolist()) for one in all_of_them]
+    # an address begins with a zero, and has no other
+    return [(text[:_PLACE_BYTES].rstrip(b"\0"), b"\0" + text[_PLACE_BYTES:].strip(b"\0")) for text in texts]
+
+
+def _place() -> bytes:
+    """Where this process is: ranks of one place can map each other's memory. Nothing where that cannot be."""
     if os.environ.get(SWITCH) == "0" or not hasattr(os, "memfd_create"):
-        return None
+        return b""
     try:
-        # containers and network namespaces are hosts of their own, as their sockets are
-        return f"{_BOOT.read_text().strip()} {_NETWORK.readlink()} {os.geteuid()}"
+        os.close(os.memfd_create("cotswold message"))  # which a sandbox may forbid
+        # network namespaces are hosts of their own, as the addresses of their sockets are
+        spaces = [str(path.readlink()) for path in _NAMESPACES]
+        words = " ".join([_BOOT.read_text().strip(), *spaces, str(os.geteuid())])
     except OSError:
-        return None
+        return b""
+    return hashlib.sha256(words.encode()).hexdigest().encode()
 
 
 def _called(address: bytes, rank: int) -> socket.socket:
@@ -231,8 +288,8 @@ def _answered(listener: socket.socket) -> tuple[int | None, socket.socket]:
     return rank, connection
 
 
-def _patience(group: dist.ProcessGroup | None) -> timedelta:
-    """How long ranks of a group wait for each other."""
+def timeout_of(group: dist.ProcessGroup | None) -> timedelta:
+    """How long ranks of a group (the job's for None) wait for each other."""
     known = group if group is not None else dist.group.WORLD
     assert known is not None, "there is a group where there are several ranks"
     options = getattr(known._get_backend(torch.device("cpu")), "options", None)

@@ -32,6 +32,10 @@ def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
+TAGS = 1 << 20
+"""Tags of torch.distributed are used again after so many exchanges."""
+
+
 class Arriving(Protocol):
     """A message under way, of the values of a place."""
 
@@ -146,6 +150,11 @@ class Exchange:
                 f"rank {self.mesh.rank} has the part {self.part.shape} of a map, not {tuple(part.shape[2:])}"
             )
         images, channels = part.shape[:2]
+        if into is not None and tuple(into.shape) != (images, channels, *self.window.shape):
+            raise GeometryError(
+                f"rank {self.mesh.rank} has a window {tuple(into.shape)}, not "
+                f"{(images, channels, *self.window.shape)}"
+            )
         window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
         self.mesh.count(self.plan.points * images * channels * part.element_size())
@@ -156,7 +165,8 @@ class Exchange:
             view = _physical(part, transfer.box, self.part)
             if transfer.target in near:
                 channel = near[transfer.target]
-                settle.append(partial(channel.settle, channel.send(tag, view)))
+                channel.send(tag, view)
+                settle.append(partial(channel.settle, tag))
             else:
                 far.append((transfer, view))
         incoming, works = self._posted(window, far, near, tag)
@@ -207,7 +217,7 @@ class Exchange:
         return incoming, [*(work.wait for work in works[len(into) if apart else 0 :]), *lent]
 
     def _message(self, verb: Callable[..., Any], values: Tensor, other: int, tag: int) -> dist.P2POp:
-        return dist.P2POp(verb, values, self.mesh.member(other), self.mesh.group, tag)
+        return dist.P2POp(verb, values, self.mesh.member(other), self.mesh.group, tag % TAGS)
 
     def _room(self, place: Tensor) -> tuple[Tensor, Buffers | None]:
         """Where a message that belongs in a place is received: there, or in a buffer."""

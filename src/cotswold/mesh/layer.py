@@ -84,7 +84,7 @@ class SpatialLayer(nn.Module, ABC):
             )
         self._mesh = mesh
         self._plans: dict[Partition, Windows] = {}
-        self._tried: set[Partition] = set()
+        self._tried: set[tuple[Any, ...]] = set()
         self._kinds: dict[tuple[Any, ...], tuple[int, torch.dtype]] = {}
         for rows, columns in extents:
             self._blocks = rows, columns
@@ -100,11 +100,11 @@ class SpatialLayer(nn.Module, ABC):
                 found.append(self._checked(self.forward_window(seen, box), box))
 
         with _entered(self, x.mesh):
-            if x.partition in self._tried:
+            if (kind := _kind_of(x)) in self._tried:
                 compute()
             else:  # the first time it may fail on one rank, and the others must not wait for it
                 x.mesh.together(compute)
-                self._tried.add(x.partition)
+                self._tried.add(kind)
             learnt = _learnt(self)
             out = self._beside_nothing(x, windows, found[0] if found else None, window, learnt)
         return DistributedMap(out, windows.partition, x.mesh)
@@ -143,7 +143,7 @@ class SpatialLayer(nn.Module, ABC):
 
     def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:
         """Channels and type of the output; a rank without outputs asks the others, once."""
-        key = x.partition, x.shape[1], x.dtype, torch.is_autocast_enabled(x.device.type)
+        key = _kind_of(x)
         if key not in self._kinds:
             mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
             channels, kind = largest(torch.tensor(mine), x.mesh).tolist()
@@ -161,6 +161,11 @@ class SpatialLayer(nn.Module, ABC):
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 """Types that outputs have."""
+
+
+def _kind_of(x: DistributedMap) -> tuple[Any, ...]:
+    """Maps of a kind have outputs of a kind, and fail or do not fail alike."""
+    return x.partition, x.shape[1], x.dtype, torch.is_autocast_enabled(x.device.type)
 
 
 def _learnt(layer: nn.Module) -> list[Tensor]:

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
 from cotswold.mesh.buffers import Buffers
-from cotswold.mesh.channels import Channel, channels_of
+from cotswold.mesh.channels import Channel, channels_of, timeout_of
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -54,7 +54,8 @@ class Mesh:
         self.group: dist.ProcessGroup | None = None
         """The group of the grid's ranks; None for the job's own."""
         if members != list(range(count)):
-            self.group = dist.new_group(members, use_local_synchronization=True)
+            patience = timeout_of(None) if device_mesh.device_type == "cpu" else None
+            self.group = dist.new_group(members, timeout=patience, use_local_synchronization=True)
         self.buffers = Buffers()
         self._exchanges = self._moved_bytes = 0
         self._remembered: dict[Hashable, Any] = {}
@@ -104,7 +105,7 @@ class Mesh:
     @cached_property
     def channels(self) -> dict[int, Channel]:
         """Ways through memory to the ranks on this host; all ranks ask for the first time together."""
-        return channels_of(self.group, self.rank, self.size) if self.size > 1 else {}
+        return channels_of(self.group, self.members, self.rank) if self.size > 1 else {}
 
     def member(self, rank: int) -> int:
         """The rank in the job of a rank of the grid."""
@@ -121,7 +122,7 @@ class Mesh:
 
     def next_tag(self) -> int:
         """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
-        self._exchanges = (self._exchanges + 1) % (1 << 20)
+        self._exchanges += 1
         return self._exchanges
 
     def count(self, moved_bytes: int) -> None:
@@ -156,6 +157,10 @@ class Mesh:
             raise GeometryError(
                 f"{int(failed.item())} of {self.size} ranks cannot take part; see their words"
             )
+
+    def __deepcopy__(self, memo: object) -> Mesh:
+        """The same: a copy of a module is on the same ranks, and counts exchanges with them."""
+        return self
 
     def __repr__(self) -> str:
         return f"Mesh({self.grid}, rank {self.rank})"
