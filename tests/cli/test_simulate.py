@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import cotswold
 from tests.training.small import draw_labelled
 
+from cotswold.cli.figures import table
 from cotswold.recipe import load
 
 SMALL = ("--set", "training.batch=8")
@@ -87,3 +88,17 @@ def test_a_store_brings_its_own_size(tmp_path: Path) -> None:
     found = [update["parameters"] for update in json.loads(said.out)["updates"]]
     assert found[0] == stacks[0].filters.parameters
     assert found[0] != load("demo").stack_geometries()[0].filters.parameters
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_no_figure_is_cut_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    rows = [{"milliseconds": 1234567 + one, **{f"figure {at}": at for at in range(20)}} for one in range(9)]
+    table("a title", rows)
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert all(f"{1234567 + one:,}" in said for one in range(9))
+    assert max(len(line) for line in said.splitlines() if line.startswith("│")) <= columns

@@ -211,6 +211,19 @@ class _Failing(SpatialLayer):
         return window
 
 
+class _Misspelt(_Failing):
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"gane": (1, 2)})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(4, 4))
+
+
+def test_a_name_in_sharded_that_is_no_parameter_is_told() -> None:
+    with pytest.raises(GeometryError, match=r"sharded names gane, .* it has gain"):
+        partition(_Misspelt(), "1x1")
+
+
 def _words_of_failure(before: int) -> str:
     twin = partition(_Failing(), "1x2")
     for _ in range(before):

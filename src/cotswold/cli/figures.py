@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cotswold.bench.measure import Document
 
 WIDE = 180
@@ -55,19 +57,53 @@ def ready(out: Path | None) -> None:
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | None = None) -> None:
-    """Print rows under the names of their cells; a line is drawn where the cell ``sections`` changes."""
+    """Print rows under the names of their cells; a line is drawn where the cell ``sections`` changes.
+
+    Where a terminal is too narrow for that, rows stand side by side, as many as there is room for.
+    """
     from rich.console import Console
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left")
-    for heading in rows[0]:
-        drawn.add_column(heading.replace("_", " "), justify="right")
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
+    console, drawn = Console(), Table(title=title, title_justify="left")
+    headings = [heading.replace("_", " ") for heading in rows[0]]
+    cells = [[f"{one:,}" if isinstance(one, int) else str(one) for one in row.values()] for row in rows]
+    for heading in headings:
+        drawn.add_column(heading, justify="right")
+    for row, texts, following in zip(rows, cells, [*rows[1:], None], strict=True):
         last = sections is not None and following is not None and row[sections] != following[sections]
-        cells = (f"{value:,}" if isinstance(value, int) else str(value) for value in row.values())
-        drawn.add_row(*cells, end_section=last)
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDE)).print(drawn)
+        drawn.add_row(*texts, end_section=last)
+    if not console.is_terminal:
+        Console(width=WIDE).print(drawn)
+        return
+    if _width(drawn) <= console.width:
+        console.print(drawn)
+        return
+    while cells:
+        count = len(cells)
+        while count > 1 and _width(_on_its_side(title, headings, cells[:count])) > console.width:
+            count -= 1
+        console.print(_on_its_side(title, headings, cells[:count]))
+        cells = cells[count:]
+
+
+def _on_its_side(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+    """A table of which every column is a row, beside the names of its cells."""
+    from rich.table import Table
+
+    drawn = Table(title=title, title_justify="left", show_header=False)
+    drawn.add_column(justify="left")
+    for _ in cells:
+        drawn.add_column(justify="right")
+    for line in zip(headings, *cells, strict=True):
+        drawn.add_row(*line)
+    return drawn
+
+
+def _width(drawn: Table) -> int:
+    """Columns of a terminal that a table takes if nothing is cut."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(drawn).maximum
 
 
 def thread_counts(words: str | None) -> list[int]:

@@ -72,6 +72,12 @@ class SpatialLayer(nn.Module, ABC):
 
     def join(self, mesh: Mesh) -> None:
         """Become one rank's; parameters still have their whole shape."""
+        for name in self.sharded:
+            if name not in self._parameters:
+                has = ", ".join(self._parameters) or "none"
+                raise GeometryError(
+                    f"{type(self).__name__}.sharded names {name}, which is no parameter of it; it has {has}"
+                )
         extents = {
             tuple(self.get_parameter(name).shape[dim] for dim in dims)
             for name, dims in self.sharded.items()
