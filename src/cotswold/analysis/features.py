@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import MachineError, SourceError, UserError
-from cotswold.run.durable import PARTIAL, disk_errors
+from cotswold.files.durable import PARTIAL, disk_errors
 
 Named = tuple[Tensor, Sequence[str], Sequence[int]]
 """A batch: pictures ``(image, channel, y, x)``, what each is called, its label (-1 for none)."""

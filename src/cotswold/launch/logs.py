@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 
 from cotswold.errors import RunError
+from cotswold.files.durable import disk_errors
 from cotswold.run.directory import RunDirectory
-from cotswold.run.durable import disk_errors
 
 _TAIL_BYTES = 4096
 _HEAD, _FOOT = ">>>", "<<<"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from cotswold.run.events import Event as Event
     from cotswold.run.events import EventLog as EventLog
     from cotswold.run.events import read_events as read_events
-    from cotswold.run.lock import DirectoryLock as DirectoryLock
     from cotswold.run.memory import available_bytes as available_bytes
     from cotswold.run.memory import keep_freed_bytes as keep_freed_bytes
     from cotswold.run.memory import require as require
@@ -31,7 +30,6 @@ _HOME = {
     "Account": "account",
     "Checkpoint": "checkpoint",
     "Checkpoints": "checkpoints",
-    "DirectoryLock": "lock",
     "Event": "events",
     "EventLog": "events",
     "Latest": "checkpoints",

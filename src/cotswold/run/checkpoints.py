@@ -19,8 +19,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cotswold.errors import CheckpointError, RunError
+from cotswold.files.durable import PARTIAL, disk_errors, sync_folder
 from cotswold.run.checkpoint import Checkpoint
-from cotswold.run.durable import PARTIAL, disk_errors, sync_folder
 from cotswold.run.manifest import Manifest, State
 from cotswold.run.piece import Piece, PieceRecord
 from cotswold.run.ranks import ALONE, Ranks, together

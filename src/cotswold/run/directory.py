@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.errors import RunError
-from cotswold.run.durable import PARTIAL, create_file, disk_errors
-from cotswold.run.lock import DirectoryLock
+from cotswold.files.durable import PARTIAL, create_file, disk_errors
+from cotswold.files.lock import DirectoryLock
 
 
 @dataclass(frozen=True)

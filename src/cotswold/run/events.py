@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol
 
 from cotswold.errors import MachineError
-from cotswold.run.durable import disk_errors, write_all
+from cotswold.files.durable import disk_errors, write_all
 
 Event = dict[str, object]
 

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 
 from cotswold.errors import CheckpointError
-from cotswold.run.durable import durable_file, write_all
+from cotswold.files.durable import durable_file, write_all
 from cotswold.run.piece import PieceRecord
 
 _FORMAT = 1

@@ -22,8 +22,8 @@ from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import CheckpointError
+from cotswold.files.durable import durable_file, write_all
 from cotswold.geometry import Box
-from cotswold.run.durable import durable_file, write_all
 from cotswold.run.stretch import stretch_boxes
 
 _CHUNK_BYTES = 1 << 24

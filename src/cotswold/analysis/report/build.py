@@ -21,10 +21,10 @@ from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.history import History, number
 from cotswold.analysis.report.words import count, duration, paragraph, percent, scaled, section, table
 from cotswold.errors import MachineError
+from cotswold.files.durable import PARTIAL, disk_errors
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
 from cotswold.run import RunDirectory, read_events
-from cotswold.run.durable import PARTIAL, disk_errors
 
 if TYPE_CHECKING:
     from cotswold.data import Store

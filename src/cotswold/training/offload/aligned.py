@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cotswold.run.durable import write_all
+from cotswold.files.durable import write_all
 from cotswold.training.offload.arena import PAGE
 
 CHUNK_BYTES = 16 << 20

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import DiskFullError, MachineError
+from cotswold.files.durable import disk_errors
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, SealedPiece, available_bytes
-from cotswold.run.durable import disk_errors
 from cotswold.training.budget import maps_bytes
 from cotswold.training.home import Momenta
 from cotswold.training.networks import network_tensors

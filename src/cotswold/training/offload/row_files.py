@@ -16,9 +16,9 @@ from pathlib import Path
 from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import CheckpointError, MachineError
+from cotswold.files.durable import disk_errors
 from cotswold.geometry import Box
 from cotswold.run import Checkpoint, SealedPiece
-from cotswold.run.durable import disk_errors
 from cotswold.run.piece import PieceRecord, piece_prefix
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cotswold.errors import BusyError, MachineError
+from cotswold.files.opening import open_file
 
 
 class DirectoryLock:
@@ -22,7 +23,11 @@ class DirectoryLock:
         self._file: int | None = None
 
     def __enter__(self) -> DirectoryLock:
-        file = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        place = self._directory / "lock"
+        try:
+            file = open_file(place, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise MachineError(f"{place} cannot be opened: {error.strerror}; remove it to go on") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(file, 0)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from cotswold.errors import CotswoldError, DiskFullError
 
@@ -71,3 +72,28 @@ def create_file(path: Path, content: bytes) -> None:
     finally:
         beside.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block ends well: written beside, synced, renamed.
+
+    Whoever reads ``path`` finds the old content or the new, whole. Where the block raises, the old one stays
+    and what was written beside goes. A symbolic link at ``path`` is replaced, not followed.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    beside.unlink(missing_ok=True)
+    try:
+        with durable_file(beside) as file, os.fdopen(file, "wb", closefd=False) as stream:
+            yield stream
+            stream.flush()
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Have ``path`` hold ``content``, whole or not at all; see :func:`replacing`."""
+    with replacing(path) as file:
+        file.write(content)

@@ -1,0 +1,81 @@
+"""Reading JSON that nobody vouches for.
+
+Knows: JSON, limits of size and depth, types of fields. Does not know: what the fields mean.
+
+Whatever is on a disk or comes from a port may be damaged or made to do harm. What passes here is an object of
+bounded size and depth; everything else raises :class:`MalformedError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from cotswold.files.opening import read_bytes
+
+BYTES_MAX = 256 << 20
+DEPTH_MAX = 64
+
+Object = dict[str, object]
+T = TypeVar("T")
+
+
+class MalformedError(ValueError):
+    """A text that is not the JSON that it should be; the message completes the sentence "the file ..."."""
+
+
+def read_object(path: str | Path, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
+    """The JSON object in a file.
+
+    Raises MalformedError where it holds anything else, OSError where it cannot be read, is a symbolic link or
+    is larger than ``bytes_max``.
+    """
+    return parse_object(read_bytes(path, bytes_max), bytes_max=bytes_max, depth_max=depth_max)
+
+
+def parse_object(content: bytes | str, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Object:
+    """The JSON object in a text; raises MalformedError where there is anything else."""
+    if len(content) > bytes_max:
+        raise MalformedError(f"has more than {bytes_max} bytes")
+    try:
+        parsed = json.loads(content)
+    except RecursionError as error:
+        raise MalformedError("is nested too deeply") from error
+    except ValueError as error:  # of JSON, of UTF-8, or of an integer with thousands of digits
+        raise MalformedError("is not JSON") from error
+    if not isinstance(parsed, dict):
+        raise MalformedError(f"holds no JSON object but a {type(parsed).__name__}")
+    _check_depth(parsed, depth_max)
+    return parsed
+
+
+def take(table: Mapping[str, object], name: str, kind: type[T]) -> T:
+    """The field ``name``, which must be of type ``kind`` exactly (an integer passes as a float).
+
+    Raises MalformedError where it is missing or of another type.
+    """
+    if name not in table:
+        raise MalformedError(f"has no field {name!r}")
+    value = table[name]
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise MalformedError(f"has {type(value).__name__} in the field {name!r}, not {kind.__name__}")
+    return value
+
+
+def _check_depth(value: object, depth_max: int) -> None:
+    level: list[object] = [value]
+    for _ in range(depth_max):
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        level = [each for each in inner if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise MalformedError("is nested too deeply")
