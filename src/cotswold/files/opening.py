@@ -50,7 +50,7 @@ def open_reading(path: str | Path) -> BinaryIO:
 
 
 def read_bytes(path: str | Path, bytes_max: int) -> bytes:
-    """What is in the regular file at ``path``; raises OSError as :func:`open_file`, and beyond ``bytes_max``."""
+    """What is in the regular file at ``path``; raises OSError as :func:`open_file` and beyond a size."""
     with open_reading(path) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
