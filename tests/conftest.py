@@ -1,6 +1,9 @@
-"""What every test folder shares: a cache of kernels; `make fuzz` multiplies the examples of property tests.
+"""What every test folder shares: a cache of kernels, how many examples property tests try, which skips are allowed.
 
-Knows: the environment, hypothesis. Does not know: what is tested.
+Knows: the environment, hypothesis, pytest's reports. Does not know: what is tested.
+
+`make fuzz` multiplies the examples of property tests (``COTSWOLD_FUZZ=20``). A test that lacks a program or a
+package is skipped with its reason; where ``COTSWOLD_SKIPS=hardware``, as in CI, only for want of hardware.
 """
 
 from __future__ import annotations
@@ -19,6 +22,22 @@ if "COTSWOLD_CACHE" not in os.environ:
     cache = Path(__file__).parents[1] / ".cotswold_cache"
     cache.mkdir(mode=0o700, exist_ok=True)
     os.environ["COTSWOLD_CACHE"] = str(cache)
+
+
+HARDWARE = ("no CUDA device", "this processor does not multiply pairs of bfloat16")
+"""Reasons for a skip that no installation mends, as they begin."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where a test was skipped that an installation would have let run, if that is asked for."""
+    reporter: pytest.TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("COTSWOLD_SKIPS") != "hardware" or reporter is None:
+        return
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", [])]
+    unwanted = sorted({reason for reason in reasons if not reason.startswith(HARDWARE)})
+    if unwanted and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line(f"tests were skipped that should have run: {'; '.join(unwanted)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
