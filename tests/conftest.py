@@ -1,4 +1,4 @@
-"""What every test folder shares: a cache of kernels, how many examples property tests try, which skips are allowed.
+"""What every test folder shares: a cache of kernels, the number of examples, which skips are allowed.
 
 Knows: the environment, hypothesis, pytest's reports. Does not know: what is tested.
 
