@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,11 +34,13 @@ pytestmark = pytest.mark.usefixtures("any_work_is_worth_threads")
 
 
 @pytest.fixture(params=["torch's pool", "Python's threads"])
-def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
     if request.param == "Python's threads":
         monkeypatch.setattr(threads, "_openmp", lambda: None)
     elif threads._openmp() is None:
         pytest.skip("torch's OpenMP has no GOMP_parallel here")
+    return name
 
 
 @pytest.fixture
@@ -61,16 +64,18 @@ def _threads_of_torch() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("_pool")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 def test_as_many_threads_as_are_asked_for_share_the_work(
-    operation: str, few: bool | None, dtype: torch.dtype, entered: list[int]
+    operation: str, few: bool | None, dtype: torch.dtype, entered: list[int], _pool: str
 ) -> None:
     pair = operands(operation, WIDE, IMAGES, dtype)
     entered.clear()
     found = [run(operation, WIDE, pair, forced(5, 3, count, few=few)) for count in (1, 2, 3)]
-    assert entered == [1, 2, 3]
+    if _pool == "torch's pool":
+        assert entered == [1, 2, 3]
+    else:  # who comes when the work is done already stays out
+        assert all(1 <= came <= asked for came, asked in zip(entered, (1, 2, 3), strict=True))
     assert same_bits(found[0], found[1]) and same_bits(found[0], found[2])
 
 
@@ -112,6 +117,51 @@ def test_several_threads_of_python_compute_at_once(monkeypatch: pytest.MonkeyPat
 
     with ThreadPoolExecutor(len(cases)) as pool:
         assert list(pool.map(work, range(len(cases)))) == [True] * len(cases)
+
+
+class Slow:
+    """A kernel that is written in Python: a helper is inside while the main thread is interrupted."""
+
+    def __init__(self, interrupts: int) -> None:
+        self.interrupts, self.begun, self.left = interrupts, threading.Event(), threading.Event()
+        self.interrupted = threading.Event()
+
+    def __call__(self, job: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            assert self.begun.wait(60)
+            self.interrupted.set()
+            raise KeyboardInterrupt  # as where Ctrl-C was pressed during the call
+        self.begun.set()
+        assert self.interrupted.wait(60)
+        for _ in range(self.interrupts):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            threading.Event().wait(0.1)
+        threading.Event().wait(0.1)  # long enough for a caller that does not wait to be gone
+        self.left.set()
+
+
+@pytest.mark.parametrize("more", [0, 2], ids=["once", "and twice more while it is waited for"])
+def test_nobody_is_inside_a_kernel_any_more_when_ctrl_c_comes_back_from_it(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Slow(more)
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    monkeypatch.setattr(threads, "_function", lambda address: kernel)
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(0, 0, 2)
+    assert kernel.left.is_set()
+
+
+def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[Callable[[], None]] = []
+    inside: list[int] = []
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    monkeypatch.setattr(threads, "_function", lambda address: inside.append)
+    monkeypatch.setattr(threads, "_own_pool", lambda: SimpleNamespace(submit=late.append))
+    threads.run(0, 7, 3)
+    for one in late:
+        one()
+    assert inside == [7] and len(late) == 2
 
 
 FORKS = """

@@ -104,3 +104,49 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
         ops.l2_pool(x, Smoothing(7))
     with pytest.raises(GeometryError, match="does not fit"):
         ops.contrast_norm(x, PAPER)  # fits once, but not twice
+
+
+NARROW = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-310, float("inf"), float("nan")])
+def test_an_epsilon_or_a_floor_that_is_no_positive_number_of_the_maps_type_is_refused(
+    dtype: torch.dtype, value: float
+) -> None:
+    x = random_map(MapShape(1, 9, 9), 1, dtype=dtype)
+    with pytest.raises(UserError, match=rf"positive epsilon .* such as 1e-6, from .* for {dtype}, not {value}"):
+        ops.l2_pool(x, PAPER, value)
+    with pytest.raises(UserError, match=rf"positive floor, such as 0.01, from .* for {dtype}, not {value}"):
+        ops.contrast_norm(x, PAPER, value)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_maps_of_zeros_have_a_slope_at_the_least_epsilon_and_floor_that_are_taken(dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    epsilon = min(torch.finfo(dtype).smallest_normal, 1e-7)
+    floor = max(epsilon, 4 / torch.finfo(dtype).max, torch.finfo(wide).smallest_normal ** 0.5)
+    x = torch.zeros(2, 1, 9, 9, dtype=dtype, requires_grad=True)
+    for out in (ops.l2_pool(x, PAPER, epsilon), ops.contrast_norm(x, PAPER, floor)):
+        assert bool(out.isfinite().all())
+        (slope,) = torch.autograd.grad(out, x, torch.ones_like(out))
+        assert bool(slope.isfinite().all())
+    for value, act in ((epsilon / 4, ops.l2_pool), (floor / 4, ops.contrast_norm)):
+        with pytest.raises(UserError, match="positive"):
+            act(x, PAPER, value)
+
+
+def test_maps_of_integers_are_refused_in_a_sentence() -> None:
+    x = torch.ones(1, 1, 9, 9, dtype=torch.int64)
+    for act in (ops.l2_pool, ops.contrast_norm):
+        with pytest.raises(UserError, match=r"need maps of floating point, not of torch.int64"):
+            act(x, PAPER)
+
+
+def test_squares_and_slopes_of_narrow_types_are_summed_in_float32() -> None:
+    x = torch.full((1, 1, 9, 9), 300.0, dtype=torch.float16, requires_grad=True)
+    pooled = ops.l2_pool(x, PAPER)  # 300² alone is more than float16 has
+    assert torch.equal(pooled, torch.full_like(pooled, 1500.0))
+    still = torch.zeros(1, 1, 18, 18, dtype=torch.float16, requires_grad=True)
+    (slope,) = torch.autograd.grad(ops.l2_pool(still, Smoothing(9)).sum(), still)  # 81 slopes of 1000
+    assert torch.equal(slope, torch.zeros_like(slope))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.ops import reference
+from cotswold.ops import contrast, reference
 
 PLAIN = StackGeometry(
     BlockLocal(MapShape(3, 14, 13), Window(4, 2), Window(5, 2), 2, 2, 3), Smoothing(3), Smoothing(3)
@@ -279,3 +279,30 @@ def test_what_does_not_fit_is_refused_before_anything_moves(
     with pytest.raises((GeometryError, UserError)):
         spoilt(state, batch)
     assert torch.equal(state.filters, before)
+
+
+@pytest.fixture
+def _another_default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("by", ["", "torch"], ids=["kernels", "torch"])
+def test_a_step_on_the_cpu_is_the_same_whatever_the_default_device(
+    by: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", by)
+    batch, above = random_map(PADDED.input, 40), random_map(PADDED.output, 40, seed=3)
+    states = [new_state(PADDED), new_state(PADDED)]
+    contrast._bands.cache_clear()  # what it holds was made on the default device of its time
+    losses = []
+    for state in states:
+        ops.calibrate(state, batch, PADDED, OBJECTIVE)
+        report = ops.stack_step(state, batch, PADDED, OBJECTIVE, ops.StepRule(2.0), upstream=above)
+        losses.append(report.loss)
+        contrast._bands.cache_clear()
+        if state is states[0]:
+            request.getfixturevalue("_another_default_device")
+    assert states[1].filters.device.type == "cpu"
+    assert torch.equal(states[0].filters, states[1].filters) and torch.equal(*losses)

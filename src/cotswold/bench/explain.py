@@ -55,7 +55,7 @@ def backend() -> Backend:
 
     name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
-        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.obstacle())
+        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
         return Backend(name, why, "unknown to us", "whatever torch takes", "none")
     from cotswold.kernels import machine
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cotswold.host.cores import granted_cores as granted_cores
+    from cotswold.host.cores import waiting_settings as waiting_settings
 
 _HOME = {
     "granted_cores": "cores",
+    "waiting_settings": "cores",
 }
 __all__ = list(_HOME)
 

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import os
 import warnings
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from cotswold.errors import UserError
+from cotswold.errors import MachineError, UserError
 
 VARIABLE = "COTSWOLD_KERNELS"
 DTYPES = (torch.float32, torch.float64)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class WrongKernelError(MachineError):
+    """A kernel that failed its trial: its code must not be used on this machine."""
+
+
+_failures: list[str] = []
+"""What kernels have done wrongly in this process."""
 
 
 def usable(x: Tensor) -> bool:
@@ -50,7 +64,31 @@ def _has_pairs() -> bool:
 
 def chosen() -> str:
     """``llvm`` or ``torch``; raises UserError where the variable is another word."""
-    return "torch" if _wanted() == "torch" or obstacle() else "llvm"
+    return "torch" if _wanted() == "torch" or reason() else "llvm"
+
+
+def reason() -> str | None:
+    """Why kernels are not used though nobody turned them off; None where they are."""
+    return _failures[0] if _failures else obstacle()
+
+
+def or_torch(operation: Callable[P, R]) -> Callable[P, R]:
+    """An operation that is done again, by torch, where a kernel of its turns out to be wrong.
+
+    The operation must ask `usable` or `multiplies` each time, and change nothing before its kernels are there.
+    """
+
+    @wraps(operation)
+    def done(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return operation(*args, **kwargs)
+        except WrongKernelError as error:
+            if not _failures:
+                _warn(str(error))
+            _failures.append(str(error))
+        return operation(*args, **kwargs)
+
+    return done
 
 
 def _wanted() -> str:
@@ -65,10 +103,12 @@ def obstacle() -> str | None:
     """Why kernels cannot be compiled here, said once as a warning; None where they can."""
     found = _found()
     if found is not None:
-        warnings.warn(
-            f"{found}; products run through torch.bmm, several times slower", RuntimeWarning, stacklevel=2
-        )
+        _warn(found)
     return found
+
+
+def _warn(why: str) -> None:
+    warnings.warn(f"{why}; products run through torch.bmm, several times slower", RuntimeWarning, stacklevel=3)
 
 
 def _found() -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cotswold.kernels import engine, library, store
+from cotswold.kernels import engine, library, product_kernels, store
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.tile import Tile
 
@@ -102,7 +102,8 @@ def choose(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], flo
 
 
 def _file(shape: ShapeClass, processor: Machine) -> str:
-    return f"{shape.name}-{library.digest(processor)}.json"
+    default = candidates(processor, shape.narrow)[0]
+    return f"{shape.name}-{product_kernels.edition(shape.kind, shape.dtype, default, processor)}.json"
 
 
 def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
@@ -118,7 +119,7 @@ def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
 def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float]) -> Choice:
     tiles = candidates(processor, shape.narrow)
     for tile in tiles:
-        library.kernel(shape.kind, shape.dtype, tile, processor)
+        product_kernels.kernel(shape.kind, shape.dtype, tile, processor)
     best: dict[Tile, float] = {}
     begun = time.monotonic()
     until = begun + SECONDS_MOST

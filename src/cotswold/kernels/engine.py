@@ -45,7 +45,9 @@ def loaded(code: bytes, machine: Machine, name: str) -> int:
     """The address of a function of an object file, which stays loaded as long as the process."""
     with LOCK:
         empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')
-        engine = llvm.create_mcjit_compiler(empty, target_machine(machine))
+        # code reaches its constants and tables by 32-bit distances: one block of memory for all of an object,
+        # which LLVM's own memory manager does not promise
+        engine = llvm.create_mcjit_compiler(empty, target_machine(machine), use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         _LOADED.append(engine)

@@ -1,6 +1,7 @@
-"""The kernels of this process: written, compiled and kept on first use.
+"""The kernels of this process: written, compiled, kept and tried on first use.
 
-Knows: what makes two kernels the same. Does not know: shapes, choices.
+Knows: what makes two kernels the same, that each must get a small operation right. Does not know: shapes,
+choices, what a kernel computes.
 """
 
 from __future__ import annotations
@@ -8,70 +9,74 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 
 import llvmlite
 from llvmlite import binding as llvm
 from llvmlite import ir
 
 from cotswold.kernels import engine, store
-from cotswold.kernels.driver import KINDS, write_kernel
-from cotswold.kernels.emit import Lanes
+from cotswold.kernels.available import WrongKernelError
+from cotswold.kernels.fingerprint import fingerprint
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.pair_driver import write_pair_kernel
-from cotswold.kernels.tile import Tile
 
 LOCK = threading.Lock()
-"""Held while code is made or loaded; and by whoever forks, see `choice`."""
+"""Held while code is made, loaded or tried; and by whoever forks, see `choice`."""
 _ADDRESSES: dict[tuple[tuple[object, ...], Machine], int] = {}
 
-
-@lru_cache(maxsize=1)
-def edition() -> str:
-    """A digest of the generators and of LLVM's version."""
-    digest = hashlib.sha256(f"{llvmlite.__version__} {llvm.llvm_version_info}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()
+Name = tuple[object, ...]
+Trial = Callable[[int], bool]
+"""Whether the kernel at an address computes a small operation as it should."""
 
 
-def address(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> int:
+def edition(write: partial[ir.Module], processor: Machine) -> str:
+    """What names in the cache end with: a digest of all that the code of a kernel depends on, in short.
+
+    That is the generator as it is loaded, its arguments, the compiler, and the processor.
+    """
+    told = f"{_generator(write.func)} {fingerprint(*write.args, processor)}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=64)
+def _generator(function: Callable[..., ir.Module]) -> str:
+    versions = f"{llvmlite.__version__} {llvm.llvm_version_info}"
+    return f"{versions} {fingerprint(function, engine.compiled)}"
+
+
+def address(name: Name, processor: Machine, write: partial[ir.Module], is_right: Trial) -> int:
     """The address of ``work(job)`` of the kernel of this name; ``write`` writes it where it is not known.
 
-    It comes from this process, or from the cache, or is compiled in some tenths of a second.
+    It comes from this process, or from the cache, or is compiled in some tenths of a second. One from the
+    cache that fails its trial is compiled anew. Raises WrongKernelError if what was compiled here fails.
     """
     found = _ADDRESSES.get((name, processor))
     if found is not None:
         return found
     with LOCK:
         if (name, processor) not in _ADDRESSES:
-            file = f"{'-'.join(map(str, name))}-{digest(processor)}.o"
-            code = store.recall(file)
-            if code is None:
-                code = _compiled(name, processor, write)
-                store.remember(file, code)
-            _ADDRESSES[name, processor] = engine.loaded(code, processor, "work")
+            _ADDRESSES[name, processor] = _ready(name, processor, write, is_right)
         return _ADDRESSES[name, processor]
 
 
-def _compiled(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> bytes:
+def _ready(name: Name, processor: Machine, write: partial[ir.Module], is_right: Trial) -> int:
+    """Load a kernel that is right."""
+    file = f"{'-'.join(map(str, name))}-{edition(write, processor)}.o"
+    code = store.recall(file)
+    if code is not None:
+        found = engine.loaded(code, processor, "work")
+        if is_right(found):
+            return found
+    code = _compiled(name, processor, write)
+    found = engine.loaded(code, processor, "work")
+    if not is_right(found):
+        raise WrongKernelError(
+            f"the kernel {' '.join(map(str, name))} computes wrongly on this processor "
+            f"({processor.isa}, {processor.cpu})"
+        )
+    store.remember(file, code)
+    return found
+
+
+def _compiled(name: Name, processor: Machine, write: partial[ir.Module]) -> bytes:
     return engine.compiled(write(), processor)
-
-
-def kernel(kind: str, dtype: str, tile: Tile, processor: Machine) -> int:
-    """The address of a kernel of products."""
-
-    def write() -> ir.Module:
-        if dtype == "bfloat16":
-            return write_pair_kernel(KINDS[kind], tile, processor.triple)
-        return write_kernel(KINDS[kind], Lanes(dtype, processor.lanes(dtype)), tile, processor.triple)
-
-    return address((kind, dtype, tile), processor, write)
-
-
-@lru_cache(maxsize=16)
-def digest(processor: Machine) -> str:
-    """What names in the cache end with: the edition and the processor, in short."""
-    told = f"{edition()} {processor.triple} {processor.cpu} {processor.features}"
-    return hashlib.sha256(told.encode()).hexdigest()[:16]

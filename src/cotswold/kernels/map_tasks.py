@@ -81,7 +81,7 @@ def up_to_power(least: int) -> int:
 def perform(address: int, fields: NDArray[np.int64], slot_elements: int, dtype: str, count: int) -> None:
     """Run a kernel's tasks on ``count`` threads, each with so many numbers of scratch."""
     whole = -(-slot_elements * BYTES[dtype] // LINE) * LINE
-    scratch = torch.empty(whole * count + LINE, dtype=torch.uint8)
+    scratch = torch.empty(whole * count + LINE, dtype=torch.uint8, device="cpu")
     fields[Head.SCRATCH] = -(-scratch.data_ptr() // LINE) * LINE
     fields[Head.SLOT_SIZE] = whole // BYTES[dtype]
     threads.run(address, fields.ctypes.data, count)

@@ -95,7 +95,8 @@ class Normalisation:
 
     def _map(self, shape: MapShape) -> Tensor:
         dtype = {"float32": torch.float32, "float64": torch.float64}[self.workers.dtype]
-        physical = torch.empty((shape.height, shape.width, 1, self.workers.images), dtype=dtype)
+        extents = (shape.height, shape.width, 1, self.workers.images)
+        physical = torch.empty(extents, dtype=dtype, device="cpu")
         return physical.permute(3, 2, 0, 1)
 
     def _run(self, kind: Kind, views: tuple[View, ...]) -> None:

@@ -4,12 +4,14 @@ Knows: how many threads torch would take, how its pool is entered. Does not know
 
 A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where
 the OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run in a kernel.
+Whichever pool it is, nobody is inside a job any more when `run` returns or raises: its memory is then freed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -75,8 +77,45 @@ def run(address: int, job: int, threads: int) -> None:
     if parallel is not None:
         parallel(address, job, threads, 0)
         return
-    work = _function(address)
-    others = [_own_pool().submit(work, job) for _ in range(threads - 1)]
-    work(job)
-    for other in others:
-        other.result()
+    together = _Together(_function(address), job)
+    try:
+        for _ in range(threads - 1):
+            _own_pool().submit(together.help)
+        together.work(job)
+    finally:
+        together.close()
+
+
+class _Together:
+    """Threads of Python inside one job. Who comes after the end has nothing to do there, and is kept out."""
+
+    def __init__(self, work: Callable[[int], None], job: int) -> None:
+        self.work, self._job = work, job
+        self._changed = threading.Condition()
+        self._inside, self._open = 0, True
+
+    def help(self) -> None:
+        """Work on the job, if it is not done yet."""
+        with self._changed:
+            if not self._open:
+                return
+            self._inside += 1
+        try:
+            self.work(self._job)
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until nobody is inside, however often a signal interrupts that; then raise what it raised."""
+        interrupt: BaseException | None = None
+        while self._open or self._inside:
+            try:
+                with self._changed:
+                    self._open = False
+                    self._changed.wait_for(lambda: not self._inside)
+            except BaseException as error:  # from a signal's handler, in the main thread
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt

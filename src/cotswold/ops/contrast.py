@@ -20,7 +20,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import usable
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
-from cotswold.ops.pooling import fold, unfold, view, workers
+from cotswold.ops.pooling import check_within, fold, positive_range, unfold, view, workers
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
@@ -105,7 +105,7 @@ def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
     """The weights of both means as kernels take them: of every output, and of every input."""
     from cotswold.kernels.normalisation import Bands
 
-    wide, inner = torch.empty(0, dtype=torch.float64), smoothing.output(shape)
+    wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
     extents = (shape.height, shape.width, inner.height, inner.width)
     matrices = [gaussian_means(extent, smoothing, wide) for extent in extents]
     low, size = smoothing.window.low, smoothing.size
@@ -117,7 +117,8 @@ def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
 def _band(matrix: Tensor, size: int, low: int) -> Tensor:
     """What lies near the diagonal: for every output ``size`` weights, the first ``low`` inputs before it."""
     outputs, inputs = matrix.shape
-    columns = torch.arange(outputs)[:, None] - low + torch.arange(size)
+    here = matrix.device
+    columns = torch.arange(outputs, device=here)[:, None] - low + torch.arange(size, device=here)
     inside = (columns >= 0) & (columns < inputs)
     return torch.where(inside, matrix.gather(1, columns.clamp(0, inputs - 1)), 0).contiguous()
 
@@ -234,17 +235,24 @@ def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor:
     return apply("contrast_norm", _Gradient, grad, h, smoothing.size, smoothing.keep, floor)
 
 
+def _check_floor(floor: float, dtype: torch.dtype) -> None:
+    """Raise UserError unless a floor and its reciprocal are numbers of a type, its square of that of sums."""
+    least, most = positive_range(dtype)
+    least_square, most_square = positive_range(accumulator(dtype))
+    least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
+    check_within(floor, least, most, f"contrast_norm needs a positive floor, such as {FLOOR}", dtype)
+
+
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
     """Subtract the local mean, then divide by the local root mean square, at least ``floor``.
 
     Means are over the window and all maps, weighted by a Gaussian of sigma = window / 4 that sums to 1. ``x``
     is ``(image, channel, y, x)``, any strides. Without ``keep`` each of the two steps takes ``size - 1`` off
     height and width; with it, means at the border are over what lies inside the map. Differentiable any
-    number of times in reverse. Raises UserError unless ``floor`` is positive, GeometryError where the windows
-    do not fit, ForwardModeError in forward mode.
+    number of times in reverse. Raises UserError unless ``floor``, and its square in the type of sums, are
+    positive, GeometryError where the windows do not fit, ForwardModeError in forward mode.
     """
-    if not floor > 0:
-        raise UserError(f"contrast_norm needs a positive floor, such as {FLOOR}, not {floor}")
     x = images_last(x)
+    _check_floor(floor, x.dtype)
     smoothing.output(smoothing.output(MapShape(*x.shape[1:])))
     return apply("contrast_norm", _ContrastNorm, x, smoothing.size, smoothing.keep, floor)

@@ -14,6 +14,7 @@ from torch.nn.functional import avg_pool2d, pad
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import usable
+from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map, pitch_of
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
@@ -101,7 +102,10 @@ def _(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 
 
 def _plain_pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
-    return box_sum(x * x, smoothing).add_(epsilon).sqrt_()
+    wide = x.to(accumulator(x.dtype))
+    sums = box_sum(wide * wide, smoothing)  # of an even window a slice; compilers are promised a dense map
+    out = empty_map(x, x.shape[0], MapShape(*sums.shape[1:]))
+    return torch.sqrt(sums.add_(epsilon), out=out)
 
 
 @torch.library.custom_op("cotswold::l2_pool_gradient", mutates_args=())
@@ -135,7 +139,8 @@ def _slope(grad: Tensor | None, pooled: Tensor, weight: float) -> Tensor:
 def _plain_gradient(
     grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float
 ) -> Tensor:
-    return arranged(x * box_spread(_slope(grad, pooled, weight), x, smoothing))
+    slope = _slope(grad, pooled, weight).to(accumulator(x.dtype))
+    return arranged((x * box_spread(slope, x.to(slope.dtype), smoothing)).to(x.dtype))
 
 
 def fold(x: Tensor | None, dim: int | None, count: int) -> Tensor | None:
@@ -235,15 +240,37 @@ def pool_backward(
     return apply("l2_pool", _Gradient, grad, pooled, x, smoothing.size, smoothing.keep, weight)
 
 
+LEAST = 1e-7
+"""The least number that every type must tell from 0: float16 has subnormal numbers down to 6e-8."""
+
+
+def positive_range(dtype: torch.dtype) -> tuple[float, float]:
+    """The least and the greatest number that surely is positive and finite in a type of maps.
+
+    Processors may take subnormal numbers as 0, so they are left out, but for float16 down to LEAST. Raises
+    UserError for a type without fractions.
+    """
+    if not dtype.is_floating_point:
+        raise UserError(f"pooling and normalisation need maps of floating point, not of {dtype}; use .float()")
+    limits = torch.finfo(dtype)
+    return min(limits.smallest_normal, LEAST), limits.max
+
+
+def check_within(value: float, least: float, most: float, what: str, dtype: torch.dtype) -> None:
+    """Raise UserError, beginning with ``what``, unless a value lies in a range."""
+    if not least <= value <= most:
+        raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, not {value}")
+
+
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
 
     ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any
-    number of times in reverse. Raises UserError unless ``epsilon`` is positive (the root has no slope at 0),
-    GeometryError where the window does not fit, ForwardModeError in forward mode.
+    number of times in reverse. Raises UserError unless ``epsilon`` is positive in the type of ``x`` (the root
+    has no slope at 0), GeometryError where the window does not fit, ForwardModeError in forward mode.
     """
-    if not epsilon > 0:
-        raise UserError(f"l2_pool needs a positive epsilon under the root, such as 1e-6, not {epsilon}")
     x = images_last(x)
+    what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
+    check_within(epsilon, *positive_range(x.dtype), what, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

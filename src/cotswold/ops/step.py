@@ -241,10 +241,12 @@ def _move_filters(
 
         (z, residual), (to_z, batch) = decoding, encoding
         if pitch_of(batch) != pitch_of(residual):
-            batch, whole = torch.empty_strided(batch.shape, residual.stride(), dtype=batch.dtype), batch
+            batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
-        constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64)
+        constants = torch.tensor(
+            [rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu"
+        )
         kernels.step(
             (as_map(z), as_map(residual)),
             (as_map(to_z), as_map(batch)),
