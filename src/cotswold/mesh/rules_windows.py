@@ -20,6 +20,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.convolution import Convolution, hidden, pays
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.rules import lowered, only_maps, pair, part_of, rule
 from cotswold.mesh.whole import entered
 from cotswold.mesh.windows import Reader, Strided, Windows, cached_windows, fetch, margins, padded
@@ -252,13 +253,28 @@ def avg_pool2d(
     divisor_override: int | None = None,
 ) -> DistributedMap:
     """Average pooling; sums are divided by what torch divides them by at this place of the map."""
+    means = _averages(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return means.like(means.local.to(input.dtype))
+
+
+def _averages(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> DistributedMap:
+    """Those of windows, in a wide type."""
+    wide = wide_type(input.dtype)
     size = pair(kernel_size, "kernel_size")
     step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
     reader = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
     room = low if count_include_pad else (0, 0)
 
     def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
-        sums = F.avg_pool2d(window, size, step, pad, divisor_override=divisor_override or 1)
+        sums = F.avg_pool2d(window.to(wide), size, step, pad, divisor_override=divisor_override or 1)
         if divisor_override is not None:
             return sums
         counts = [
@@ -281,9 +297,10 @@ def lp_pool2d(
     input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Any:
     """The root of a sum of powers over a window, as torch has it."""
-    means = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+    powers = input.to(wide_type(input.dtype)).pow(norm_type)
+    means = _averages(powers, kernel_size, stride, 0, ceil_mode, True, None)
     area = math.prod(pair(kernel_size, "kernel_size"))
-    return (means.sign() * means.abs().relu() * area) ** (1 / norm_type)
+    return ((means.sign() * means.abs().relu() * area) ** (1 / norm_type)).to(input.dtype)
 
 
 @rule("pad")

@@ -7,6 +7,8 @@ cannot be split. Does not know: how layers compute.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any
@@ -16,11 +18,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.mesh import lbfgs
+from cotswold.mesh.agreement import due, states_of
 from cotswold.mesh.autoencoder import PartitionedAutoencoder
 from cotswold.mesh.features import DistributedFeatures, SplitLinear
 from cotswold.mesh.layer import SpatialLayer
@@ -231,53 +234,58 @@ def _drawing(module: nn.Module) -> bool:
     return any(isinstance(one, _DropoutNd) or is_meta(one) for one in module.modules())
 
 
-def _generators(device: str) -> list[Tensor]:
-    """The state of torch's generators in numbers that differ where it does."""
-    states = [torch.get_rng_state()]
-    if device == "cuda":
-        states.append(torch.cuda.get_rng_state())
-    places = [torch.arange(1, state.numel() + 1).double() for state in states]
-    return [(state.double() * place).sum()[None] for state, place in zip(states, places, strict=True)]
-
-
 def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     """Raise UserError where ranks have different parameters, buffers or generators that draw for all."""
-    sums = [
-        torch.stack([values.sum(), values.square().sum()]).cpu()
-        for values in (
-            torch.nan_to_num(one.detach().double(), nan=0.5, posinf=1, neginf=-1)
-            for one in (*module.parameters(), *module.buffers())
-            if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
-        )
+    if mesh.size == 1:
+        return
+    held = [
+        one.detach()
+        for one in (*module.parameters(), *module.buffers())
+        if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
     ]
-    if _drawing(module):
-        sums += _generators(mesh.device_mesh.device_type)
-    found = torch.cat([torch.tensor([float(len(sums))]).double(), *sums]) if sums else torch.zeros(1)
-    sizes = mesh.sum_in_place(torch.tensor([float(found.numel()), float(found.numel()) ** 2]).double())
-    if mesh.size * sizes[1] == sizes[0] ** 2:
-        total = mesh.sum_in_place(torch.nan_to_num(found))
-        alike = torch.allclose(total / mesh.size, torch.nan_to_num(found), rtol=1e-12, atol=0)
-    else:
-        alike = False
-    if mesh.sum_in_place(torch.tensor(float(not alike))).item():
-        raise UserError(
-            f"ranks have different {type(module).__name__} modules, or draw random numbers differently; call "
-            "torch.manual_seed with the same number on each, build the module, and partition it"
-        )
+    finite = (torch.nan_to_num(one.double(), nan=0.5, posinf=1, neginf=-1) for one in held)
+    sums = [torch.stack([values.sum(), values.square().sum()]).cpu() for values in finite]
+    mesh.agreement.values(
+        [tuple(one.shape) for one in held],
+        torch.cat([torch.ones(1).double(), *sums]),
+        f"has another {type(module).__name__} module",
+        "call torch.manual_seed with the same number on each, build the module, and partition it",
+    )
+    drawing = _drawing(module)
+    mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)
 
 
 class _Root:
     """The outermost module of a twin: what comes in is cut, what goes out is whole where it has no space."""
 
     _mesh_of_maps: Mesh
+    _calls = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's own forward, on this rank's parts."""
         mesh = self._mesh_of_maps
-        args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-        with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
-            out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
+        self._calls += 1
+        with _compared(mesh, (args, kwargs), due(self._calls)):
+            args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
+            with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
+                out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
         return tree_map(_whole, out)
+
+
+@contextmanager
+def _compared(mesh: Mesh, given: object, values_too: bool) -> Iterator[None]:
+    """Compare what the ranks of a mesh are given, and whether they draw alike, around a call of a twin."""
+    if mesh.size == 1:
+        yield
+        return
+    leaves = [one for one in tree_leaves(given) if isinstance(one, Tensor | DistributedMap)]
+    sizes = [(tuple(one.shape), one.dtype) for one in leaves]
+    mesh.agreement.batches(sizes, [one for one in leaves if isinstance(one, Tensor)], values_too)
+    device = mesh.device_mesh.device_type
+    before = states_of(device) if values_too else []
+    yield
+    if values_too:
+        mesh.agreement.generators(before, states_of(device) != before)
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:
