@@ -109,6 +109,11 @@ class Mesh:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all messages go through channels, which know the size of what is expected."""
+        return self.device_mesh.device_type == "cpu" and len(self.channels) == self.size - 1
+
     def member(self, rank: int) -> int:
         """The rank in the job of a rank of the grid."""
         return self.members[rank]
@@ -197,14 +202,15 @@ def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup
     """
     if len(members) == 1:
         return None
-    backend, patience, of_job = None, timeout_of(None), dist.get_backend()
-    if patience is None:  # a few numbers that ranks compare lie on the CPU, wherever maps do
+    backend, patience = None, timeout_of(None)
+    if patience is None:  # the few numbers that ranks compare lie on the CPU, wherever maps do
+        backend = f"cpu:gloo,{dist.get_backend_config()}"
         if device == "cpu":
             raise UserError(
-                f"maps on the CPU need a process group for the CPU, but the job's has {of_job} alone; call "
-                f'init_process_group("cpu:gloo,cuda:{of_job}"), or move the module to CUDA before'
+                f"maps on the CPU need a process group for the CPU, but the job's has {dist.get_backend()} "
+                f'alone; call init_process_group("{backend}"), or move the module to the GPU before'
             )
-        backend, patience = f"cpu:gloo,{device}:{of_job}", timeout_of(None, device)
+        patience = timeout_of(None, device)
     everybody = members == list(range(count))
     group: dist.ProcessGroup = dist.new_group(
         members, patience, backend, use_local_synchronization=not everybody

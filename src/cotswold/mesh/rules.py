@@ -24,7 +24,9 @@ from cotswold.nn.entry import autocast
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
-_HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_interpolation", "rules_windows")
+_HOMES = tuple(
+    f"rules_{kind}" for kind in ("shape", "sums", "losses", "norms", "interpolation", "windows", "pooling")
+)
 _R = TypeVar("_R", bound=Rule)
 
 _NAMES = """

@@ -7,8 +7,6 @@ cannot be split. Does not know: how layers compute.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any
@@ -18,20 +16,19 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.mesh import lbfgs
-from cotswold.mesh.agreement import due, states_of
+from cotswold.mesh.agreement import states_of
 from cotswold.mesh.autoencoder import PartitionedAutoencoder
-from cotswold.mesh.features import DistributedFeatures, SplitLinear
+from cotswold.mesh.features import SplitLinear
 from cotswold.mesh.layer import SpatialLayer
 from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
-from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.meta import is_meta, local_parts, materialised
-from cotswold.mesh.parameters import distributed, own_box, own_parts
+from cotswold.mesh.parameters import distributed
 from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.root import make_root
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
 SPLITS: tuple[type[nn.Module], ...] = (
@@ -79,7 +76,7 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
     # wrongly on a flattened one
     lbfgs.watch()
     twin = _Twins(mesh).of(module, "")
-    _make_root(twin, mesh)
+    make_root(twin, mesh)
     return twin
 
 
@@ -253,68 +250,3 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     )
     drawing = _drawing(module)
     mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)
-
-
-class _Root:
-    """The outermost module of a twin: what comes in is cut, what goes out is whole where it has no space."""
-
-    _mesh_of_maps: Mesh
-    _calls = 0
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward, on this rank's parts."""
-        mesh = self._mesh_of_maps
-        self._calls += 1
-        with _compared(mesh, (args, kwargs), due(self._calls)):
-            args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-            with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
-                out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
-        return tree_map(_whole, out)
-
-
-@contextmanager
-def _compared(mesh: Mesh, given: object, values_too: bool) -> Iterator[None]:
-    """Compare what the ranks of a mesh are given, and whether they draw alike, around a call of a twin."""
-    if mesh.size == 1:
-        yield
-        return
-    leaves = [one for one in tree_leaves(given) if isinstance(one, Tensor | DistributedMap)]
-    sizes = [(tuple(one.shape), one.dtype) for one in leaves]
-    mesh.agreement.batches(sizes, [one for one in leaves if isinstance(one, Tensor)], values_too)
-    device = mesh.device_mesh.device_type
-    before = states_of(device) if values_too else []
-    yield
-    if values_too:
-        mesh.agreement.generators(before, states_of(device) != before)
-
-
-def _cut(value: Any, mesh: Mesh) -> Any:
-    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
-
-
-def _whole(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DistributedFeatures) else value
-
-
-def _make_root(twin: nn.Module, mesh: Mesh) -> None:
-    kind = type(twin)
-    twin.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
-    twin._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules
-    twin.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]  # torch's
-
-
-def _cut_whole_values(twin: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Let a twin load what its module saved: of whole tensors each rank takes its part."""
-    for name, values in [*twin.named_parameters(), *twin.named_buffers()]:
-        given = state.get(prefix + name)
-        if not isinstance(values, DTensor) or not isinstance(given, Tensor) or isinstance(given, DTensor):
-            continue
-        if given.shape == values.shape:
-            state[prefix + name] = DTensor.from_local(
-                given[own_box(values).slices],
-                values.device_mesh,
-                values.placements,
-                run_check=False,
-                shape=values.shape,
-                stride=values.stride(),
-            )
