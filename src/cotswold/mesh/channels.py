@@ -1,6 +1,7 @@
 """Messages between ranks of one host, through memory that both have mapped.
 
-Knows: memory without a name, the sockets that tell of it, which ranks are near. Does not know: maps, plans.
+Knows: memory without a name, the sockets that tell of it, which ranks are near. Does not know: maps, plans,
+how ranks of a host find each other (`listener`).
 
 A sender packs a message straight into memory that its receiver has mapped as well, and says so through a
 Unix socket; the receiver unpacks it from there and gives the memory back. So every value is copied twice,
@@ -14,12 +15,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import socket
 import struct
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cotswold.errors import GeometryError
+from cotswold.mesh.listener import Listener, call
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"
 AHEAD = 4
@@ -40,12 +41,12 @@ _HEADER = struct.Struct("=qqqq")
 _BACK = -1
 """What stands for the tag when a block is given back."""
 _DESCRIPTOR = struct.Struct("=i")
-_RANK = struct.Struct("=q")
-_CREDENTIALS = struct.Struct("=iII")
-"""Process, user and group at the other end of a socket."""
+Gather = Callable[[Tensor], list[Tensor]]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+"""Sockets of this process's channels."""
 _NAMESPACES = (Path("/proc/self/ns/net"), Path("/proc/self/ns/user"))
-_PLACE_BYTES, _ADDRESS_BYTES = 64, 32
+_FIELD_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class Channel:
     def __init__(self, connection: socket.socket, peer: str) -> None:
         self._connection, self._peer = connection, peer
         weakref.finalize(self, connection.close)
+        _OPEN.add(connection)
         self._free: dict[int, list[_Block]] = {}
         self._lent: dict[int, tuple[_Block, int]] = {}
         """Blocks that the other has not given back, and the tag of what lies in each, by number."""
@@ -194,6 +196,16 @@ class Channel:
         return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")
 
 
+def _close_in_child() -> None:
+    """A forked child is no rank: while it kept sockets open, nobody would hear that its parent has ended."""
+    for connection in list(_OPEN):
+        connection.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
 def _without(error: OSError) -> OSError:
     """The same error, with a remedy."""
     return OSError(error.errno, f"{error.strerror}; raise ulimit -n, or set {SWITCH}=0")
@@ -207,51 +219,55 @@ def _heard(connection: socket.socket, flags: int) -> tuple[bytes, list[int]]:
     return header, [_DESCRIPTOR.unpack(data)[0] for _, _, data in beside]
 
 
-def channels_of(group: dist.ProcessGroup | None, members: Sequence[int], rank: int) -> dict[int, Channel]:
+def channels_of(
+    gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int
+) -> dict[int, Channel]:
     """Channels from member ``rank`` of a group to those on this host, by rank; all members call this.
 
-    ``members`` are their ranks in the job, which errors name. Raises TimeoutError where one does not come.
+    ``gather`` gives what every member has of one shape, ``members`` are their ranks in the job, which errors
+    name. Raises TimeoutError where one does not come within ``timeout``, ConnectionResetError where one is
+    gone.
     """
-    here, listener, address = _place(), None, b""
-    if here:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        address = b"\0cotswold-" + secrets.token_hex(8).encode()  # without a file, gone with the socket
-        listener.bind(address)
-        listener.listen(len(members))
-    told = _told_by_all(here, address, group, len(members))
-    if listener is None:
-        return {}
-    near = [other for other, (place, _) in enumerate(told) if place == here and other != rank]
-    patience = int(timeout_of(group).total_seconds())
-    with listener:
-        found = {other: _called(told[other][1], rank) for other in near if other < rank}
-        listener.settimeout(max(1, patience))
-        while missing := [other for other in near if other not in found]:
-            try:
-                other, connection = _answered(listener)
-            except TimeoutError as error:
-                who = " and ".join(f"rank {members[each]}" for each in missing)
-                raise TimeoutError(f"no message passed: {who} did not come within {patience} s") from error
-            if other is not None:
-                found[other] = connection
+    here = _place()
+    with closing(Listener(len(members))) if here else nullcontext() as listener:
+        mine = _Told(here, *(() if listener is None else (listener.address, listener.secret)))
+        told = [_Told.unpacked(each) for each in gather(mine.packed())]
+        if listener is None:
+            return {}
+        seconds = max(1, int((dist.default_pg_timeout if timeout is None else timeout).total_seconds()))
+        near = {other: f"rank {members[other]}" for other, each in enumerate(told) if each.place == here}
+        near.pop(rank)
+        calls = {other: told[other] for other in near if other < rank}
+        found = {
+            other: call(each.address, each.secret, rank, near[other], seconds)
+            for other, each in calls.items()
+        }
+        found |= listener.answered({other: name for other, name in near.items() if other > rank}, seconds)
     for connection in found.values():
         connection.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", max(1, patience), 0))
-    return {other: Channel(found[other], f"rank {members[other]}") for other in sorted(found)}
+            connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, 0))
+    return {other: Channel(found[other], near[other]) for other in sorted(found)}
 
 
-def _told_by_all(
-    place: bytes, address: bytes, group: dist.ProcessGroup | None, size: int
-) -> list[tuple[bytes, bytes]]:
-    """The place and the address of every member; nothing that arrives is unpickled."""
-    both = place.ljust(_PLACE_BYTES, b"\0") + address.ljust(_ADDRESS_BYTES, b"\0")
-    mine = torch.frombuffer(bytearray(both), dtype=torch.uint8)
-    all_of_them = [torch.empty_like(mine) for _ in range(size)]
-    dist.all_gather(all_of_them, mine, group=group)
-    texts = [bytes(one.tolist()) for one in all_of_them]
-    # an address begins with a zero, and has no other
-    return [(text[:_PLACE_BYTES].rstrip(b"\0"), b"\0" + text[_PLACE_BYTES:].strip(b"\0")) for text in texts]
+@dataclass(frozen=True)
+class _Told:
+    """What a member tells all others: where it is, where it listens, what callers must know."""
+
+    place: bytes
+    address: bytes = b""
+    secret: bytes = b""
+
+    def packed(self) -> Tensor:
+        """Bytes, as many for every member."""
+        both = b"".join(one.ljust(_FIELD_BYTES, b"\0") for one in (self.place, self.address, self.secret))
+        return torch.frombuffer(bytearray(both), dtype=torch.uint8)
+
+    @classmethod
+    def unpacked(cls, told: Tensor) -> _Told:
+        """What was packed; nothing that arrives is unpickled."""
+        text = bytes(told.tolist())
+        return cls(*(text[at : at + _FIELD_BYTES].rstrip(b"\0") for at in range(0, len(text), _FIELD_BYTES)))
 
 
 def _place() -> bytes:
@@ -266,32 +282,3 @@ def _place() -> bytes:
     except OSError:
         return b""
     return hashlib.sha256(words.encode()).hexdigest().encode()
-
-
-def _called(address: bytes, rank: int) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(address)
-    connection.send(_RANK.pack(rank))
-    return connection
-
-
-def _answered(listener: socket.socket) -> tuple[int | None, socket.socket]:
-    """Who called, and its connection; nobody, if it is another user's process."""
-    connection, _ = listener.accept()
-    _, user, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    if user != os.geteuid():
-        connection.close()
-        return None, connection
-    (rank,) = _RANK.unpack(connection.recv(_RANK.size))
-    return rank, connection
-
-
-def timeout_of(group: dist.ProcessGroup | None) -> timedelta:
-    """How long ranks of a group (the job's for None) wait for each other."""
-    known = group if group is not None else dist.group.WORLD
-    assert known is not None, "there is a group where there are several ranks"
-    options = getattr(known._get_backend(torch.device("cpu")), "options", None)
-    timeout: timedelta = getattr(options, "_timeout", dist.default_pg_timeout)
-    return timeout

@@ -20,8 +20,10 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape, Transfer
+from cotswold.geometry.box import NOTHING
 from cotswold.mesh.buffers import Buffers
 from cotswold.mesh.channels import Channel
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.ranks import Mesh
 from cotswold.ops.layout import empty_map
 
@@ -32,8 +34,10 @@ def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
-TAGS = 1 << 20
+TAGS = 1 << 10
 """Tags of torch.distributed are used again after so many exchanges."""
+_SIZES = 1 << 20
+"""Sizes that tags tell apart: a message of another size than is expected is never taken for one."""
 
 
 class Arriving(Protocol):
@@ -86,25 +90,30 @@ class Pending:
     def __init__(
         self,
         window: Tensor,
-        incoming: Sequence[tuple[Tensor, Arriving]] = (),
+        box: Box = NOTHING,
+        incoming: Sequence[tuple[Box, Tensor, Arriving]] = (),
         settle: Sequence[Callable[[], object]] = (),
         summing: bool = False,
     ) -> None:
-        self.window = window
+        self.window, self._box = window, box
         self._incoming, self._settle, self._summing = incoming, settle, summing
 
     def finish(self) -> Tensor:
         """Wait for every message; the whole window. What has come is unpacked while the rest travels.
 
-        Sums are taken in the plan's order, whatever comes first.
+        Sums are taken in the plan's order, whatever comes first; of short numbers in float32.
         """
-        for place, message in self._incoming:
+        wide = wide_type(self.window.dtype)
+        total = self.window.to(wide) if self._summing and self._incoming else self.window
+        for box, place, message in self._incoming:
             values = message.values(place)
             if self._summing:
-                place.add_(values)
+                _physical(total, box, self._box).add_(values)
             elif values.data_ptr() != place.data_ptr():
                 place.copy_(values)
             message.release()
+        if total is not self.window:
+            self.window.copy_(total)
         for settle in self._settle:
             settle()
         self._incoming, self._settle = (), ()
@@ -170,7 +179,7 @@ class Exchange:
             else:
                 far.append((transfer, view))
         incoming, works = self._posted(window, far, near, tag)
-        return Pending(window, incoming, [*settle, *works], self._summing)
+        return Pending(window, self.window, incoming, [*settle, *works], self._summing)
 
     def __call__(self, part: Tensor) -> Tensor:
         """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
@@ -190,7 +199,7 @@ class Exchange:
 
     def _posted(
         self, window: Tensor, far: Sequence[tuple[Transfer, Tensor]], near: Mapping[int, Channel], tag: int
-    ) -> tuple[list[tuple[Tensor, Arriving]], list[Callable[[], object]]]:
+    ) -> tuple[list[tuple[Box, Tensor, Arriving]], list[Callable[[], object]]]:
         """Every message that is to come, in the plan's order; and what is to be done when all have come.
 
         Messages from and to ranks that are not near begin to travel.
@@ -210,14 +219,21 @@ class Exchange:
         apart = len(works) == len(messages)  # some backends answer once for all messages
         for number, (source, (buffer, lender)) in enumerate(into.items()):
             ready[source] = _Received(buffer, works[number : number + 1] if apart else works, lender)
-        incoming: list[tuple[Tensor, Arriving]] = [
-            (place, _Near(near[source], tag) if source in near else ready[source])
-            for source, place in places.items()
+        incoming: list[tuple[Box, Tensor, Arriving]] = [
+            (
+                one.box,
+                places[one.source],
+                _Near(near[one.source], tag) if one.source in near else ready[one.source],
+            )
+            for one in self._receives
         ]
         return incoming, [*(work.wait for work in works[len(into) if apart else 0 :]), *lent]
 
     def _message(self, verb: Callable[..., Any], values: Tensor, other: int, tag: int) -> dist.P2POp:
-        return dist.P2POp(verb, values, self.mesh.member(other), self.mesh.group, tag % TAGS)
+        size = values.numel() * values.element_size()
+        return dist.P2POp(
+            verb, values, self.mesh.member(other), self.mesh.group, tag % TAGS * _SIZES + size % _SIZES
+        )
 
     def _room(self, place: Tensor) -> tuple[Tensor, Buffers | None]:
         """Where a message that belongs in a place is received: there, or in a buffer."""

@@ -13,13 +13,29 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from cotswold.errors import UserError
-from cotswold.mesh.in_parts import InParts
+from cotswold.mesh.in_parts import Copies, InParts, base_name, in_place, shares_memory
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.parameters import nested_cuts
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered, summed
+
+DRAWING = frozenset(
+    (
+        "alpha_dropout",
+        "bernoulli",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "gumbel_softmax",
+        "multinomial",
+        "rand_like",
+        "randn_like",
+        "rrelu",
+    )
+)
+"""Functions that draw random numbers, of which all ranks need the same."""
 
 
 class DistributedFeatures(InParts):
@@ -31,7 +47,7 @@ class DistributedFeatures(InParts):
     called = "a vector of features in parts"
 
     def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
-        self.local, self.features, self.mesh = local, features, mesh
+        self.local, self.features, self.mesh, self.copies = local, features, mesh, Copies()
 
     @property
     def own(self) -> slice:
@@ -73,19 +89,27 @@ class DistributedFeatures(InParts):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """What torch calls instead of its own function where an argument is in parts."""
-        from cotswold.mesh.rules import POINTWISE, base_name, in_place
+        from cotswold.mesh.rules import POINTWISE
 
         kwargs = dict(kwargs or {})
-        first = next((one for one in (*args, *kwargs.values()) if isinstance(one, cls)), None)
-        name = base_name(function)
-        if in_place(function) and args and not isinstance(args[0], cls):
+        given = (*args, *kwargs.values())
+        first = next((one for one in given if isinstance(one, cls)), None)
+        name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
+        parts = first is not None and (
+            name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
+        )
+        if changes and not (parts and isinstance(args[0], cls)):
             raise UserError(
-                f"{name} in place changes a whole tensor by parts; use the function that gives a new one"
+                f"{name} in place changes a whole tensor by parts, or the reverse; use the function that "
+                "gives a new one"
             )
-        if first is not None and name == "dropout":
+        for one in given:
+            if isinstance(one, cls):
+                one.copies.check(name, one.called, changes and one is args[0])
+        if first is None or not parts:
+            return _of_wholes(function, args, kwargs)
+        if name == "dropout":
             return first._dropped(*args[1:], **kwargs)
-        if first is None or name not in POINTWISE or not all(map(first._meets, (*args, *kwargs.values()))):
-            return function(*map(_whole, args), **{key: _whole(value) for key, value in kwargs.items()})
         out = function(
             *map(first._beside, args), **{key: first._beside(value) for key, value in kwargs.items()}
         )
@@ -112,11 +136,33 @@ class DistributedFeatures(InParts):
         """The mask that one process would draw, of which each rank takes its own part."""
         if not training or not train or p == 0:
             return self
+        self.mesh.agreement.drawing(self.device.type)
         mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        if inplace:
+            self.local.mul_(mask)
+            return self
         return DistributedFeatures(self.local * mask, self.features, self.mesh)
 
     def __repr__(self) -> str:
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
+
+
+def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A function of the whole, on every rank; views of the whole that it gives are watched."""
+    given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
+    if given and base_name(function) in DRAWING:
+        given[0].mesh.agreement.drawing(given[0].device.type)
+    wholes = {id(one): one.full_tensor() for one in given}
+
+    def whole(value: Any) -> Any:
+        return wholes[id(value)] if id(value) in wholes else _whole(value)
+
+    out = function(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
+    for one in given:
+        copy = wholes[id(one)]
+        if one.mesh.size > 1 and any(shares_memory(copy, each) for each in tree_leaves(out)):
+            one.copies.add(copy)
+    return out
 
 
 def _whole(value: Any) -> Any:

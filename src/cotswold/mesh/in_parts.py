@@ -9,11 +9,67 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
 
 _NAMES = """
     add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv pow rpow floordiv mod neg pos
-    abs invert and or xor eq ne lt le gt ge getitem
+    abs invert and or xor eq ne lt le gt ge getitem setitem
 """
+
+
+_CHANGING = frozenset(
+    ("iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "ipow", "imod", "ifloordiv", "setitem")
+)
+"""Operators that change their first operand."""
+
+
+def base_name(function: Callable[..., Any]) -> str:
+    """The name of a function without the marks of operators and of work in place."""
+    name: str = function.__name__
+    return name.strip("_") if name.startswith("__") else name.rstrip("_")
+
+
+def in_place(function: Callable[..., Any]) -> bool:
+    """Whether a function changes its first operand."""
+    name: str = function.__name__
+    if name.startswith("__"):
+        return name.strip("_") in _CHANGING
+    return name.endswith("_")
+
+
+def shares_memory(a: Any, b: Any) -> bool:
+    """Whether two tensors lie in the same memory."""
+    return (
+        isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+        and a.numel() * b.numel() > 0
+        and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    )
+
+
+class Copies:
+    """Gathered copies of what is in parts, which torch's functions would have as views of it.
+
+    Neither can follow where the other is changed in place.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Tensor, int]] = []
+
+    def add(self, copy: Tensor) -> None:
+        """Watch a copy from now on, and all that shares its memory."""
+        if not copy.is_inference():  # whose changes torch does not count
+            self._found.append((copy, copy._version))
+
+    def check(self, name: str, called: str, changes: bool = False) -> None:
+        """Raise UserError where a copy was changed, or what it is a copy of is about to be (``changes``)."""
+        if (changes and self._found) or any(copy._version != version for copy, version in self._found):
+            raise UserError(
+                f"{name} of {called} is work in place on what has a view elsewhere, or comes after it; over "
+                "ranks that view is a copy, so use functions that give new tensors"
+            )
 
 
 class InParts:
@@ -39,6 +95,7 @@ class InParts:
         __pow__: Callable[[Any], Any]
         __neg__: Callable[[], Any]
         __getitem__: Callable[[Any], Any]
+        __setitem__: Callable[[Any, Any], None]
 
     @classmethod
     def __torch_function__(

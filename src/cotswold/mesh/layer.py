@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
 from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.in_parts import shares_memory
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, largest, nothing
@@ -103,7 +104,9 @@ class SpatialLayer(nn.Module, ABC):
         def compute() -> None:
             if box.size:
                 seen = padded(window, windows, x.mesh.rank)
-                found.append(self._checked(self.forward_window(seen, box), box))
+                out = self._checked(self.forward_window(seen, box), box)
+                # what is changed in place later is not the map below
+                found.append(out.clone() if shares_memory(out, x.source) else out)
 
         with _entered(self, x.mesh):
             if (kind := _kind_of(x)) in self._tried:
@@ -165,8 +168,8 @@ class SpatialLayer(nn.Module, ABC):
         return out
 
 
-_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
-"""Types that outputs have."""
+_TYPES = tuple(sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)}, key=str))
+"""Types that outputs may have, in an order that all ranks know."""
 
 
 def _kind_of(x: DistributedMap) -> tuple[Any, ...]:

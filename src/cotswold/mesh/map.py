@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
-from cotswold.mesh.in_parts import InParts
+from cotswold.mesh.in_parts import Copies, InParts
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered, nothing
 
@@ -37,7 +37,7 @@ class DistributedMap(InParts):
             )
         self._local: Tensor | None = local
         self.partition, self.mesh = partition, mesh
-        self.source = local
+        self.source, self.copies = local, Copies()
         self.reach: tuple[Box, ...] | None = None
         """The pixels that each rank has in its ``source``, where that is more than its part."""
 
@@ -111,10 +111,22 @@ class DistributedMap(InParts):
         """A map of the same cuts with another part."""
         return DistributedMap(local, self.partition, self.mesh)
 
-    def changed_in_place(self) -> DistributedMap:
-        """This map, after its part was changed in place: what it holds of other parts is the old."""
-        self.source, self.reach, self._whole = self.local, None, None
-        return self
+    def viewed(self, view: Callable[[Tensor], Any]) -> Any:
+        """A view of the map, or several, in which changes in place are seen through the map, and the reverse.
+
+        ``view`` leaves space alone; it is applied to all that this rank has of the map.
+        """
+        if self.reach is None:
+            return wrapped(view(self.local), self.like)
+        reach = self.reach
+        wholes = iter(_each(view(self._whole))) if self._whole is not None else None
+
+        def again(window: Tensor) -> DistributedMap:
+            out = local_map(window, self.mesh, self.partition, reach)
+            out._whole = None if wholes is None else next(wholes)
+            return out
+
+        return wrapped(view(self.source), again)
 
     @classmethod
     def __torch_function__(
@@ -131,6 +143,19 @@ class DistributedMap(InParts):
 
     def __repr__(self) -> str:
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
+
+
+def wrapped(out: Any, wrap: Callable[[Tensor], DistributedMap]) -> Any:
+    """Tensors as maps."""
+    if isinstance(out, Tensor):
+        return wrap(out)
+    if isinstance(out, tuple | list):
+        return type(out)(wrapped(one, wrap) for one in out)
+    return out
+
+
+def _each(out: Any) -> Iterable[Tensor]:
+    return (out,) if isinstance(out, Tensor) else out
 
 
 def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
@@ -160,4 +185,5 @@ def local_map(
         )
     out = DistributedMap.__new__(DistributedMap)
     out._local, out.partition, out.mesh, out.source, out.reach = None, partition, mesh, window, reach
+    out.copies = Copies()
     return out

@@ -1,13 +1,14 @@
 """A grid of ranks: who is in it, and what all of them do together.
 
-Knows: torch.distributed's groups and device meshes, which of their ranks stand where. Does not know: maps,
-modules, who started the processes.
+Knows: torch.distributed's groups and device meshes, which of their ranks stand where, how many bytes they
+send each other. Does not know: maps, modules, who started the processes.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -18,8 +19,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
+from cotswold.mesh.agreement import Agreement
 from cotswold.mesh.buffers import Buffers
-from cotswold.mesh.channels import Channel, channels_of, timeout_of
+from cotswold.mesh.channels import Channel, channels_of
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -51,13 +53,11 @@ class Mesh:
         if me not in members:
             raise UserError(f"rank {me} is not in the grid of ranks {members}; call this on its ranks only")
         self.rank = members.index(me)
-        self.group: dist.ProcessGroup | None = None
-        """The group of the grid's ranks; None for the job's own."""
-        if members != list(range(count)):
-            patience = timeout_of(None) if device_mesh.device_type == "cpu" else None
-            self.group = dist.new_group(members, timeout=patience, use_local_synchronization=True)
+        self.group = _own_group(members, count, device_mesh.device_type)
+        """A group of the grid's ranks for this mesh alone: nothing else has its tags. None for one rank."""
         self.buffers = Buffers()
-        self._exchanges = self._moved_bytes = 0
+        self.agreement = Agreement(self)
+        self._exchanges = self._sent_bytes = 0
         self._remembered: dict[Hashable, Any] = {}
 
     @classmethod
@@ -105,7 +105,14 @@ class Mesh:
     @cached_property
     def channels(self) -> dict[int, Channel]:
         """Ways through memory to the ranks on this host; all ranks ask for the first time together."""
-        return channels_of(self.group, self.members, self.rank) if self.size > 1 else {}
+        if self.group is None:
+            return {}
+        return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether all messages go through channels, which know the size of what is expected."""
+        return self.device_mesh.device_type == "cpu" and len(self.channels) == self.size - 1
 
     def member(self, rank: int) -> int:
         """The rank in the job of a rank of the grid."""
@@ -125,20 +132,41 @@ class Mesh:
         self._exchanges += 1
         return self._exchanges
 
-    def count(self, moved_bytes: int) -> None:
-        """Count what all ranks together send in an exchange; every rank knows it from the plan."""
-        self._moved_bytes += moved_bytes
+    def count(self, sent_bytes: int) -> None:
+        """Count what all ranks together send; every rank knows it from the plan."""
+        self._sent_bytes += sent_bytes
 
     def take_count(self) -> int:
-        """Bytes that all ranks sent each other in exchanges since this was last asked, headers left out."""
-        moved_bytes, self._moved_bytes = self._moved_bytes, 0
-        return moved_bytes
+        """Bytes that all ranks sent each other since this was last asked, headers left out.
+
+        Messages of exchanges as planned; sums and maxima of n bytes over P ranks as 2 (P - 1) n, and n bytes
+        gathered from every rank as P (P - 1) n: what a ring sends, as Gloo and NCCL do.
+        """
+        sent_bytes, self._sent_bytes = self._sent_bytes, 0
+        return sent_bytes
 
     def sum_in_place(self, values: Tensor) -> Tensor:
         """The sum over all ranks, the same bits on each."""
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def largest_in_place(self, values: Tensor) -> Tensor:
+        """The largest of all ranks' whole numbers, place by place. Of floats a NaN would be lost."""
+        return self._reduced(values, dist.ReduceOp.MAX)
+
+    def _reduced(self, values: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
         if self.size > 1:
-            dist.all_reduce(values, group=self.group)
+            dist.all_reduce(values, how, group=self.group)
+            self.count(2 * (self.size - 1) * values.numel() * values.element_size())
         return values
+
+    def gather(self, values: Tensor, into: list[Tensor] | None = None) -> list[Tensor]:
+        """What every rank has of one shape and type, in their order; ``into`` is room for it."""
+        if self.group is None:
+            return [values]
+        found = [torch.empty_like(values) for _ in self.members] if into is None else into
+        dist.all_gather(found, values, group=self.group)
+        self.count(self.size * (self.size - 1) * values.numel() * values.element_size())
+        return found
 
     def together(self, check: Callable[[], None]) -> None:
         """Run a check on every rank; where one raises, all do, so that none waits for the others.
@@ -164,6 +192,42 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({self.grid}, rank {self.rank})"
+
+
+def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup | None:
+    """A new group of these of the job's ``count`` ranks, for tensors of a device and of the CPU.
+
+    All ranks of the mesh call this; it waits as long for a rank as the job's own group. Raises UserError
+    where the job's group has no backend for the CPU, and maps lie there.
+    """
+    if len(members) == 1:
+        return None
+    backend, patience = None, timeout_of(None)
+    if patience is None:  # the few numbers that ranks compare lie on the CPU, wherever maps do
+        backend = f"cpu:gloo,{dist.get_backend_config()}"
+        if device == "cpu":
+            raise UserError(
+                f"maps on the CPU need a process group for the CPU, but the job's has {dist.get_backend()} "
+                f'alone; call init_process_group("{backend}"), or move the module to the GPU before'
+            )
+        patience = timeout_of(None, device)
+    everybody = members == list(range(count))
+    group: dist.ProcessGroup = dist.new_group(
+        members, patience, backend, use_local_synchronization=not everybody
+    )
+    return group
+
+
+def timeout_of(group: dist.ProcessGroup | None, device: str = "cpu") -> timedelta | None:
+    """How long ranks of a group (None: the job's) wait for each other; None without the device's backend."""
+    known = group if group is not None else dist.group.WORLD
+    assert known is not None, "there is a group where there are several ranks"
+    try:
+        backend = known._get_backend(torch.device(device))
+    except RuntimeError:  # torch's word for a device without a backend
+        return None
+    timeout: timedelta = getattr(getattr(backend, "options", None), "_timeout", dist.default_pg_timeout)
+    return timeout
 
 
 _MESHES: list[tuple[weakref.ref[dist.ProcessGroup] | None, dict[Hashable, Mesh]]] = []

@@ -11,18 +11,22 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.exchange import Exchange
-from cotswold.mesh.map import DistributedMap, cut_out, local_map
+from cotswold.mesh.in_parts import base_name, in_place
+from cotswold.mesh.map import DistributedMap, cut_out, local_map, wrapped
 from cotswold.mesh.whole import entered, nothing
 from cotswold.nn.entry import autocast
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
-_HOMES = ("rules_shape", "rules_sums", "rules_norms", "rules_interpolation", "rules_windows")
+_HOMES = tuple(
+    f"rules_{kind}" for kind in ("shape", "sums", "losses", "norms", "interpolation", "windows", "pooling")
+)
 _R = TypeVar("_R", bound=Rule)
 
 _NAMES = """
@@ -40,10 +44,10 @@ _NAMES = """
 """
 POINTWISE = frozenset(_NAMES.split())
 """Functions that compute each output from what lies at its own place."""
-_CHANGING = frozenset(
-    ("iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "ipow", "imod", "ifloordiv")
+VIEWS = frozenset(
+    ("bfloat16", "contiguous", "detach", "double", "float", "half", "pos", "positive", "to", "type")
 )
-"""Operators that change their first operand."""
+"""Those of them that may give their own operand, or a view of it."""
 AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
 """Functions for which torch's own serves where one rank has the whole map."""
 
@@ -74,8 +78,12 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
             return _alone(function, args, kwargs, first)
     if kwargs.get("out") is not None:
         raise UserError(f"{name} of a map that is cut over ranks gives a new one; leave out= out")
-    if in_place(function):
-        _check_changeable(name, args)
+    changes = in_place(function) or bool(kwargs.get("inplace"))
+    for one in (*args, *kwargs.values(), *(args[0] if args and isinstance(args[0], tuple | list) else ())):
+        if isinstance(one, DistributedMap):
+            one.copies.check(name, one.called, changes and one is args[0])
+    if changes:
+        check_changeable(name, args)
     if name in _RULES:
         return _called(_RULES[name], name, args, kwargs)
     if name in POINTWISE:
@@ -101,15 +109,7 @@ def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
         raise
 
 
-def in_place(function: Callable[..., Any]) -> bool:
-    """Whether a function changes its first operand."""
-    name = function.__name__
-    if name.startswith("__"):
-        return name.strip("_") in _CHANGING
-    return name.endswith("_")
-
-
-def _check_changeable(name: str, args: tuple[Any, ...]) -> None:
+def check_changeable(name: str, args: tuple[Any, ...]) -> None:
     """Raise UserError unless what a function changes is the map whose cuts its operands are brought to."""
     if not isinstance(args[0], DistributedMap) or args[0] is not widest(list(args)):
         raise UserError(
@@ -127,31 +127,31 @@ def _alone(
     return DistributedMap(out, Partition.even((out.shape[2], out.shape[3]), first.mesh.grid), first.mesh)
 
 
-def base_name(function: Callable[..., Any]) -> str:
-    """The name of a function without the marks of operators and of work in place."""
-    name: str = function.__name__
-    return name.strip("_") if name.startswith("__") else name.rstrip("_")
-
-
 def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The function on every rank's part; maps and whole tensors are brought to the cuts of the first map."""
+    """The function on every rank's part; maps and whole tensors are brought to the cuts of the first map.
+
+    In place it changes all that a rank has of the first operand, so that views and neighbours' pixels of it
+    change as they do in one process.
+    """
     first = widest([*args, *kwargs.values()])
-    out = function(
-        *(beside(arg, first) for arg in args),
-        **{name: beside(value, first) for name, value in kwargs.items()},
-    )
-    if args and isinstance(args[0], DistributedMap) and out is args[0]._local:
-        return args[0].changed_in_place()
-    return wrapped(out, first)
+    maps = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedMap)]
+    changes = in_place(function) or bool(kwargs.get("inplace"))
+    if maps == [first] and first is args[0] and not changes and base_name(function) in VIEWS:
+        return first.viewed(lambda own: function(own, *args[1:], **kwargs))
+    box = first.reach[first.mesh.rank] if changes and first.reach is not None else None
+    own = [beside(arg, first, box) for arg in args]
+    named = {name: beside(value, first, box) for name, value in kwargs.items()}
+    if box is not None and torch.is_grad_enabled() and any(map(_learns, (*own, *named.values()))):
+        raise UserError(
+            f"{base_name(function)} in place changes a batch that came from outside, where gradients are "
+            "wanted; use the function that gives a new one"
+        )
+    out = function(*own, **named)
+    return first if changes else wrapped(out, first.like)
 
 
-def wrapped(out: Any, like: DistributedMap) -> Any:
-    """Tensors as maps of the same cuts."""
-    if isinstance(out, Tensor):
-        return like.like(out)
-    if isinstance(out, tuple | list):
-        return type(out)(wrapped(one, like) for one in out)
-    return out
+def _learns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def widest(values: list[Any]) -> DistributedMap:
@@ -160,10 +160,12 @@ def widest(values: list[Any]) -> DistributedMap:
     return max(maps, key=lambda x: x.shape[2] * x.shape[3])
 
 
-def beside(value: Any, like: DistributedMap) -> Any:
-    """What a rank has of an operand of a pointwise function."""
+def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
+    """What a rank has of an operand of a pointwise function on its part of ``like``, or on the box of it."""
+    if value is like and box is not None:
+        return value.source
     if isinstance(value, DistributedMap):
-        if value.shape[2:] == like.shape[2:]:
+        if value.shape[2:] == like.shape[2:] and box is None:
             return recut(value, like.partition).local
         value = value.full_tensor()
     if not isinstance(value, Tensor) or value.dim() == 0:
@@ -176,7 +178,7 @@ def beside(value: Any, like: DistributedMap) -> Any:
             "ranks; its last two extents must be those of the map, or 1"
         )
     value = entered(value, like.mesh)
-    rows, columns = like.box.slices
+    rows, columns = (like.box if box is None else box).slices
     if value.shape[-1] != 1:
         value = value[..., columns]
     if value.dim() > 1 and value.shape[-2] != 1:

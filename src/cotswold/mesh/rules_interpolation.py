@@ -15,6 +15,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.rules import pair, rule
 from cotswold.mesh.rules_windows import windowed
 
@@ -110,7 +111,8 @@ def interpolate(
     def compute(window: Tensor, box: Box, _: tuple[int, int]) -> Tensor:
         (top, left), (bottom, right) = box.start, box.stop
         y0, x0 = reader.input_box(box).start
-        rows = reader.y.mixed(window, 2, y0, range(top, bottom))
-        return reader.x.mixed(rows, 3, x0, range(left, right))
+        wide = window.to(wide_type(window.dtype)) if mode == "bilinear" else window
+        rows = reader.y.mixed(wide, 2, y0, range(top, bottom))
+        return reader.x.mixed(rows, 3, x0, range(left, right)).to(window.dtype)
 
     return windowed(input, reader, input.shape[1], compute)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.rules import only_maps, rule
 from cotswold.mesh.whole import entered, summed
@@ -27,7 +28,8 @@ def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> t
 
 def _scaled(away: Tensor, scale: Tensor, bias: Tensor | None, x: DistributedMap) -> DistributedMap:
     out = away * entered(scale, x.mesh)
-    return x.like(out if bias is None else out + entered(bias, x.mesh)[:, None, None])
+    out = out if bias is None else out + entered(bias, x.mesh)[:, None, None]
+    return x.like(out.to(x.dtype))
 
 
 @rule("batch_norm")
@@ -50,8 +52,7 @@ def batch_norm(
             raise ValueError(
                 f"Expected more than 1 value per channel when training, got input size {input.shape}"
             )
-        # sums of short numbers are taken in float32
-        values = input.local.to(torch.promote_types(input.dtype, torch.float32))
+        values = input.local.to(wide_type(input.dtype))
         out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
             values, weight, bias, (input.mesh, count, eps)
         )
@@ -63,10 +64,10 @@ def batch_norm(
         return input.like(out[0].to(input.dtype))
     if running_mean is None or running_var is None:
         raise UserError("batch_norm needs running statistics in evaluation mode")
-    scale = torch.rsqrt(running_var + eps)
+    values = input.local.to(wide_type(input.dtype))
+    scale = torch.rsqrt(running_var.to(wide_type(running_var.dtype)) + eps)
     scale = (scale if weight is None else scale * weight)[:, None, None]
-    normal = _scaled(input.local - running_mean[:, None, None], scale, bias, input)
-    return normal.like(normal.local.to(input.dtype))
+    return _scaled(values - running_mean[:, None, None], scale, bias, input)
 
 
 class _BatchNorm(torch.autograd.Function):
@@ -135,7 +136,8 @@ def group_norm(
     images, channels = input.shape[:2]
     if channels % num_groups:
         raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")
-    apart = input.local.reshape(images, num_groups, channels // num_groups, *input.box.shape)
+    values = input.local.to(wide_type(input.dtype))
+    apart = values.reshape(images, num_groups, channels // num_groups, *input.box.shape)
     away, _, var = _moments(input.mesh, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
     scale = (
         torch.rsqrt(var + eps).expand(-1, -1, channels // num_groups, 1, 1).reshape(images, channels, 1, 1)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.mesh.map import DistributedMap
-from cotswold.mesh.rules import beside, channels_first, only_maps, pointwise, rule, widest, wrapped
+from cotswold.mesh.map import DistributedMap, wrapped
+from cotswold.mesh.rules import beside, channels_first, check_changeable, only_maps, pointwise, rule, widest
 from cotswold.mesh.whole import entered
 
 
@@ -21,7 +21,10 @@ def _of_whole(name: str) -> None:
 
     @rule(name)
     def gathered(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
-        return method(input.full_tensor(), *args, **kwargs)
+        out = method(input.full_tensor(), *args, **kwargs)
+        if input.mesh.size > 1 and input._whole is None and isinstance(out, Tensor):
+            input.copies.add(out)
+        return out
 
 
 for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
@@ -48,7 +51,9 @@ def _along(name: str, position: int, default: int | None) -> None:
         if dim is None:
             raise UserError(f"{name} of a map needs dim; 1 is its channels")
         channels_first(dim, name)
-        return wrapped(function(input.local, *args, **kwargs), input)
+        if name in ("chunk", "split", "narrow"):
+            return input.viewed(lambda own: function(own, *args, **kwargs))
+        return wrapped(function(input.local, *args, **kwargs), input.like)
 
 
 for _name, _position, _default in (
@@ -80,7 +85,25 @@ def getitem(input: DistributedMap, index: Any) -> DistributedMap:
             "a map that is cut over ranks takes slices of images and channels only, such as x[:, :8]; "
             "call full_tensor() on it before"
         )
+    if all(isinstance(one, slice) for one in indices[:2]):
+        view: DistributedMap = input.viewed(lambda own: own[tuple(indices[:2])])
+        return view
     return input.like(input.local[tuple(indices[:2])])
+
+
+@rule("setitem")
+def setitem(input: DistributedMap, index: Any, value: Any) -> None:
+    """Some of the images or channels get other values, in place."""
+    indices = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(one, slice) or one is Ellipsis for one in indices):
+        raise UserError(
+            "of a map that is cut over ranks slices of images and channels can be set, such as x[:, :8] = 0; "
+            "use torch.where for others"
+        )
+    part = getitem(input, index)
+    given = value if isinstance(value, Tensor | DistributedMap) else torch.tensor(value, device=input.device)
+    check_changeable("setitem", (part, given))
+    pointwise(Tensor.copy_, part, given)
 
 
 @rule("expand_as")
@@ -132,11 +155,11 @@ def dropout(
     """The mask that one process would draw, of which each rank takes its own part."""
     if not training or not train or p == 0:
         return input
+    input.mesh.agreement.drawing(input.device.type)
     order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
-    rows, columns = input.box.slices
-    mask = input.like(torch.dropout(ones, p, True)[:, :, rows, columns])
+    mask = DistributedMap.of(torch.dropout(ones, p, True), input.mesh, input.partition)
     return _masked(input, mask, inplace)
 
 
@@ -147,6 +170,7 @@ def dropout2d(
     """Whole channels dropped, the same on every rank."""
     if not training or not train or p == 0:
         return input
+    input.mesh.agreement.drawing(input.device.type)
     mask = torch.feature_dropout(input.local.new_ones((*input.shape[:2], 1, 1)), p, True)
     return _masked(input, mask, inplace)
 

@@ -1,24 +1,23 @@
 """Rules for functions that sum over space, or take the largest: their results are whole on every rank.
 
-Knows: sums and maxima of parts, losses between maps. Does not know: windows.
+Knows: sums and maxima of parts. Does not know: losses, windows.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.errors import UserError
 from cotswold.mesh.map import DistributedMap
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.ranks import Mesh
-from cotswold.mesh.rules import beside, channels_first, only_maps, pointwise, rule
+from cotswold.mesh.rules import channels_first, pointwise, rule
 from cotswold.mesh.whole import entered, largest, nothing, summed
 
 Dims = int | Sequence[int] | None
@@ -46,6 +45,11 @@ def sum(
     input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
     """A sum; over space it is whole on every rank, over channels with ``keepdim`` still a map."""
+    of = dtype or (input.dtype if input.dtype.is_floating_point else torch.int64)
+    return _wide_sum(input, dim, keepdim, wide_type(of)).to(of)
+
+
+def _wide_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
     dims = _dims(dim)
     kept = input.local.sum(dims, keepdim=True, dtype=dtype)
     if set(dims) & {2, 3}:
@@ -55,28 +59,46 @@ def sum(
     return input.like(kept)
 
 
+def _wide_mean(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
+    return _wide_sum(input, dim, keepdim, dtype) / math.prod(input.shape[one] for one in _dims(dim))
+
+
 @rule("mean")
 def mean(
     input: DistributedMap, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
     """A mean, as ``sum``."""
-    return sum(input, dim, keepdim, dtype=dtype) / math.prod(input.shape[one] for one in _dims(dim))
+    of = dtype or input.dtype
+    if not of.is_floating_point:
+        raise UserError(f"a mean of {of} needs a dtype of floating-point numbers")
+    return _wide_mean(input, dim, keepdim, wide_type(of)).to(of)
+
+
+def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) -> Any:
+    """In two passes, in a wide type."""
+    if isinstance(dim, bool):
+        raise UserError("var of a map that is cut over ranks takes correction=0, not unbiased=False")
+    dims, wide = _dims(dim), wide_type(input.dtype)
+    away = input.to(wide) - _wide_mean(input, dims, True, wide)
+    count = math.prod(input.shape[one] for one in dims) - correction
+    return _wide_sum(away * away, dims, keepdim, wide) / count
 
 
 @rule("var")
 def var(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
     """A variance, in two passes."""
-    if isinstance(dim, bool):
-        raise UserError("var of a map that is cut over ranks takes correction=0, not unbiased=False")
-    dims = _dims(dim)
-    away = input - mean(input, dims, True)
-    return sum(away * away, dims, keepdim) / (math.prod(input.shape[one] for one in dims) - correction)
+    return _variance(input, dim, keepdim, correction).to(input.dtype)
 
 
 @rule("std")
 def std(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
     """The root of the variance."""
-    return var(input, dim, keepdim=keepdim, correction=correction).sqrt()
+    return _variance(input, dim, keepdim, correction).sqrt().to(input.dtype)
+
+
+def _least(dtype: torch.dtype) -> float:
+    """What is larger than nothing."""
+    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 class _Largest(torch.autograd.Function):
@@ -85,17 +107,21 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, mesh: Mesh, dims: tuple[int, ...]) -> Tensor:
         shape = [1 if dim in dims else extent for dim, extent in enumerate(part.shape)]
-        own = part.amax(dims, keepdim=True) if part.numel() else part.new_full(shape, -torch.inf)
+        own = part.amax(dims, keepdim=True) if part.numel() else part.new_full(shape, _least(part.dtype))
         whole = largest(own, mesh)
         hits = part == whole
         ctx.mesh = mesh
-        ctx.save_for_backward(hits, mesh.sum_in_place(hits.sum(dims, keepdim=True, dtype=part.dtype)))
+        # counts beyond what short floats can tell apart
+        counts = hits.sum(
+            dims, keepdim=True, dtype=torch.float64 if part.dtype == torch.float64 else torch.float32
+        )
+        ctx.save_for_backward(hits, mesh.sum_in_place(counts))
         return whole
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         hits, count = ctx.saved_tensors
-        return hits * entered(grad / count, ctx.mesh), None, None
+        return hits * entered((grad / count).to(grad.dtype), ctx.mesh), None, None
 
 
 @rule("amax")
@@ -153,15 +179,17 @@ def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
     """Means over cells of the plane, whole on every rank."""
 
     def weights(cells: list[tuple[int, int]], start: int, stop: int) -> Tensor:
-        out = input.local.new_zeros((len(cells), stop - start))
+        out = input.local.new_zeros((len(cells), stop - start), dtype=wide)
         for row, (first, last) in zip(out, cells, strict=True):
             row[max(first - start, 0) : max(last - start, 0)] = 1 / (last - first)
         return out
 
+    wide = wide_type(input.dtype)
     rows, columns = _adaptive(input, output_size)
     (top, left), (bottom, right) = input.box.start, input.box.stop
     along_y, along_x = weights(rows, top, bottom), weights(columns, left, right)
-    return summed(torch.einsum("yi,ncij,xj->ncyx", along_y, input.local, along_x), input.mesh)
+    parts = torch.einsum("yi,ncij,xj->ncyx", along_y, input.local.to(wide), along_x)
+    return summed(parts, input.mesh).to(input.dtype)
 
 
 class _LargestOfCells(torch.autograd.Function):
@@ -171,7 +199,7 @@ class _LargestOfCells(torch.autograd.Function):
     def forward(ctx: Any, part: Tensor, x: DistributedMap, rows: Any, columns: Any) -> Tensor:
         (top, left), (bottom, right) = x.box.start, x.box.stop
         shape = (*part.shape[:2], len(rows), len(columns))
-        best = part.new_full(shape, -torch.inf)
+        best = part.new_full(shape, _least(part.dtype))
         place = torch.full(shape, x.shape[2] * x.shape[3], dtype=torch.int64, device=part.device)
         for i, (y0, y1) in enumerate(rows):
             for j, (x0, x1) in enumerate(columns):
@@ -183,10 +211,8 @@ class _LargestOfCells(torch.autograd.Function):
                     y, across = at // (x1_ - x0_), at % (x1_ - x0_)
                     place[:, :, i, j] = ((y + y0_) * x.shape[3] + across + x0_)[:, :, 0, 0]
         whole = largest(best, x.mesh)
-        place[best != whole] = x.shape[2] * x.shape[3]
-        first = place.clone()
-        if x.mesh.size > 1:
-            dist.all_reduce(first, dist.ReduceOp.MIN, group=x.mesh.group)
+        place[(best != whole) & ~(best.isnan() & whole.isnan())] = x.shape[2] * x.shape[3]
+        first = x.mesh.largest_in_place(-place).neg_()
         y, across = place // x.shape[3] - top, place % x.shape[3] - left
         own = (place == first) & (place < x.shape[2] * x.shape[3])
         ctx.save_for_backward(own, torch.where(own, y * (right - left) + across, 0))
@@ -212,101 +238,3 @@ def adaptive_max_pool2d(input: DistributedMap, output_size: Any, return_indices:
     rows, columns = _adaptive(input, output_size)
     out: Tensor = _LargestOfCells.apply(input.local, input, rows, columns)  # type: ignore[no-untyped-call]  # torch's
     return out
-
-
-def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
-    if reduction == "none":
-        return like.like(values)
-    total = summed(values.sum(), like.mesh)
-    return total if reduction == "sum" else total / count
-
-
-def _loss(name: str) -> None:
-    function: Callable[..., Tensor] = getattr(F, name)
-    signature = inspect.signature(function)
-
-    @rule(name)
-    def loss(*args: Any, **kwargs: Any) -> Any:
-        try:
-            told = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise UserError(f"{name} is not called so: {error}") from None
-        input, target = told.pop("input"), told.pop("target")
-        reduction = told.pop("reduction", "mean")
-        average, reduced = told.pop("size_average", None), told.pop("reduce", None)
-        if average is not None or reduced is not None:
-            raise UserError(
-                f"{name} of maps that are cut over ranks takes reduction=, not size_average, reduce"
-            )
-        if reduction not in ("none", "mean", "sum"):
-            raise UserError(f"{name} of maps that are cut over ranks is reduced by none, mean or sum")
-        if not any(isinstance(one, DistributedMap) for one in (input, target)):
-            raise UserError(f"{name} of tensors that are whole has weights that are whole too")
-        like = input if isinstance(input, DistributedMap) else target
-        if tuple(input.shape) != tuple(target.shape):
-            raise UserError(f"{name} needs maps of one shape, not {input.shape} and {target.shape}")
-        weight = told.pop("weight", None)
-        operands = {key: beside(value, like) for key, value in told.items()}
-        values = function(beside(input, like), beside(target, like), reduction="none", **operands)
-        if weight is None:
-            return _reduced(values, like, reduction, like.numel())
-        share = beside(weight, like)
-        if name not in _DIVIDED_BY_WEIGHTS or reduction != "mean":
-            return _reduced(values * share, like, reduction, like.numel())
-        if tuple(weight.shape) != tuple(like.shape):
-            raise UserError(f"{name} takes weights of the shape of its maps, {tuple(like.shape)}")
-        total = summed(share.sum(), like.mesh) if isinstance(weight, DistributedMap) else weight.sum()
-        return summed((values * share).sum(), like.mesh) / total
-
-
-_DIVIDED_BY_WEIGHTS = frozenset(("mse_loss", "l1_loss"))
-"""Losses whose mean is over weights, as torch has it; others divide by the number of values.
-
-torch 2.13 keeps the weights of l1_loss to itself where an argument is a map: see docs/mesh.md.
-"""
-
-
-for _name in (
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "soft_margin_loss",
-    "poisson_nll_loss",
-):
-    _loss(_name)
-
-
-def _classes(name: str) -> None:
-    function: Callable[..., Tensor] = getattr(F, name)
-
-    @rule(name)
-    def loss(
-        input: DistributedMap,
-        target: Tensor,
-        weight: Tensor | None = None,
-        size_average: None = None,
-        ignore_index: int = -100,
-        reduce: None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> Any:
-        only_maps(name, target, weight)
-        if size_average is not None or reduce is not None:
-            raise UserError(
-                f"{name} of a map that is cut over ranks takes reduction=, not size_average, reduce"
-            )
-        if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
-            raise UserError(
-                f"{name} of a map that is cut over ranks takes classes (image, y, x), no weights, no "
-                "label_smoothing, and is reduced by mean or sum; call full_tensor() on the map before"
-            )
-        own = target[(slice(None), *input.box.slices)]
-        values = function(input.local, own, ignore_index=ignore_index, reduction="sum")
-        return _reduced(values, input, reduction, int((target != ignore_index).sum()))
-
-
-for _name in ("cross_entropy", "nll_loss"):
-    _classes(_name)

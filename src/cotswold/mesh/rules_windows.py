@@ -1,4 +1,4 @@
-"""Rules for functions whose outputs read windows: convolution, pooling, padding.
+"""Rules for functions whose outputs read windows: convolution, padding; and what all such rules share.
 
 Knows: which pixels an output reads, the local computation on a window with its padding. Does not know:
 exchanges.
@@ -7,12 +7,10 @@ Each output is computed as in one process, on a window that a rank has whole.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -82,7 +80,8 @@ def _outputs(extents: _Pair, size: _Pair, step: _Pair, low: _Pair, high: _Pair, 
     return found[0], found[1]
 
 
-def _plane(x: DistributedMap) -> _Pair:
+def plane_of(x: DistributedMap) -> _Pair:
+    """Height and width of a map."""
     return x.partition.shape
 
 
@@ -103,13 +102,13 @@ def conv2d(
         raise GeometryError(
             f"conv2d has weights for {weight.shape[1] * groups} channels, but got a map of {x.shape[1]}"
         )
-    size = _spanned((weight.shape[2], weight.shape[3]), spread)
+    size = spanned((weight.shape[2], weight.shape[3]), spread)
     if padding == "same":
         low = high = ((size[0] - 1) // 2, (size[1] - 1) // 2)
         high = (size[0] - 1 - low[0], size[1] - 1 - low[1])
     else:
         low = high = (0, 0) if padding == "valid" else pair(padding, "padding")
-    reader = Padding(size, step, low, _outputs(_plane(x), size, step, low, high, "conv2d"))
+    reader = Padding(size, step, low, _outputs(plane_of(x), size, step, low, high, "conv2d"))
     x, (weight, bias) = _lowered_and_entered(x, weight, bias)
     compute = Convolution(reader, step, spread, groups)
     windows = cached_windows(x.mesh, x.partition, reader)
@@ -132,7 +131,8 @@ def _lowered_and_entered(
     return lowered(x, entered(weight, x.mesh), None if bias is None else entered(bias, x.mesh))
 
 
-def _spanned(size: _Pair, dilation: _Pair) -> _Pair:
+def spanned(size: _Pair, dilation: _Pair) -> _Pair:
+    """What a window with gaps in it covers."""
     return dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1
 
 
@@ -175,13 +175,13 @@ def conv_transpose2d(
     only_maps("conv_transpose2d", weight, bias)
     x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
     low, more = pair(padding, "padding"), pair(output_padding, "output_padding")
-    size = _spanned((weight.shape[2], weight.shape[3]), spread)
+    size = spanned((weight.shape[2], weight.shape[3]), spread)
     height, width = (
         (extent - 1) * s - 2 * p + n + extra
-        for extent, s, p, n, extra in zip(_plane(x), step, low, size, more, strict=True)
+        for extent, s, p, n, extra in zip(plane_of(x), step, low, size, more, strict=True)
     )
     if min(height, width) < 1:
-        raise GeometryError(f"conv_transpose2d leaves nothing of a map of {_plane(x)}; use less padding")
+        raise GeometryError(f"conv_transpose2d leaves nothing of a map of {plane_of(x)}; use less padding")
     reader = _Transposed(size, step, low, (height, width))
     x, (weight, bias) = _lowered_and_entered(x, weight, bias)
 
@@ -197,95 +197,6 @@ def conv_transpose2d(
     return windowed(x, reader, weight.shape[1] * groups, compute, weight, bias)
 
 
-def _pooled(
-    x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
-) -> Padding:
-    """The windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
-    span = _spanned(size, dilation)
-    if any(2 * p > n for p, n in zip(low, size, strict=True)):
-        raise GeometryError(f"{name} pads by half of its window at most, not by {low} for {size}")
-    counts = []
-    for extent, n, s, p in zip(_plane(x), span, step, low, strict=True):
-        room = extent + 2 * p - n
-        count = (room + (s - 1 if ceil_mode else 0)) // s + 1
-        if ceil_mode and (count - 1) * s >= extent + p:
-            count -= 1
-        counts.append(count)
-    if min(counts) < 1:
-        raise GeometryError(f"{name} with a window of {span} does not fit a map of {_plane(x)}")
-    return Padding(span, step, low, (counts[0], counts[1]))
-
-
-@rule("max_pool2d")
-def max_pool2d(
-    input: DistributedMap,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> DistributedMap:
-    """Max pooling."""
-    if return_indices:
-        raise UserError("max_pool2d of a map that is cut over ranks returns no indices")
-    size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
-    step = pair(stride, "stride") if stride else size  # torch's methods pass [] for none
-    reader = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
-    return windowed(
-        input,
-        reader,
-        input.shape[1],
-        lambda window, _, pad: F.max_pool2d(window, size, step, pad, spread),
-        fill=-torch.inf,
-    )
-
-
-@rule("avg_pool2d")
-def avg_pool2d(
-    input: DistributedMap,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> DistributedMap:
-    """Average pooling; sums are divided by what torch divides them by at this place of the map."""
-    size = pair(kernel_size, "kernel_size")
-    step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
-    reader = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
-    room = low if count_include_pad else (0, 0)
-
-    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
-        sums = F.avg_pool2d(window, size, step, pad, divisor_override=divisor_override or 1)
-        if divisor_override is not None:
-            return sums
-        counts = [
-            torch.tensor(
-                [min(at * s - p + n, extent + q) - max(at * s - p, -q) for at in range(first, stop)],
-                dtype=sums.dtype,
-                device=sums.device,
-            )
-            for first, stop, extent, n, s, p, q in zip(
-                box.start, box.stop, _plane(input), size, step, low, room, strict=True
-            )
-        ]
-        return sums / (counts[0][:, None] * counts[1])
-
-    return windowed(input, reader, input.shape[1], compute)
-
-
-@rule("lp_pool2d")
-def lp_pool2d(
-    input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any:
-    """The root of a sum of powers over a window, as torch has it."""
-    means = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    area = math.prod(pair(kernel_size, "kernel_size"))
-    return (means.sign() * means.abs().relu() * area) ** (1 / norm_type)
-
-
 @rule("pad")
 def pad(
     input: DistributedMap, pad: Any, mode: str = "constant", value: float | None = None
@@ -297,5 +208,5 @@ def pad(
     if any(sides[4:]):
         raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
-    reader = Strided((1, 1), (1, 1), low, _outputs(_plane(input), (1, 1), (1, 1), low, high, "pad"))
+    reader = Strided((1, 1), (1, 1), low, _outputs(plane_of(input), (1, 1), (1, 1), low, high, "pad"))
     return windowed(input, reader, input.shape[1], lambda window, _, __: window.clone(), fill=value or 0.0)

@@ -16,19 +16,19 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_map
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 from cotswold.mesh import lbfgs
+from cotswold.mesh.agreement import states_of
 from cotswold.mesh.autoencoder import PartitionedAutoencoder
-from cotswold.mesh.features import DistributedFeatures, SplitLinear
+from cotswold.mesh.features import SplitLinear
 from cotswold.mesh.layer import SpatialLayer
 from cotswold.mesh.local import PartitionedLocal2d, PartitionedSmoothing
-from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.meta import is_meta, local_parts, materialised
-from cotswold.mesh.parameters import distributed, own_box, own_parts
+from cotswold.mesh.parameters import distributed
 from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.root import make_root
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
 SPLITS: tuple[type[nn.Module], ...] = (
@@ -76,7 +76,7 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
     # wrongly on a flattened one
     lbfgs.watch()
     twin = _Twins(mesh).of(module, "")
-    _make_root(twin, mesh)
+    make_root(twin, mesh)
     return twin
 
 
@@ -231,82 +231,22 @@ def _drawing(module: nn.Module) -> bool:
     return any(isinstance(one, _DropoutNd) or is_meta(one) for one in module.modules())
 
 
-def _generators(device: str) -> list[Tensor]:
-    """The state of torch's generators in numbers that differ where it does."""
-    states = [torch.get_rng_state()]
-    if device == "cuda":
-        states.append(torch.cuda.get_rng_state())
-    places = [torch.arange(1, state.numel() + 1).double() for state in states]
-    return [(state.double() * place).sum()[None] for state, place in zip(states, places, strict=True)]
-
-
 def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     """Raise UserError where ranks have different parameters, buffers or generators that draw for all."""
-    sums = [
-        torch.stack([values.sum(), values.square().sum()]).cpu()
-        for values in (
-            torch.nan_to_num(one.detach().double(), nan=0.5, posinf=1, neginf=-1)
-            for one in (*module.parameters(), *module.buffers())
-            if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
-        )
+    if mesh.size == 1:
+        return
+    held = [
+        one.detach()
+        for one in (*module.parameters(), *module.buffers())
+        if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
     ]
-    if _drawing(module):
-        sums += _generators(mesh.device_mesh.device_type)
-    found = torch.cat([torch.tensor([float(len(sums))]).double(), *sums]) if sums else torch.zeros(1)
-    sizes = mesh.sum_in_place(torch.tensor([float(found.numel()), float(found.numel()) ** 2]).double())
-    if mesh.size * sizes[1] == sizes[0] ** 2:
-        total = mesh.sum_in_place(torch.nan_to_num(found))
-        alike = torch.allclose(total / mesh.size, torch.nan_to_num(found), rtol=1e-12, atol=0)
-    else:
-        alike = False
-    if mesh.sum_in_place(torch.tensor(float(not alike))).item():
-        raise UserError(
-            f"ranks have different {type(module).__name__} modules, or draw random numbers differently; call "
-            "torch.manual_seed with the same number on each, build the module, and partition it"
-        )
-
-
-class _Root:
-    """The outermost module of a twin: what comes in is cut, what goes out is whole where it has no space."""
-
-    _mesh_of_maps: Mesh
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's own forward, on this rank's parts."""
-        mesh = self._mesh_of_maps
-        args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-        with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
-            out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
-        return tree_map(_whole, out)
-
-
-def _cut(value: Any, mesh: Mesh) -> Any:
-    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
-
-
-def _whole(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DistributedFeatures) else value
-
-
-def _make_root(twin: nn.Module, mesh: Mesh) -> None:
-    kind = type(twin)
-    twin.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
-    twin._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules
-    twin.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]  # torch's
-
-
-def _cut_whole_values(twin: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Let a twin load what its module saved: of whole tensors each rank takes its part."""
-    for name, values in [*twin.named_parameters(), *twin.named_buffers()]:
-        given = state.get(prefix + name)
-        if not isinstance(values, DTensor) or not isinstance(given, Tensor) or isinstance(given, DTensor):
-            continue
-        if given.shape == values.shape:
-            state[prefix + name] = DTensor.from_local(
-                given[own_box(values).slices],
-                values.device_mesh,
-                values.placements,
-                run_check=False,
-                shape=values.shape,
-                stride=values.stride(),
-            )
+    finite = (torch.nan_to_num(one.double(), nan=0.5, posinf=1, neginf=-1) for one in held)
+    sums = [torch.stack([values.sum(), values.square().sum()]).cpu() for values in finite]
+    mesh.agreement.values(
+        [tuple(one.shape) for one in held],
+        torch.cat([torch.ones(1).double(), *sums]),
+        f"has another {type(module).__name__} module",
+        "call torch.manual_seed with the same number on each, build the module, and partition it",
+    )
+    drawing = _drawing(module)
+    mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)

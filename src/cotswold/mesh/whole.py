@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from cotswold.mesh.precision import wide_type
 from cotswold.mesh.ranks import Mesh
 
 
@@ -24,7 +24,8 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, mesh: Mesh) -> Tensor:
         ctx.mesh = mesh
-        return mesh.sum_in_place(part.clone(memory_format=torch.contiguous_format))
+        wide = part.to(wide_type(part.dtype), memory_format=torch.contiguous_format, copy=True)
+        return mesh.sum_in_place(wide).to(part.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -68,8 +69,7 @@ class _Gathered(torch.autograd.Function):
         sizes = [whole[place].numel() for place in places]
         own = mesh.buffers.take(max(sizes), part)
         own[: sizes[mesh.rank]].copy_(part.reshape(-1))
-        pieces = [mesh.buffers.take(max(sizes), part) for _ in places]
-        dist.all_gather(pieces, own, group=mesh.group)
+        pieces = mesh.gather(own, [mesh.buffers.take(max(sizes), part) for _ in places])
         for place, piece, size in zip(places, pieces, sizes, strict=True):
             target = whole[place]
             target.copy_(piece[:size].view(target.shape))
@@ -116,8 +116,27 @@ def gathered(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tu
 
 
 def largest(values: Tensor, mesh: Mesh) -> Tensor:
-    """The largest over ranks, without a gradient."""
-    values = values.detach().clone(memory_format=torch.contiguous_format)
-    if mesh.size > 1:
-        dist.all_reduce(values, dist.ReduceOp.MAX, group=mesh.group)
-    return values
+    """The largest over ranks, without a gradient; NaN where any rank has it, as torch.amax has it."""
+    if mesh.size == 1:
+        return values.detach()
+    if values.dtype.is_floating_point:
+        # ranks compare floats as whole numbers in the same order: of floats, some backends lose a NaN
+        wide = values.detach().to(wide_type(values.dtype), memory_format=torch.contiguous_format)
+        return _from_order(mesh.largest_in_place(_to_order(wide)), wide.dtype).to(values.dtype)
+    long = values.detach().to(torch.int64, memory_format=torch.contiguous_format, copy=True)
+    return mesh.largest_in_place(long).to(values.dtype)
+
+
+_AS_WHOLE = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def _to_order(values: Tensor) -> Tensor:
+    """Whole numbers that are ordered as floats are, NaN above all."""
+    bits = torch.where(values.isnan(), torch.full_like(values, torch.nan), values).view(
+        _AS_WHOLE[values.dtype]
+    )
+    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits)
+
+
+def _from_order(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.where(bits < 0, bits ^ torch.iinfo(bits.dtype).max, bits).view(dtype)

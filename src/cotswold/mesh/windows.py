@@ -115,6 +115,7 @@ def cached_windows(mesh: Mesh, below: Partition, reader: Reader) -> Windows:
 
 def fetch(x: DistributedMap, windows: Windows) -> Tensor:
     """The pixels of the map that this rank reads, without padding."""
+    x.copies.check("a window", x.called)
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, windows.inside, strict=True)):
         rank = x.mesh.rank
         return cut_out(x.source, windows.inside[rank], x.reach[rank])

@@ -206,13 +206,20 @@ class _Stage:
                 self._go_on(number, now)
 
     def _meet(self, now: float, action: Meet) -> None:
-        """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank."""
+        """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank.
+
+        Every link of the ring carries 2 (P - 1) / P of the bytes, those between hosts too.
+        """
         count = len(self._ranks)
         routes = [self._topology.route(a, (a + 1) % count) for a in range(count)]
         latency = max(route.latency for route in routes)
         rate = min(port.bytes_a_second for route in routes for port in route.ports)
         seconds = 2 * ceil(log2(count)) * latency + 2 * (count - 1) / count * action.bytes / rate
-        self._sent += 2 * (count - 1) * action.bytes
+        sent = 2 * (count - 1) * action.bytes
+        hosts = [self._topology.host(rank) for rank in range(count)]
+        between = sum(a != b for a, b in zip(hosts, [*hosts[1:], hosts[0]], strict=True))
+        self._sent += sent
+        self._outside += round(sent * between / count)
         self._messages += 2 * (count - 1)
         met, self._met = self._met, []
         self._at(now + seconds, lambda when: self._part(met, now, when))

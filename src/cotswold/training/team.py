@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
 from cotswold.mesh import Mesh
 from cotswold.recipe import Recipe
@@ -50,9 +49,7 @@ class Team:
         """The greatest of all ranks' wishes, one by one."""
         if self.mesh is None or self.mesh.size == 1:
             return list(wishes)
-        found = torch.tensor(wishes)
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.mesh.group)
-        return [int(each) for each in found]
+        return [int(each) for each in self.mesh.largest_in_place(torch.tensor(wishes))]
 
 
 SOLO = Team()

@@ -1,0 +1,125 @@
+"""What all ranks must have alike, compared now and then: sizes and values of batches, random generators.
+
+Knows: fingerprints of tensors and of generators, when they are compared, how ranks that differ are named.
+Does not know: maps, modules, how what is compared travels.
+
+Sizes are compared at every call where messages go between hosts (on one host every message is compared with
+what was expected of it), values and generators at calls 1, 2, 4, 8, … and every `OFTEN`. All ranks compare
+the same numbers, so all raise the same error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.mesh.ranks import Mesh
+
+OFTEN = 64
+"""The most calls between two comparisons of values."""
+_CLOSE = 1e-6
+"""What fingerprints may differ by, of the sum of all magnitudes: machines round differently."""
+_PIECE = 1 << 20
+"""Values of which a fingerprint is taken at once."""
+_OTHER_STEP = 0.618
+"""Between the phases of two values in the second sum."""
+
+
+def due(calls: int) -> bool:
+    """Whether values are compared at this call, counted from 1."""
+    return calls & (calls - 1) == 0 or calls % OFTEN == 0
+
+
+class Agreement:
+    """Comparisons between the ranks of a mesh, which all call its methods in one order."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._draws = 0
+
+    def batches(self, sizes: object, tensors: Sequence[Tensor], values_too: bool) -> None:
+        """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
+
+        ``sizes`` is anything whose words are the same for the same sizes.
+        """
+        mesh = self._mesh
+        if not values_too and mesh.on_one_host:
+            return
+        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64)
+        mine = torch.cat([torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64), values])
+        found = torch.stack(mesh.gather(mine))
+        self._raise_if_any(
+            found[:, 0].tolist(), "got a batch of other sizes", "hand every rank the same whole batch"
+        )
+        apart = (found[:, None, 1:3] - found[None, :, 1:3]).abs().amax(2) > _CLOSE * found[:, 3].nan_to_num(0)
+        apart |= found[:, 3].isfinite() != found[:, None, 3].isfinite()
+        kinds = [row.index(False) for row in apart.tolist()]  # the first rank that has the same
+        self._raise_if_any(kinds, "got another batch", "hand every rank the same whole batch")
+
+    def generators(self, states: Sequence[float], drew: bool = True) -> None:
+        """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
+        mine = torch.tensor([float(drew), *states], dtype=torch.float64)
+        found = torch.stack(self._mesh.gather(mine))
+        if found[:, 0].any():
+            self._raise_if_any(
+                [tuple(each) for each in found[:, 1:].tolist()],
+                "draws other random numbers",
+                "call torch.manual_seed with the same number on each, and draw on all of them or on none",
+            )
+
+    def drawing(self, device: str) -> None:
+        """Before numbers are drawn that all ranks need alike: compare generators now and then."""
+        self._draws += 1
+        if self._mesh.size > 1 and due(self._draws):
+            self.generators(states_of(device))
+
+    def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
+        """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
+        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64)
+        self._raise_if_any([one.item() for one in self._mesh.gather(words)], what, remedy)
+        found = self._mesh.gather(torch.nan_to_num(sums))
+        alike = [[torch.allclose(one, other, rtol=1e-12, atol=0) for other in found] for one in found]
+        self._raise_if_any([row.index(True) for row in alike], what, remedy)
+
+    def _raise_if_any(self, values: Sequence[object], what: str, remedy: str) -> None:
+        """Raise UserError unless all ranks have one value; those are named that have not what most have."""
+        counts = Counter(values)
+        if len(counts) == 1:
+            return
+        most = max(counts, key=lambda value: (counts[value], -values.index(value)))
+        members = self._mesh.members
+        others = [members[rank] for rank, value in enumerate(values) if value != most]
+        who = " and ".join(f"rank {rank}" for rank in others)
+        raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")
+
+
+def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
+    """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64."""
+    out = torch.zeros(3, dtype=torch.float64)
+    place = 0.0
+    for values in tensors:
+        flat = values.detach().reshape(-1)
+        real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+        for piece in torch.split(real, _PIECE):
+            wide = piece.double()
+            phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
+            sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
+            out += torch.stack([*sums, wide.abs().sum()]).cpu()
+            place += wide.numel()
+    return out
+
+
+def states_of(device: str) -> list[float]:
+    """The states of torch's generators for a kind of device, as numbers that differ where they do."""
+    found = [torch.get_rng_state()]
+    if device == "cuda":
+        found.append(torch.cuda.get_rng_state())
+    return [float(crc32(state.numpy().tobytes())) for state in found]
