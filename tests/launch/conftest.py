@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from tests.launch import worker
 
+from cotswold.host import Token
+
 LIMIT_SECONDS = 30.0
 
 
@@ -27,6 +29,7 @@ class Job:
     folder: Path
     master: str
     size: int
+    token: str = field(default_factory=lambda: Token.new().text)
     processes: list[ForkServerProcess] = field(default_factory=list)
 
     def start(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
@@ -36,6 +39,7 @@ class Job:
             "COTSWOLD_LOCAL_RANK": rank,
             "COTSWOLD_LOCAL_RANKS": self.size,
             "COTSWOLD_MASTER": self.master,
+            "COTSWOLD_TOKEN": self.token,
         }
         output = str(self.folder / f"{len(self.processes)}.txt")
         process = multiprocessing.get_context("forkserver").Process(

@@ -15,7 +15,7 @@ import pytest
 from tests.launch import worker
 
 from cotswold.errors import UserError
-from cotswold.launch import local, run_local
+from cotswold.launch import crew, run_local
 
 LIMIT_SECONDS = 30.0
 BEGIN = """
@@ -53,9 +53,9 @@ def run(folder: Path, body: str, ranks: int = 2, restarts: int = 0) -> int:
 
 @pytest.fixture
 def grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(local, "_TELL_SECONDS", 0.1)
-    monkeypatch.setattr(local, "_TERM_SECONDS", 0.3)
+    monkeypatch.setattr(crew, "_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(crew, "_TELL_SECONDS", 0.1)
+    monkeypatch.setattr(crew, "_TERM_SECONDS", 0.3)
 
 
 def test_ranks_are_told_their_place_their_threads_and_their_parent(
@@ -167,7 +167,7 @@ def test_what_the_kernel_killed_for_want_of_memory_is_called_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([7, 8])
-    monkeypatch.setattr(local, "_oom_kills", lambda: next(counts))
+    monkeypatch.setattr(crew, "_oom_kills", lambda: next(counts))
     assert run(tmp_path, "os.kill(os.getpid(), signal.SIGKILL) if rank else time.sleep(60)") == 1
     assert "rank 1 was killed by SIGKILL, by the kernel, for want of memory" in capfd.readouterr().err
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cotswold.training.team import Team
 
 AUTO = "auto"
+TOKEN = ".cotswold-token"
+"""The file beside runs in which ranks that others start find the secret by which they know each other."""
 RANKS_A_CORE = 4
 """Processes that a command starts at most for each core of this machine."""
 
@@ -90,7 +92,12 @@ def prepare(world: World) -> None:
 
 @contextmanager
 def team(world: World, name: str | None, run: Path | None, overrides: Sequence[str]) -> Iterator[Team]:
-    """This rank among those that were started, all with the same recipe and version; for a `with` block."""
+    """This rank among those that were started, all with the same recipe and version; for a `with` block.
+
+    They know each other by the token in COTSWOLD_TOKEN, or, where the launcher brings none, by one in a file
+    beside the run that the first of them makes: all must see that folder anyway, to write into the run.
+    """
+    from cotswold.host import token_in, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh
     from cotswold.training.team import Team
@@ -102,7 +109,10 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
     patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
-    with join(world, patience_seconds=patience, facts=_facts(wanted, failure)) as members:
+    folder = Path("runs") if run is None else run.parent
+    secret = token_of(os.environ) or token_in(folder / TOKEN)
+    facts = _facts(wanted, failure)
+    with join(world, patience_seconds=patience, token=secret, facts=facts) as members:
         if wanted is None:
             assert failure is not None, "there is no recipe"
             raise failure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,9 +52,9 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def durable_file(path: Path) -> Iterator[int]:
+def durable_file(path: Path, mode: int = 0o666) -> Iterator[int]:
     """A descriptor of a new file, synced at the end; FileExistsError if there is one."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         yield file
         os.fsync(file)
@@ -61,12 +62,14 @@ def durable_file(path: Path) -> Iterator[int]:
         os.close(file)
 
 
-def create_file(path: Path, content: bytes) -> None:
-    """A new file that is there whole or not at all; raises FileExistsError rather than replace one."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
-    beside.unlink(missing_ok=True)
+def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """A new file that is there whole or not at all; raises FileExistsError rather than replace one.
+
+    Processes of several hosts, which may have the same number, can try at once: one of them succeeds.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
     try:
-        with durable_file(beside) as file:
+        with durable_file(beside, mode) as file:
             write_all(file, content)
         os.link(beside, path)  # unlike a rename, a link fails where the name is taken
     finally:

@@ -1,4 +1,4 @@
-"""What this host grants: cores, and (later) memory, processes, the run token."""
+"""What this host grants and how processes on it know each other: cores, the run's token, interfaces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cotswold.host.cores import granted_cores as granted_cores
     from cotswold.host.cores import waiting_settings as waiting_settings
+    from cotswold.host.interface import address_of_keeper as address_of_keeper
+    from cotswold.host.interface import interface_to as interface_to
+    from cotswold.host.interface import listener_at as listener_at
+    from cotswold.host.token import Token as Token
+    from cotswold.host.token import is_signed as is_signed
+    from cotswold.host.token import sign as sign
+    from cotswold.host.token import token_in as token_in
+    from cotswold.host.token import token_of as token_of
 
 _HOME = {
+    "Token": "token",
+    "address_of_keeper": "interface",
     "granted_cores": "cores",
     "waiting_settings": "cores",
+    "interface_to": "interface",
+    "is_signed": "token",
+    "listener_at": "interface",
+    "sign": "token",
+    "token_in": "token",
+    "token_of": "token",
 }
 __all__ = list(_HOME)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -61,12 +62,12 @@ class Logs:
             return os.open(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def head(self, rank: int, line: str) -> None:
-        """Append our line at the start of a rank."""
-        self._append(rank, f"{_HEAD} {line}")
+        """Append our line, with the time, at the start of a rank."""
+        self._append(rank, _HEAD, line)
 
     def foot(self, rank: int, line: str) -> None:
-        """Append our line at its end."""
-        self._append(rank, f"{_FOOT} {line}")
+        """Append our line, with the time, at its end."""
+        self._append(rank, _FOOT, line)
 
     def where(self, rank: int) -> str:
         """The file of one rank in words; without a run's directory it will not stay."""
@@ -85,10 +86,11 @@ class Logs:
                 own.append(line)
         return own[-lines:]
 
-    def _append(self, rank: int, line: str) -> None:
+    def _append(self, rank: int, mark: str, line: str) -> None:
+        now = datetime.now().astimezone().isoformat(" ", "seconds")
         file = self.open(rank)
         try:
-            os.write(file, f"{' '.join(line.split())}\n".encode("utf-8", "backslashreplace"))
+            os.write(file, f"{mark} {now} {' '.join(line.split())}\n".encode("utf-8", "backslashreplace"))
         finally:
             os.close(file)
 

@@ -1,7 +1,7 @@
 """Ranks that have found each other, agree on what they are to do, and watch over each other.
 
-Knows: torch's process group, facts that must be the same everywhere. Does not know: what the facts mean,
-networks, recipes, how the processes were started.
+Knows: torch's process group, the token and the facts that must be the same everywhere. Does not know: what
+the facts mean, networks, recipes, how the processes were started.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,11 +22,12 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]  
 from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
+from cotswold.host import Token, interface_to, token_of
+from cotswold.host.token import VARIABLE as TOKEN
 from cotswold.launch.facts import difference, named
 from cotswold.launch.failure import peer_lost, sentence_of
-from cotswold.launch.interface import interface_to
 from cotswold.launch.pulse import Pulse
-from cotswold.launch.rendezvous import Rendezvous
+from cotswold.launch.rendezvous import INTERFACE, Meeting, Rendezvous
 from cotswold.launch.world import World
 
 PATIENCE_SECONDS = 20.0
@@ -35,9 +36,10 @@ ARRIVAL_SECONDS = 120.0
 """How long ranks wait for each other at the start: on a busy file system importing torch takes a minute."""
 _EXCHANGE_PATIENCES = 30
 """An exchange waits this many times the patience for a rank that lives, but works, evaluates or writes."""
+_STALL_PATIENCES = 90
+"""A rank that does nothing for this many times the patience, while others wait for it, has hung."""
 _WORK_SECONDS = 7 * 86400.0
 """How long a membership's exchange waits: one rank may prepare pictures or write files for hours."""
-_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,25 @@ class Membership:
     size: int
     hosts: tuple[str, ...]
     _group: dist.ProcessGroup
+    _exchanging: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def gather(self, value: object) -> list[Any]:
         """The values of all ranks, in their order, for every rank; what JSON holds. Nothing is unpickled."""
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(text)]), group=self._group)
-        longest = max(int(size) for size in sizes)
-        texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(texts, functional.pad(text, (0, longest - len(text))), group=self._group)
+        with self._exchanging():
+            dist.all_gather(sizes, torch.tensor([len(text)]), group=self._group)
+            longest = max(int(size) for size in sizes)
+            texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+            dist.all_gather(texts, functional.pad(text, (0, longest - len(text))), group=self._group)
         return [
             json.loads(found[: int(size)].numpy().tobytes()) for found, size in zip(texts, sizes, strict=True)
         ]
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        dist.barrier(group=self._group)
+        with self._exchanging():
+            dist.barrier(group=self._group)
 
 
 @contextmanager
@@ -75,28 +80,46 @@ def join(
     *,
     patience_seconds: float = PATIENCE_SECONDS,
     arrival_seconds: float = ARRIVAL_SECONDS,
+    stall_seconds: float | None = None,
+    token: Token | None = None,
     facts: Mapping[str, str],
 ) -> Iterator[Membership]:
     """Find the other ranks, compare ``facts`` with theirs, set up torch.distributed; for a `with` block.
 
     Inside, torch.distributed has its default group (Gloo); a rank that is silent for ``patience_seconds``, or
     fails, ends all others within a few seconds more, each with a sentence that names it. An exchange waits 30
-    times as long for a rank that lives. At the end of the block ranks wait for each other.
+    times as long for a rank that lives; a rank that others wait for and that neither computes, reads nor
+    writes for ``stall_seconds`` (by default 90 times as long) counts as dead. At the end of the block ranks
+    wait for each other.
 
-    Raises RankError if a rank does not arrive within ``arrival_seconds`` or the store cannot be reached;
-    LaunchError, on every rank, if facts differ, and on one of two processes that claim the same rank.
+    All ranks have the same ``token``, by default the one in COTSWOLD_TOKEN: what is not signed with it is not
+    believed. Raises LaunchError where there is none; RankError if a rank does not arrive within
+    ``arrival_seconds`` or the store cannot be reached; LaunchError, on every rank, if facts differ, and on
+    one of two processes that claim the same rank.
     """
+    token = token or token_of(os.environ)
+    if token is None:
+        raise LaunchError(
+            "the ranks have no secret in common by which they know each other; set the same on all, as in "
+            f"export {TOKEN}=$(openssl rand -hex 32) before the launcher"
+        )
     rendezvous = Rendezvous(
-        world, socket.gethostname(), patience_seconds, arrival_seconds, time.monotonic() + arrival_seconds
+        world,
+        socket.gethostname(),
+        token,
+        patience_seconds,
+        arrival_seconds,
+        time.monotonic() + arrival_seconds,
     )
     with _interface(world):
-        store = rendezvous.store()
-        rendezvous.claim(store, facts)
+        meeting = rendezvous.meet()
+        rendezvous.claim(meeting, facts)
         pulse = Pulse(
-            rendezvous.connect(),
+            rendezvous.again(meeting),
             world.rank,
             world.size,
             patience_seconds=patience_seconds,
+            stall_seconds=_STALL_PATIENCES * patience_seconds if stall_seconds is None else stall_seconds,
             keeper=None if world.hosted else 0,
             parent=world.parent,
         )
@@ -104,9 +127,10 @@ def join(
         pulse.names = [f"rank 0 on {world.host}", *(f"rank {each}" for each in range(1, world.size))]
         pulse.start()
         try:
-            hosts, disagreement = _meet(store, rendezvous, pulse)
+            hosts, disagreement = _meet(meeting, rendezvous, pulse)
             if disagreement is None:
-                yield Membership(world.rank, world.size, hosts, _group(store, world, patience_seconds))
+                group = _group(meeting.raw, world, patience_seconds)
+                yield Membership(world.rank, world.size, hosts, group, pulse.exchanging)
         except BaseException as error:
             pulse.fail(sentence_of(error), peer_lost=peer_lost(error))
             raise
@@ -123,17 +147,17 @@ def join(
 def _interface(world: World) -> Iterator[None]:
     """Tell Gloo the network interface, unless the user has."""
     name = interface_to(world.host, several_hosts=world.local_size < world.size)
-    if _INTERFACE in os.environ or name is None:
+    if INTERFACE in os.environ or name is None:
         yield
         return
-    os.environ[_INTERFACE] = name
+    os.environ[INTERFACE] = name
     try:
         yield
     finally:
-        os.environ.pop(_INTERFACE, None)
+        os.environ.pop(INTERFACE, None)
 
 
-def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str, ...], str | None]:
+def _meet(meeting: Meeting, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str, ...], str | None]:
     """Wait for all ranks; returns their hosts, and in what they differ, which every rank finds alike."""
     world = rendezvous.world
     while absent := pulse.absent():
@@ -143,7 +167,7 @@ def _meet(store: Store, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str
                 f"{rendezvous.arrival_seconds:.3g} s; see why, and whether all were given the same address"
             )
         time.sleep(0.02)
-    members = [json.loads(text) for text in store.multi_get([f"member/{each}" for each in range(world.size)])]
+    members = rendezvous.members(meeting)
     hosts = tuple(str(member["host"]) for member in members)
     pulse.processes = [str(member["process"]) for member in members]
     pulse.names = [f"rank {rank} on {host}" for rank, host in enumerate(hosts)]

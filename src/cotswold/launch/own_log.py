@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 VARIABLE = "COTSWOLD_LOG"
 
@@ -29,3 +30,11 @@ def keep(text: str, environ: Mapping[str, str] = os.environ) -> None:
             os.write(file, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
     except OSError:
         return
+
+
+def say(sentence: str) -> None:
+    """A sentence on standard error and in the log, from any thread; a terminal that is gone fails nobody."""
+    line = f"cotswold: {sentence}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
+    keep(line)

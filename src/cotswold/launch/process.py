@@ -1,13 +1,19 @@
-"""Processes of this machine, told apart from any that ever had the same number.
+"""Processes of this machine, told apart from any that ever had the same number, and what this one has done.
 
-Knows: /proc, signals. Does not know: ranks. Where there is no /proc (macOS) nobody is known, nobody killed.
+Knows: /proc, signals, clocks of threads. Does not know: ranks. Where there is no /proc (macOS) nobody is
+known, nobody killed.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from cotswold.launch.beat import Effort
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _STATE, _STARTED = 0, 19
@@ -32,6 +38,21 @@ def kill(who: str) -> None:
             os.kill(int(pid), signal.SIGKILL)
         except OSError:  # it has just ended, or is not ours
             return
+
+
+def effort_of(thread: int) -> Callable[[], Effort]:
+    """Reads what a thread of this process (that lives) has computed, and the process read and written.
+
+    Where threads have no clock (macOS) all that the process has computed.
+    """
+    clock = time.pthread_getcpuclockid(thread) if hasattr(time, "pthread_getcpuclockid") else None
+
+    def read() -> Effort:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = time.process_time() if clock is None else time.clock_gettime(clock)
+        return Effort(seconds, used.ru_inblock + used.ru_oublock)
+
+    return read
 
 
 def is_stopped(pid: int) -> bool:

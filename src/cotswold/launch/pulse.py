@@ -1,37 +1,32 @@
 """The heartbeat of a rank: it says that it lives, and ends this process when another does not.
 
-Knows: the keys of beats in a store, two threads, the end of a process. Does not know: how the store came
+Knows: the names of beats in a store, two threads, the end of a process. Does not know: how the store came
 about, what the ranks do.
 
-Every rank keeps ``beat/<rank>`` in the store: a counter, or a word. ``end`` holds the verdict: whoever first
-sees a death, or fails, writes it, and all who read it tell the same story. One thread speaks with the store,
-and may hang in it for ever when the process that keeps it is stopped; the other looks only at the clock.
+Every rank keeps ``beat/<rank>`` in the store. ``end`` holds the verdict: whoever first sees a death, or
+fails, writes it, and all who read it tell the same story. One thread speaks with the store, and may hang in
+it for ever when the process that keeps it is stopped; the other looks only at the clock.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from cotswold.launch import own_log
-from cotswold.launch.process import kill
+from cotswold.launch.beat import Beat, Rest, State, newest, stalled
+from cotswold.launch.process import effort_of, is_stopped, kill
+from cotswold.launch.signed import SignedStore
+from cotswold.launch.verdict import STOPPING, Verdict, minutes
 from cotswold.launch.watch import Watch
 
-if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]  # documented, not in __all__
-
-ABSENT, DONE, GONE = "absent", "done", "gone"
-"""A rank that has not come yet; one that has finished its work; one that needs the store no more."""
-STOPPING = "; stopping (the last checkpoint is whole)"
-"""How the sentence ends with which a rank leaves for another's sake."""
-_WORDS = (ABSENT, DONE, GONE)
-NO_END = "-"
+END = "end"
+"""The name of the verdict in the store."""
 _TICK_SECONDS = 0.1
 _FLUSH_SECONDS = 2.0
 _TELLING_BEATS = 4
@@ -40,56 +35,46 @@ _SUSPICION_BEATS = 4
 """Beats that a rank may miss once a connection has broken: then some process is surely gone."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Why all must stop, and whose doing it is: a rank's, or nobody's.
-
-    ``silent``: the rank has not said so itself; it may stand still.
-    """
-
-    rank: int | None
-    sentence: str
-    silent: bool
-
-    def dumps(self) -> str:
-        """As text for the store."""
-        return json.dumps([self.rank, self.sentence, self.silent])
-
-    @classmethod
-    def loads(cls, text: str) -> Verdict:
-        """From the store's text."""
-        return cls(*json.loads(text))
+def name_of(rank: int) -> str:
+    """Where the beats of a rank are in the store."""
+    return f"beat/{rank}"
 
 
 class Pulse:
-    """Beats for ``rank`` of ``size`` from `start` on, until `leave` or `fail`.
+    """Beats for ``rank`` of ``size`` from `start` on, until `leave` or `fail`; made by the thread that works.
 
     ``keeper`` is the rank whose process keeps the store, None if the launcher does; ``parent`` the process
-    without which this one must not live. When a rank is silent for ``patience_seconds``, or a verdict is in
-    the store, or the store is gone, one sentence goes to stderr and the process ends with exit code 1: the
-    main thread may hang in an exchange.
+    without which this one must not live. When a rank is silent for ``patience_seconds``, or does nothing for
+    ``stall_seconds`` while others wait for it, or a verdict is in the store, or the store is gone, one
+    sentence goes to stderr and the process ends with exit code 1: the main thread may hang in an exchange.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: SignedStore,
         rank: int,
         size: int,
         *,
         patience_seconds: float,
+        stall_seconds: float,
         keeper: int | None,
         parent: int | None,
     ) -> None:
         self._store, self._rank, self._size = store, rank, size
-        self._patience, self._keeper, self._parent = patience_seconds, keeper, parent
+        self._patience, self._stall = patience_seconds, stall_seconds
+        self._keeper, self._parent = keeper, parent
         self._every = min(1.0, patience_seconds / 5)
         self.names: Sequence[str] = [f"rank {each}" for each in range(size)]
         self.processes: Sequence[str] = [""] * size
-        self._word: str | None = None
+        self._state = State.HERE
+        self._exchanges, self._waiting = 0, False
+        self._effort = effort_of(threading.get_ident())
+        self._rest = Rest(self._effort(), time.monotonic())
+        self._count = 0
         self._suspicious = False
         self._stood_still = 0.0
         self._verdict: Verdict | None = None
-        self._beats: list[str] = [ABSENT] * size
+        self._beats: list[Beat | None] = [None] * size
         self._answered = time.monotonic()
         self._poke, self._stop, self._told = threading.Event(), threading.Event(), threading.Event()
         self._threads = [
@@ -104,16 +89,26 @@ class Pulse:
 
     def absent(self) -> list[int]:
         """Ranks that have not come yet."""
-        return [rank for rank, beat in enumerate(self._beats) if beat == ABSENT]
+        return [rank for rank, beat in enumerate(self._beats) if beat is None]
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """While it lasts, this rank waits for others in one more exchange, which all enter in one order."""
+        self._exchanges += 1
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
 
     def leave(self) -> None:
         """Say that this rank is done, wait for all others to be, then stop: nobody takes it for a death.
 
         The keeper of the store waits for the others to need it no more.
         """
-        self._say(DONE)
-        self._wait(lambda: all(beat in (DONE, GONE) for beat in self._beats))
-        self._say(GONE)
+        self._say(State.DONE)
+        self._wait(lambda: all(beat is not None and beat.state is not State.HERE for beat in self._beats))
+        self._say(State.GONE)
         seconds = self._patience if self._rank == self._keeper else 2 * self._every
         self._wait(self._rest_gone if self._rank == self._keeper else self._said_gone, seconds)
         self._halt()
@@ -140,16 +135,16 @@ class Pulse:
     def _tell(self, verdict: Verdict) -> None:
         self._threads[0].join()
         try:
-            self._store.compare_set("end", NO_END, verdict.dumps())
-            self._store.set(f"beat/{self._rank}", GONE)
+            self._store.write_first(END, verdict.dumps())
+            self._beat(State.GONE)
             while self._rank == self._keeper and not self._rest_gone() and not self._told.is_set():
                 self._told.wait(_TICK_SECONDS)
                 self._read()
         except RuntimeError:  # the store is gone; the others know by that
             return
 
-    def _say(self, word: str) -> None:
-        self._word = word
+    def _say(self, state: State) -> None:
+        self._state = state
         self._poke.set()
 
     def _wait(self, until: Callable[[], bool], seconds: float = float("inf")) -> None:
@@ -165,41 +160,51 @@ class Pulse:
             thread.join(self._every)
 
     def _said_gone(self) -> bool:
-        return self._beats[self._rank] == GONE
+        own = self._beats[self._rank]
+        return own is not None and own.state is State.GONE
 
     def _rest_gone(self, dead: int | None = None) -> bool:
         return all(
-            beat in (GONE, ABSENT) for rank, beat in enumerate(self._beats) if rank not in (self._rank, dead)
+            beat is None or beat.state is State.GONE
+            for rank, beat in enumerate(self._beats)
+            if rank not in (self._rank, dead)
         )
 
-    def _read(self) -> str:
-        """All beats; returns the verdict's text."""
-        values = self._store.multi_get([*(f"beat/{rank}" for rank in range(self._size)), "end"])
-        *self._beats, end = (value.decode() for value in values)
+    def _beat(self, state: State) -> None:
+        self._count += 1
+        self._rest = self._rest.after(self._effort(), time.monotonic())
+        idle = self._rest.idle_seconds
+        beat = Beat(self._count, state, self._exchanges, self._waiting, idle)
+        self._store.write(name_of(self._rank), beat.dumps())
+
+    def _read(self) -> Verdict | None:
+        """Take in all beats; returns the verdict."""
+        *said, end = self._store.read([*map(name_of, range(self._size)), END])
+        self._beats = [newest(known, now) for known, now in zip(self._beats, said, strict=True)]
         self._answered = time.monotonic()
-        return end
+        return None if end is None else Verdict.loads(end)
 
     def _converse(self) -> None:
         """The thread that speaks with the store."""
-        watch, count = Watch(3 * self._every, time.monotonic()), 0
+        watch = Watch(3 * self._every, time.monotonic())
         while not self._stop.is_set():
-            count += 1
+            state = self._state
             try:
-                self._store.set(f"beat/{self._rank}", self._word or str(count))
-                end = self._read()
-                watch.hear(self._watched(), self._answered)
-                verdict = Verdict.loads(end) if end != NO_END else self._silent(watch)
+                self._beat(state)
+                verdict = self._read()
+                watch.hear(self._counts(), self._answered)
+                verdict = verdict or self._silent(watch) or self._stalled()
                 if verdict is not None:
                     self._pass_on(verdict)
                     return
             # torch's DistError: the connection is closed, or no answer came within the store's own time
             except RuntimeError:
-                if self._word != GONE and not self._stop.is_set():
+                if self._state is not State.GONE and not self._stop.is_set():
                     self._conclude(self._keeper_lost())
                 return
-            if self._word == GONE and self._rank != self._keeper:
+            if state is State.GONE and self._rank != self._keeper:
                 return
-            self._poke.wait(self._every if self._word is None else _TICK_SECONDS)
+            self._poke.wait(self._every if state is State.HERE else _TICK_SECONDS)
             self._poke.clear()
 
     def _pass_on(self, verdict: Verdict) -> None:
@@ -207,8 +212,8 @@ class Pulse:
         enough = threading.Timer(_TELLING_BEATS * self._every, self._conclude, (verdict,))
         enough.daemon = True
         enough.start()  # ends this process also while the store hangs
-        self._store.compare_set("end", NO_END, verdict.dumps())
-        self._store.set(f"beat/{self._rank}", GONE)
+        self._store.write_first(END, verdict.dumps())
+        self._beat(State.GONE)
         while self._rank == self._keeper and not self._rest_gone(verdict.rank):
             time.sleep(_TICK_SECONDS)
             self._read()
@@ -217,9 +222,16 @@ class Pulse:
     def _conclude(self, verdict: Verdict) -> None:
         self._verdict = self._verdict or verdict
 
-    def _watched(self) -> dict[int, str]:
+    def _known(self) -> dict[int, Beat]:
+        """The newest beat of each rank that has come."""
+        return {rank: beat for rank, beat in enumerate(self._beats) if beat is not None}
+
+    def _counts(self) -> dict[int, str]:
+        """The beats of those who must go on beating."""
         return {
-            rank: beat for rank, beat in enumerate(self._beats) if rank != self._rank and beat not in _WORDS
+            rank: str(beat.count)
+            for rank, beat in self._known().items()
+            if rank != self._rank and beat.state is State.HERE
         }
 
     def _silent(self, watch: Watch) -> Verdict | None:
@@ -234,6 +246,13 @@ class Pulse:
         if self._suspicious:
             silence = f"is gone: a connection broke, and it {silence}"
         return Verdict(rank, f"{self.names[rank]} {silence}", silent=True)
+
+    def _stalled(self) -> Verdict | None:
+        rank = stalled(self._known(), self._stall)
+        if rank is None:
+            return None
+        idle = f"lives, but has done nothing for {minutes(self._stall)} while others wait for it"
+        return Verdict(rank, f"{self.names[rank]} {idle}", silent=True)
 
     def _own_standstill(self) -> Verdict:
         return Verdict(
@@ -277,14 +296,15 @@ class Pulse:
         timer = threading.Timer(_FLUSH_SECONDS, os._exit, (1,))
         timer.daemon = True
         timer.start()
-        sentence = f"cotswold: {verdict.sentence}{STOPPING}\n"
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os.write(2, sentence.encode("utf-8", "backslashreplace"))
-            own_log.keep(sentence)
-            # a process that stands still would be left behind; where there is a parent, that sees to it
-            if verdict.silent and verdict.rank is not None and self._parent is None:
+            with suppress(OSError, ValueError):  # a terminal that is gone, a stream that is closed
+                sys.stdout.flush()
+                sys.stderr.flush()
+            own_log.say(verdict.sentence + STOPPING)
+            # a process that stands still would be left behind; where there is a parent, that sees to it, but
+            # for one that stands still itself
+            orphaned = self._parent is None or is_stopped(self._parent)
+            if verdict.silent and verdict.rank is not None and orphaned:
                 kill(self.processes[verdict.rank])
         finally:
             os._exit(1)

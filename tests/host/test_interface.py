@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cotswold.launch.interface import interface_to
+from cotswold.host.interface import interface_to
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
 

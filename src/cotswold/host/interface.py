@@ -1,0 +1,115 @@
+"""The addresses and network interfaces by which this host reaches others, and they it.
+
+Knows: routes as the system tells them, addresses of interfaces, listening sockets. Does not know: Gloo,
+ranks.
+
+Gloo asks for the address of the host's own name, which fails in a network namespace and is a loopback address
+on many a Debian machine; so we tell it the interface. Whoever serves listens on one address, not on all.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import socket
+import struct
+
+_SIOCGIFADDR = 0x8915
+"""Linux's request for an interface's IPv4 address."""
+_ELSEWHERE = "192.0.2.1"
+"""An address of nobody (RFC 5737): its route is the default route."""
+
+
+def interface_to(host: str, *, several_hosts: bool) -> str | None:
+    """The name of the interface that reaches ``host``; None where the system does not say (IPv6, macOS).
+
+    With ``several_hosts`` never the loopback, which a host's own name may lead to: the one of the default
+    route instead.
+    """
+    by_address = {address: name for _, name in socket.if_nameindex() if (address := _address_of(name))}
+    for target in (host, _ELSEWHERE):
+        address = _own_address(target)
+        if address in by_address and not (several_hosts and address.startswith("127.")):
+            return by_address[address]
+    return None
+
+
+def address_of_keeper(host: str, *, several_hosts: bool, interface: str | None) -> str:
+    """Where to find the one that serves at ``host``: there, but for a name that leads to the loopback.
+
+    With ``several_hosts`` such a name is this host's own, and the others know it by the address of
+    ``interface``, or of the default route; that is returned, if there is one.
+    """
+    if not (several_hosts and _is_loopback(host)):
+        return host
+    return _address_to_others(interface) or host
+
+
+def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket:
+    """A socket that listens at one address: that of ``host``, never all of this machine's.
+
+    Where ``host`` is no address of this machine (its network translates addresses) it is that of
+    ``interface`` or of the default route. Raises OSError: EADDRINUSE where the port is taken, EADDRNOTAVAIL
+    where there is no such address.
+    """
+    unavailable: OSError | None = None
+    own = sorted(
+        _addresses(host), key=_loops
+    )  # a name that leads to the loopback, too, is for others as well
+    for address in filter(None, [*own, _address_to_others(interface)]):
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            return socket.create_server((address, port), family=family, backlog=1024)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            unavailable = error
+    raise unavailable or OSError(errno.EADDRNOTAVAIL, "it has no address")
+
+
+def _is_loopback(host: str) -> bool:
+    found = _addresses(host)
+    return bool(found) and all(map(_loops, found))
+
+
+def _loops(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _addresses(host: str) -> list[str]:
+    """The addresses that a name leads to; none where nobody knows it."""
+    try:
+        return list(
+            dict.fromkeys(
+                str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            )
+        )
+    except OSError:
+        return []
+
+
+def _address_to_others(interface: str | None) -> str:
+    """This host's address towards others, by the named interface or the default route; "" without one."""
+    return (_address_of(interface) or "") if interface else _own_address(_ELSEWHERE)
+
+
+def _own_address(target: str) -> str:
+    """The address from which this host would speak to ``target``; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        try:
+            udp.connect((target, 9))
+        except OSError:
+            return ""
+        address = str(udp.getsockname()[0])
+    # all of 127.0.0.0/8 is the loopback, which has one of them
+    return "127.0.0.1" if address.startswith("127.") else address
+
+
+def _address_of(name: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        try:
+            answer = fcntl.ioctl(udp.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])

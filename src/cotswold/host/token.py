@@ -1,0 +1,118 @@
+"""The secret that all processes of a run have in common: how it reaches them, and what is made of it.
+
+Knows: HMAC-SHA256, the variable and the file in which a token travels. Does not know: what is signed, who
+sends it where.
+
+The environment of a process can be read by its own user alone, and so can the file: whoever knows the token
+is this user. The token itself signs nothing: each use derives a key of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cotswold.errors import UserError
+from cotswold.files.durable import create_file
+from cotswold.files.opening import open_file
+
+VARIABLE = "COTSWOLD_TOKEN"
+"""The environment variable in which a token is handed on."""
+_BYTES = 32
+_FORM = re.compile(r"[!-~]{32,1024}")
+_OTHERS = 0o077
+
+
+@dataclass(frozen=True)
+class Token:
+    """A secret text of at least 32 printable characters without blanks; raises UserError for any other."""
+
+    text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if _FORM.fullmatch(self.text) is None:
+            raise UserError(
+                f"{VARIABLE} has {len(self.text)} characters, or others than a token's; set it to 32 or more "
+                "letters and digits by chance, such as those of: openssl rand -hex 32"
+            )
+
+    @classmethod
+    def new(cls) -> Token:
+        """A token that nobody has had before."""
+        return cls(secrets.token_hex(_BYTES))
+
+    def derive(self, purpose: str) -> bytes:
+        """The key, 32 bytes, for one purpose; nothing about the token or other keys can be learnt from it."""
+        return hmac.digest(self.text.encode(), b"cotswold key: " + purpose.encode(), hashlib.sha256)
+
+
+def token_of(environ: Mapping[str, str]) -> Token | None:
+    """The token that this process was started with; None if with none."""
+    text = environ.get(VARIABLE, "").strip()
+    return Token(text) if text else None
+
+
+def token_in(path: Path) -> Token:
+    """The token in the file at ``path``, which whoever asks first makes, for its user's eyes alone.
+
+    Raises UserError where the file is a symbolic link, belongs to another user, can be read or written by
+    others, or holds no token, and where it can be neither read nor made.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        pass
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_file(path, Token.new().text.encode() + b"\n", mode=0o600)
+    except FileExistsError:
+        pass  # another process was first; all use that one's
+    except OSError as error:
+        raise UserError(
+            f"the file with the ranks' token, {path}, cannot be made ({error.strerror}); "
+            f"set {VARIABLE} to the same secret for all ranks"
+        ) from error
+    return _read(path)
+
+
+def sign(key: bytes, *parts: bytes) -> bytes:
+    """The signature (64 hexadecimal digits) of these parts in this order."""
+    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.new(key, framed, hashlib.sha256).hexdigest().encode()
+
+
+def is_signed(key: bytes, signature: bytes, *parts: bytes) -> bool:
+    """Whether somebody with ``key`` made this signature of these parts; takes as long whatever is wrong."""
+    return hmac.compare_digest(sign(key, *parts), signature)
+
+
+def _read(path: Path) -> Token:
+    try:
+        file = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}") from error
+    with os.fdopen(file, "rb") as stream:
+        found = os.fstat(file)
+        if found.st_uid != os.geteuid():
+            raise _refused(path, "belongs to another user")
+        if found.st_mode & _OTHERS:
+            raise _refused(path, "can be read or written by other users")
+        text = stream.read(2048).decode(errors="replace").strip()
+    if _FORM.fullmatch(text) is None:
+        raise _refused(path, "holds no token")
+    return Token(text)
+
+
+def _refused(path: Path, why: str) -> UserError:
+    return UserError(
+        f"the file with the ranks' token, {path}, {why}; remove it, or set {VARIABLE} to the same secret for "
+        "all ranks"
+    )
