@@ -11,11 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.manifest import SPLITS
 from cotswold.data.preparation import Preparation
 from cotswold.data.source import Source
 from cotswold.errors import SourceError, UserError
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from cotswold.data import layout
 from cotswold.data.crew import Crew, cores
 from cotswold.data.journal import Journal, sync
+from cotswold.data.layout import Chunk
 from cotswold.data.manifest import (
     FORMAT,
     MANIFEST,
-    Chunk,
     checksum,
     chunk_of,
     disk_full_named,
