@@ -6,7 +6,6 @@ made.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Iterable
 from functools import cached_property
@@ -139,7 +138,7 @@ class Store:
     def links(self) -> list[str]:
         """A sentence for each folder of the store that is a symbolic link; there should be none."""
         folders = sorted(_folders(self.files))
-        return [_link(self.path / each) for each in folders if os.path.islink(self.path / each)]
+        return [_link(self.path / each) for each in folders if (self.path / each).is_symlink()]
 
     def fault_of(self, key: str) -> str | None:
         """What is wrong with a file of `files`, in a sentence; None where it is as it was written."""

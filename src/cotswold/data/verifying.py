@@ -1,7 +1,7 @@
 """Everything about a store that can be checked without training.
 
-Knows: the manifest, the files that it lists, what arrays and labels must look like. Does not know: how a store
-is made or read.
+Knows: the manifest, the files that it lists, what arrays and labels must look like. Does not know: how a
+store is made or read.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def _contradictions(store: Store) -> Iterator[str]:
         elif len(wrong):
             first = int(wrong[0])
             yield (
-                f"{len(wrong)} labels in {split} of {store.path} are none of its {len(store.classes)} classes "
-                f"(picture {first} has {labels[first]}); prepare the store anew"
+                f"{len(wrong)} labels in {split} of {store.path} are of none of its {len(store.classes)} "
+                f"classes (picture {first} has {labels[first]}); prepare the store anew"
             )
