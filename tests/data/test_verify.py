@@ -85,7 +85,7 @@ def test_what_is_no_store_is_one_finding(tmp_path: Path) -> None:
         (lambda m: m["splits"]["train"].update(shard=0), "pictures in shards"),
         (lambda m: m["splits"]["train"].update(shard="8"), "str in the field 'shard'"),
         (lambda m: m.pop("classes"), "no field 'classes'"),
-        (lambda m: m.update(classes=[1]), "no texts"),
+        (lambda m: m.update(classes=[1]), "where texts should be"),
         (lambda m: m.update(broken=[]), "'broken'"),
         (lambda m: m["transform"].pop("scale"), "describes no transform"),
         (lambda m: m["transform"].update(scale="x"), "describes no transform"),

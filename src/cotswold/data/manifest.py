@@ -42,8 +42,12 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def checksum(content: dict[str, Any]) -> str:
-    """SHA-256 of a manifest without its own checksum: the identity of a store."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
+    """SHA-256 of a manifest: the identity of a store.
+
+    The notes do not count: they are for people, and earlier versions wrote none, so that a store which is
+    prepared again is still the one that a run began with.
+    """
+    rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
@@ -79,12 +83,12 @@ def _check(content: dict[str, Any]) -> None:
     """
     for field in ("request", "transform"):
         take(content, field, dict)
-    if not all(isinstance(name, str) for name in take(content, "classes", list)):
-        raise MalformedError("has classes whose names are no texts")
     broken = take(content, "broken", dict)
     take(broken, "count", int)
-    if not all(isinstance(name, str) for name in take(broken, "files", list)):
-        raise MalformedError("names broken pictures by what is no text")
+    notes = take(content, "notes", list) if "notes" in content else []  # not in stores of earlier versions
+    for texts in (notes, take(content, "classes", list), take(broken, "files", list)):
+        if not all(isinstance(text, str) for text in texts):
+            raise MalformedError("has something else where texts should be")
     chunks = take(content, "chunks", dict)
     for key, chunk in chunks.items():
         if not (isinstance(chunk, list) and [type(each) for each in chunk] == [int, int]):

@@ -89,6 +89,14 @@ class Store:
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever uses the store should know, a sentence each: how splits came about, how values became
+        8 bits, what was left out. Stores of earlier versions tell only the last."""
+        count, named = self.broken
+        left_out = f"{count:,} broken pictures were left out (the first: {named[0]})" if count else ""
+        return (*self._manifest.get("notes", ()), *([left_out] if count else ()))
+
+    @property
     def files(self) -> list[str]:
         """Every file but the manifest, relative to the store."""
         return list(self._manifest["chunks"])
