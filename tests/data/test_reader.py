@@ -253,7 +253,7 @@ EARLIER = [
     [49, 29, 31, 17, 15, 8, 0, 37, 46, 48],
     [28, 35, 2, 4, 23, 24, 34, 36, 3, 18],
 ]
-"""Ten batches of 10 of 50 pictures in shards of 8, seed 4, buffer 20, as they were before orders had names."""
+"""Ten batches of 10 of 50 pictures in shards of 8, seed 4, buffer 20, before orders had names."""
 
 
 @pytest.mark.parametrize("steps", [0, 3, 5, 7])

@@ -29,7 +29,13 @@ def test_a_run_that_began_with_splits_at_random_is_taken_up_by_a_recipe_that_lea
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
     text = greedy(pictures)
-    run = finish(started(text.replace("[data]", '[data]\nsplits = "random"', 1), tmp_path / "run", stores))
+    run = finish(
+        started(
+            text.replace("validation = 0.2", 'validation = 0.2, splits = "random"', 1),
+            tmp_path / "run",
+            stores,
+        )
+    )
     (tmp_path / "recipe.toml").write_text(text)
     job = open_job(tmp_path / "recipe.toml", run.path, stores=stores, resume=Resume.ALWAYS)
     assert job.resumed and job.recipe.data.splits == "random"
@@ -39,6 +45,6 @@ def test_open_and_random_splits_of_pictures_without_such_names_are_one_store(
     pictures: Path, stores: Path
 ) -> None:
     text = greedy(pictures)
-    at_random = text.replace("[data]", '[data]\nsplits = "random"', 1)
+    at_random = text.replace("validation = 0.2", 'validation = 0.2, splits = "random"', 1)
     first, second = (open_store(recipes.parse(each, "a test"), stores) for each in (text, at_random))
     assert first.path == second.path
