@@ -282,7 +282,7 @@ def test_a_file_that_the_system_refuses_to_enlarge_counts_as_a_full_disk(
     (tmp_path / "limited.py").write_text(LIMITED)
     command = [sys.executable, str(tmp_path / "limited.py"), str(photographs), str(tmp_path / "s")]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert said.stdout.startswith("no room to write") and not said.stderr
+    assert said.stdout.startswith("no room left to write") and not said.stderr
     assert prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1).splits["train"] == 285
 
 

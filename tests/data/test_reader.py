@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from cotswold.data import Reader, Store
-from cotswold.data.order import Order
+from cotswold.data.buffer import Buffer, Epoch
+from cotswold.data.order import Buffered, Rows, Split
 from cotswold.errors import StoreError, UserError
 from cotswold.geometry import Box
 
@@ -23,32 +23,6 @@ def numbers(pictures: torch.Tensor) -> list[int]:
     """Which pictures of a numbered store these are."""
     found: list[int] = torch.round(pictures[:, 0, 0, 0] * 255).int().tolist()
     return found
-
-
-@settings(max_examples=200)
-@given(
-    pictures=st.integers(1, 400),
-    shard=st.integers(1, 50),
-    buffer=st.integers(1, 300),
-    seed=st.integers(0, 9),
-    epoch=st.integers(0, 9),
-)
-def test_every_order_is_a_permutation_that_depends_on_seed_and_epoch(
-    pictures: int, shard: int, buffer: int, seed: int, epoch: int
-) -> None:
-    def rows(seed: int, epoch: int, shuffle: bool = True) -> list[int]:
-        found = []
-        for group in Order(pictures, shard, buffer, seed, shuffle).epoch(epoch):
-            read = np.concatenate([np.arange(*r) for r in group.ranges])
-            assert len(read) <= max(buffer, shard)
-            found += read[group.order].tolist()
-        return found
-
-    assert sorted(rows(seed, epoch)) == list(range(pictures))
-    assert rows(seed, epoch) == rows(seed, epoch)
-    assert rows(seed, epoch, shuffle=False) == list(range(pictures))
-    if pictures > 50 and min(buffer, pictures) > 20:
-        assert rows(seed, epoch) != rows(seed, epoch + 1) != rows(seed + 1, epoch + 1)
 
 
 @pytest.mark.parametrize("keep_last", [False, True])
@@ -225,3 +199,121 @@ def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(pl
     reader.next()
     assert reader.waited_seconds > waited
     reader.close()
+
+
+def test_more_than_the_buffer_a_shard_and_a_batch_is_never_held(
+    plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    held, real = [], Buffer.take
+
+    def watched(self: Buffer, epoch: int, rows: Rows) -> NDArray[np.uint8]:
+        taken = real(self, epoch, rows)
+        assert self._slots is not None
+        held.append(len(self._slots))
+        return taken
+
+    monkeypatch.setattr(Buffer, "take", watched)
+    reader = Reader(plain_store(200), "train", 10, buffer_bytes=24 * 40)
+    for _ in range(2):
+        assert len({number for pictures, _ in reader for number in numbers(pictures)}) == 200
+    reader.close()
+    assert set(held) == {40 + 8 + 10}
+
+
+def test_shards_of_the_next_epoch_are_read_while_the_last_pictures_of_this_one_are_handed_out() -> None:
+    order, read = Buffered(Split(200, 8, 0), 40), list[int]()
+
+    def shard(number: int) -> NDArray[np.uint8]:
+        read.append(number)
+        return np.arange(8 * number, 8 * number + 8, dtype=np.uint8).reshape(8, 1, 1, 1)
+
+    epochs = [Epoch(number, order.rows(number), 10) for number in range(3)]
+    buffer = Buffer(order, 8, 10, iter(epochs), shard)
+    reads = []
+    for epoch in epochs[:2]:
+        for rows in epoch.batches():
+            taken = buffer.take(epoch.number, rows)
+            assert taken[:, 0, 0, 0].tolist() == rows.tolist()
+            reads.append(len(read))
+    steps = np.diff(reads)
+    assert steps.max() <= 2, "after the first batch no batch waits for more than two shards"
+    assert read[:50] == [*order.shards(0), *order.shards(1)]
+
+
+EARLIER = [
+    [16, 26, 43, 27, 1, 21, 38, 47, 6, 19],
+    [10, 20, 11, 22, 30, 45, 7, 36, 41, 39],
+    [14, 29, 18, 2, 4, 34, 5, 33, 24, 23],
+    [3, 49, 35, 8, 13, 46, 44, 28, 48, 9],
+    [12, 40, 0, 37, 42, 32, 25, 17, 31, 15],
+    [1, 12, 10, 45, 44, 11, 13, 47, 42, 22],
+    [25, 26, 40, 9, 32, 20, 7, 39, 27, 14],
+    [38, 6, 19, 33, 21, 30, 16, 41, 43, 5],
+    [49, 29, 31, 17, 15, 8, 0, 37, 46, 48],
+    [28, 35, 2, 4, 23, 24, 34, 36, 3, 18],
+]
+"""Ten batches of 10 of 50 pictures in shards of 8, seed 4, buffer 20, before orders had names."""
+
+
+@pytest.mark.parametrize("steps", [0, 3, 5, 7])
+def test_a_run_of_an_earlier_version_goes_on_in_its_own_order(
+    steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(50)
+    state = {
+        "store": store.identity,
+        "split": "train",
+        "batch": 10,
+        "seed": 4,
+        "shuffle": True,
+        "buffer": 20,
+        "keep_last": False,
+        "epoch": steps // 5,
+        "position": steps % 5,
+    }
+    reader = Reader(store, "train", 10, seed=4)
+    reader.load_state_dict(state)
+    found = [numbers(reader.next()[0]) for _ in range(10 - steps)]
+    assert found == EARLIER[steps:]
+    assert reader.state_dict()["order"] == "grouped"
+    again = Reader(store, "train", 10, seed=4)
+    again.load_state_dict(json.loads(json.dumps(reader.state_dict())))
+    assert numbers(again.next()[0]) == numbers(reader.next()[0])
+    reader.close()
+    again.close()
+
+
+def test_a_state_keeps_its_buffer_whatever_the_reader_would_choose(
+    plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 8)
+    store = plain_store(100)
+    first = Reader(store, "train", 10, buffer_bytes=24 * 20)
+    for _ in range(13):
+        first.next()
+    second = Reader(store, "train", 10)
+    second.load_state_dict(first.state_dict())
+    assert [numbers(second.next()[0]) for _ in range(9)] == [numbers(first.next()[0]) for _ in range(9)]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"order": "sorted"},
+        {"position": 4},
+        {"position": -1},
+        {"position": "1"},
+        {"epoch": -1},
+        {"epoch": None},
+        {"buffer": 0},
+        {"buffer": 1.5},
+    ],
+)
+def test_a_state_that_is_none_is_refused(change: dict[str, object], plain_store: Numbered) -> None:
+    reader = Reader(plain_store(40), "train", 10)
+    with pytest.raises(UserError, match="the reader's state"):
+        reader.load_state_dict({**reader.state_dict(), **change})

@@ -25,7 +25,7 @@ def prepare(
     unit: Annotated[bool, Parameter(negative=())] = False,
     dtype: Literal["float16", "uint8"] = "float16",
     labels: Literal["none", "folders", "file"] = "none",
-    splits: Literal["random", "folders"] = "random",
+    splits: Literal["auto", "random", "folders"] = "auto",
     validation: float = 0.05,
     test: float = 0.0,
     include: Annotated[list[str] | None, Parameter(negative=())] = None,
@@ -49,7 +49,7 @@ def prepare(
 
       cotswold prepare photographs/ stores/mine --size 96
       cotswold prepare pictures.zip stores/labelled --labels folders --test 0.1
-      cotswold prepare mnist/ stores/mnist --size 28 --labels file --splits folders
+      cotswold prepare mnist/ stores/mnist --size 28 --labels file
 
     Parameters
     ----------
@@ -76,11 +76,12 @@ def prepare(
     labels
         folders: the parent folder of a picture is its label; file: labels that npz, idx and CIFAR-10 carry.
     splits
-        random, or folders: top folders (or files) are named train, validation and test.
+        folders: top folders (or files) are named train, validation and test; random; or auto: by those names
+        where all pictures have one. What is named test is never drawn for training.
     validation
         Part of the training pictures held out for validation.
     test
-        Part of the pictures held out for testing, with --splits random.
+        Part of the pictures held out for testing, where splits are drawn at random.
     include
         Pattern of paths to read; may be given again.
     exclude
@@ -127,6 +128,8 @@ def prepare(
         return
     counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
     print(f"{summary.path}: {counts} pictures in {summary.seconds:.0f} s")
+    for note in summary.notes:
+        print(note)
     if summary.broken:
         shown = "\n  ".join(summary.broken_files[:10])
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""

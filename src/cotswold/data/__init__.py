@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cotswold.data.streaming import Stream as Stream
     from cotswold.data.streaming import stream as stream
     from cotswold.data.synthetic import write_demo as write_demo
+    from cotswold.data.verifying import verify_store as verify_store
     from cotswold.data.whiteness import Whiteness as Whiteness
 
 _HOME = {
@@ -31,6 +32,7 @@ _HOME = {
     "open_source": "opening",
     "prepare": "preparing",
     "stream": "streaming",
+    "verify_store": "verifying",
     "write_demo": "synthetic",
 }
 __all__ = list(_HOME)

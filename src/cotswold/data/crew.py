@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from cotswold.data import shard as work
-from cotswold.data.manifest import Chunk
+from cotswold.data.layout import Chunk
 from cotswold.data.preparation import Preparation, Transform
 from cotswold.data.shard import Broken, Shard, Worker
 from cotswold.data.source import Source

@@ -11,7 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cotswold.data.manifest import FOLDER, Chunk, chunk_of, disk_full_named, write_json
+from cotswold.data.layout import Chunk
+from cotswold.data.manifest import FOLDER, chunk_of, disk_full_named, write_json
 from cotswold.data.preparation import Transform
 from cotswold.data.shard import Broken
 

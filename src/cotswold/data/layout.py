@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
-from cotswold.data.manifest import Chunk
 from cotswold.geometry import MapShape
+
+Chunk = tuple[int, int]
+"""Bytes and CRC-32 of a chunk's file."""
 
 GROUP, PICTURES, LABELS = "arrays", "pictures", "labels"
 ROOT = f"{GROUP}/zarr.json"

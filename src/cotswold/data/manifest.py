@@ -1,61 +1,53 @@
 """The manifest of a store: what is in it, and a checksum of every chunk.
 
-Knows: JSON files written whole or not at all. Does not know: zarr, pictures.
+Knows: the fields of a manifest, which files a store must have. Does not know: zarr, pictures.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
-from cotswold.errors import DiskFullError, StoreError
+from cotswold.data import layout
+from cotswold.data.layout import Chunk
+from cotswold.errors import MachineError, StoreError
+from cotswold.files import MalformedError, disk_errors, open_reading, read_object, replace_file, take
 
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"
 """Inside a store while it is being prepared: what an interrupted run needs to go on."""
 FORMAT = "cotswold store 1"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 20
-
-Chunk = tuple[int, int]
-"""Bytes and CRC-32 of a chunk's file."""
 
 
 @contextlib.contextmanager
 def disk_full_named(path: Path) -> Iterator[None]:
-    """Turn the operating system's "no space left" into DiskFullError, which says how to go on."""
-    try:
+    """Turn what the operating system says of a disk into DiskFullError, which says how to go on, or
+    MachineError."""
+    with disk_errors(path, MachineError, "free some and run the same command again to go on"):
         yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        raise DiskFullError(
-            f"no room to write {path} ({error.strerror}); free some and run the same command again to go on"
-        ) from error
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write beside, sync, rename. Raises DiskFullError."""
-    beside = path.with_name(path.name + ".partial")
+    """Have a file hold ``content``, whole or not at all. Raises DiskFullError."""
     with disk_full_named(path):
-        with beside.open("w") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        replace_file(path, json.dumps(content, indent=1).encode())
 
 
 def checksum(content: dict[str, Any]) -> str:
-    """SHA-256 of a manifest without its own checksum: the identity of a store."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
+    """SHA-256 of a manifest: the identity of a store.
+
+    The notes do not count: they are for people, and earlier versions wrote none, so that a store which is
+    prepared again is still the one that a run began with.
+    """
+    rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
@@ -64,24 +56,61 @@ def read_manifest(store: Path) -> dict[str, Any]:
     version."""
     path = store / MANIFEST
     try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError as error:
+        content: dict[str, Any] = read_object(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             f"{store} is not a finished store: it has no {MANIFEST}; run `cotswold prepare`"
         ) from error
-    except (ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be read ({error}); prepare the store anew") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}); prepare the store anew") from error
+    except MalformedError as error:
+        raise StoreError(f"{path} cannot be read (it {error}); prepare the store anew") from error
+    if content.get("format") != FORMAT:
         raise StoreError(f"{path} is not a manifest of a {FORMAT}; prepare the store anew")
     if content.get("checksum") != checksum(content):
         raise StoreError(f"{path} was altered (its checksum does not match); prepare the store anew")
+    try:
+        _check(content)
+    except MalformedError as error:
+        raise StoreError(f"{path} {error}; prepare the store anew") from error
     return content
 
 
+def _check(content: dict[str, Any]) -> None:
+    """Raise MalformedError where a field is missing, of another type, or contradicts another one.
+
+    A checksum is no signature: whoever wrote the manifest may have meant harm.
+    """
+    for field in ("request", "transform"):
+        take(content, field, dict)
+    broken = take(content, "broken", dict)
+    take(broken, "count", int)
+    notes = take(content, "notes", list) if "notes" in content else []  # not in stores of earlier versions
+    for texts in (notes, take(content, "classes", list), take(broken, "files", list)):
+        if not all(isinstance(text, str) for text in texts):
+            raise MalformedError("has something else where texts should be")
+    chunks = take(content, "chunks", dict)
+    for key, chunk in chunks.items():
+        if not (isinstance(chunk, list) and [type(each) for each in chunk] == [int, int]):
+            raise MalformedError(f"says of the chunk {key!r} neither size nor checksum")
+    wanted = {layout.ROOT}
+    for split, part in take(content, "splits", dict).items():
+        if split not in SPLITS or not isinstance(part, dict):
+            raise MalformedError(f"has a split {split!r}, which is none")
+        pictures, shard = take(part, "pictures", int), take(part, "shard", int)
+        if pictures < 1 or shard < 1 or -(-pictures // shard) > len(chunks):
+            raise MalformedError(f"has {pictures} pictures in shards of {shard} in the split {split!r}")
+        wanted.update(layout.shard_keys(split, pictures, shard), layout.label_keys(split, pictures))
+        wanted.update(layout.descriptions(split))
+    if wanted != set(chunks):
+        stray = sorted(wanted ^ set(chunks))[0]
+        raise MalformedError(f"lists other chunks than its splits have ({stray!r} is one that differs)")
+
+
 def chunk_of(path: Path) -> Chunk:
-    """Size and checksum of a file."""
+    """Size and checksum of a file; raises OSError where it cannot be read or is a symbolic link."""
     total, crc = 0, 0
-    with path.open("rb") as file:
+    with open_reading(path) as file:
         while block := file.read(_READ_BYTES):
             total += len(block)
             crc = crc32(block, crc)

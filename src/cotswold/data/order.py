@@ -2,58 +2,156 @@
 
 Knows: integers and seeds. Does not know: stores, threads.
 
-Shards are shuffled and taken together in groups that fit a buffer; inside a group pictures are shuffled.
-Since `prepare` has permuted the pictures once, that is as good as shuffling all of them. The order is a
-function of (seed, epoch) alone, so that a reader can begin anywhere.
+An order says, for each epoch, in what order shards are read and in what order pictures are handed out; it is
+a function of (seed, epoch) alone, so that a reader can begin anywhere.
+
+`Buffered`, what a reader uses: a shuffle buffer. Shards come in random order; whenever more than ``buffer``
+pictures wait, those beyond are drawn from all that wait. Two pictures of one batch then come from one shard
+with a probability near shard / (2 buffer), and those of one shard meet in a batch with one near
+batch / (2 buffer). So two that met meet again in the next epoch with batch / pictures, as after a full
+shuffle, plus batch · shard / (4 buffer²): a quarter more where the buffer is the root of shard · pictures,
+twice as much where it is half of that.
+
+`Grouped`, what readers of earlier versions used, so that runs of theirs go on as they began: shards are
+taken together in groups that fit the buffer, and shuffled inside. Pictures of a group met again 40 times as
+often as after a full shuffle.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+Rows = NDArray[np.int64]
+
+_LEAST_BYTES, _MOST_BYTES = 16 << 20, 512 << 20
+"""Below the least, a buffer is too small to matter. The most mixes sets of up to 32 GiB as described above
+and keeps below twice a full shuffle up to 128 GiB."""
+
+
+def buffer_pictures(pictures: int, shard: int, picture_bytes: int) -> int:
+    """Pictures that wait in a shuffle buffer: the root of shard · pictures, within 16 and 512 MiB."""
+    root = math.isqrt(shard * pictures - 1) + 1
+    least, most = _LEAST_BYTES // picture_bytes, max(1, _MOST_BYTES // picture_bytes)
+    return min(max(root, least), most, pictures)
+
+
+class Order(Protocol):
+    """What a reader needs to know."""
+
+    @property
+    def name(self) -> str:
+        """What the reader's state calls it."""
+
+    @property
+    def held(self) -> int:
+        """Pictures that wait between two reads of a shard, at most."""
+
+    def shards(self, epoch: int) -> Rows:
+        """The numbers of all shards, as they are read."""
+
+    def rows(self, epoch: int) -> Rows:
+        """The rows of all pictures, as they are handed out."""
+
 
 @dataclass(frozen=True)
-class Group:
-    """Pictures that are read together: ``ranges`` of rows of the split, handed out in ``order`` of the rows
-    read."""
-
-    ranges: tuple[tuple[int, int], ...]
-    order: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Order:
-    """``pictures`` in shards of ``shard``; a group holds ``buffer`` pictures or one shard, whichever is
-    more."""
+class Split:
+    """``pictures`` in shards of ``shard``, of which the last may be short; ``shuffle`` as of the seed, or in
+    the order of the store."""
 
     pictures: int
     shard: int
-    buffer: int
     seed: int
     shuffle: bool = True
 
-    @property
-    def shards(self) -> int:
-        """How many shards there are; the last may be short."""
-        return -(-self.pictures // self.shard)
-
-    def epoch(self, epoch: int) -> list[Group]:
-        """The groups of one epoch."""
-        shards = np.arange(self.shards)
+    def order(self, epoch: int) -> Rows:
+        """The numbers of all shards."""
+        shards = np.arange(-(-self.pictures // self.shard))
         if self.shuffle:
             np.random.default_rng((self.seed, epoch, 0)).shuffle(shards)
-        together = max(1, self.buffer // self.shard)
-        return [
-            self._group(shards[first : first + together], epoch, first)
-            for first in range(0, len(shards), together)
-        ]
+        return shards
 
-    def _group(self, shards: NDArray[np.int64], epoch: int, first: int) -> Group:
-        ranges = tuple((int(s) * self.shard, min((int(s) + 1) * self.shard, self.pictures)) for s in shards)
-        order = np.arange(sum(stop - start for start, stop in ranges))
-        if self.shuffle:
-            np.random.default_rng((self.seed, epoch, 1, first)).shuffle(order)
-        return Group(ranges, order)
+    def rows_of(self, shard: int) -> Rows:
+        """The rows in one shard."""
+        return np.arange(shard * self.shard, min((shard + 1) * self.shard, self.pictures))
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """A shuffle buffer of ``buffer`` pictures."""
+
+    split: Split
+    buffer: int
+    name = "buffered"
+
+    @property
+    def held(self) -> int:
+        """The buffer, or all."""
+        return min(self.buffer, self.split.pictures)
+
+    def shards(self, epoch: int) -> Rows:
+        """All shards, shuffled."""
+        return self.split.order(epoch)
+
+    def rows(self, epoch: int) -> Rows:
+        """All rows, through the buffer."""
+        if not self.split.shuffle:
+            return np.arange(self.split.pictures)
+        random = np.random.default_rng((self.split.seed, epoch, 2))
+        rows, waiting = np.empty(self.split.pictures, np.int64), np.empty(0, np.int64)
+        done = 0
+        for shard in self.shards(epoch):
+            waiting = np.concatenate([waiting, self.split.rows_of(int(shard))])
+            beyond = max(0, len(waiting) - self.buffer)
+            if beyond:
+                random.shuffle(waiting)
+                rows[done : done + beyond], waiting = waiting[:beyond], waiting[beyond:]
+                done += beyond
+        random.shuffle(waiting)
+        rows[done:] = waiting
+        return rows
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Groups of as many shards as fit ``buffer`` pictures, at least one."""
+
+    split: Split
+    buffer: int
+    name = "grouped"
+
+    @property
+    def held(self) -> int:
+        """A group, or all."""
+        return min(self._together * self.split.shard, self.split.pictures)
+
+    def shards(self, epoch: int) -> Rows:
+        """All shards, shuffled."""
+        return self.split.order(epoch)
+
+    def rows(self, epoch: int) -> Rows:
+        """All rows, group by group."""
+        shards = self.shards(epoch)
+        firsts = range(0, len(shards), self._together)
+        return np.concatenate([self._group(shards[f : f + self._together], epoch, f) for f in firsts])
+
+    @property
+    def _together(self) -> int:
+        return max(1, self.buffer // self.split.shard)
+
+    def _group(self, shards: Rows, epoch: int, first: int) -> Rows:
+        rows = np.concatenate([self.split.rows_of(int(shard)) for shard in shards])
+        order = np.arange(len(rows))
+        if self.split.shuffle:
+            np.random.default_rng((self.split.seed, epoch, 1, first)).shuffle(order)
+        return rows[order]
+
+
+ORDERS: dict[str, type[Buffered | Grouped]] = {each.name: each for each in (Buffered, Grouped)}
+"""By what the reader's state calls them."""
+EARLIEST = Grouped.name
+"""The order of readers whose state names none."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from cotswold.data import layout
 from cotswold.data.crew import Crew, cores
 from cotswold.data.journal import Journal, sync
+from cotswold.data.layout import Chunk
 from cotswold.data.manifest import (
     FORMAT,
     MANIFEST,
-    Chunk,
     checksum,
     chunk_of,
     disk_full_named,
@@ -36,7 +36,7 @@ from cotswold.data.manifest import (
     write_json,
 )
 from cotswold.data.picture import Pixels
-from cotswold.data.plan import Request, assigned
+from cotswold.data.plan import Request, Splits, assigned, rule
 from cotswold.data.preparation import Preparation, Transform, estimate, plain
 from cotswold.data.shard import Broken, Shard, kept_pixels
 from cotswold.data.source import Source
@@ -72,6 +72,8 @@ class Summary:
     found: int
     """Pictures that an earlier, interrupted run had already prepared."""
     seconds: float
+    notes: tuple[str, ...]
+    """How splits came about, and whatever else was decided for all pictures; sentences."""
 
 
 def prepare(
@@ -79,7 +81,7 @@ def prepare(
     out: str | Path,
     preparation: Preparation,
     *,
-    splits: Literal["random", "folders"] = "random",
+    splits: Splits = "auto",
     validation: float = 0.05,
     test: float = 0.0,
     seed: int = 0,
@@ -94,8 +96,18 @@ def prepare(
     (another process writes it), DiskFullError (free some room and run again).
     """
     begun = time.monotonic()
-    labelled = bool(source.classes)
-    request = Request(source.identity, labelled, preparation, splits, validation, test, seed, limit)
+    decided = rule(source, splits)
+    request = Request(
+        source=source.identity,
+        labelled=bool(source.classes),
+        preparation=preparation,
+        splits=decided.splits,
+        validation=validation,
+        test=test,
+        seed=seed,
+        limit=limit,
+        test_by_name=decided.test_by_name,
+    )
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     path = Path(out).expanduser()
@@ -116,7 +128,7 @@ def prepare(
         except _NothingReadableError:
             shutil.rmtree(path)
             raise
-        manifest = _finished(path, source, request, plan, shards, journal)
+        manifest = _finished(path, source, request, plan, shards, journal, (decided.why,))
     return _summary(path, manifest, found, begun)
 
 
@@ -255,6 +267,7 @@ def _finished(
     plan: dict[str, NDArray[np.int64]],
     shards: list[Shard],
     journal: Journal,
+    notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """Close the gaps that broken pictures left, write labels and the manifest."""
     from cotswold.data import group
@@ -289,6 +302,7 @@ def _finished(
         "transform": transform.state(),
         "classes": list(source.classes),
         "splits": splits,
+        "notes": list(notes),
         "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }
@@ -338,4 +352,5 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
         broken_files=tuple(manifest["broken"]["files"]),
         found=found,
         seconds=time.monotonic() - begun,
+        notes=tuple(manifest.get("notes", ())),
     )

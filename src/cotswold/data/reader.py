@@ -10,23 +10,24 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from itertools import tee
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cotswold.data.order import Group, Order
+from cotswold.data.buffer import Buffer, Epoch
+from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_pictures
 from cotswold.data.store import Store
 from cotswold.errors import UserError
+from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Pictures, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
 (image,)."""
 
-_BUFFER_BYTES = 16 << 20
-"""Small, so that the first batch of an epoch does not wait for a whole set to be read."""
 _AHEAD = 8
 """Batches that wait at most."""
 _POLL_SECONDS = 0.2
@@ -38,9 +39,10 @@ class Reader:
     ``for pictures, labels in reader`` hands out what is left of the current epoch; the next loop is the next
     epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those pictures out (others each
     epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the pictures nor
-    the state depends on it. ``buffer_bytes`` bounds the pictures, counted whole, that are shuffled together;
-    twice as many are held. Reading in the background never changes what is handed out: `state_dict` counts
-    what was handed out, and a reader that loads it goes on with the same bits.
+    the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole pictures as they are
+    stored; by default what mixes as `cotswold.data.order` tells, 512 MiB at most. Beside it a shard and a few
+    batches are held. Reading in the background never changes what is handed out: `state_dict` counts what
+    was handed out, and a reader that loads it goes on with the same bits, in the order that the state names.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Reader:
         shuffle: bool = True,
         keep_last: bool = False,
         box: Box | None = None,
-        buffer_bytes: int = _BUFFER_BYTES,
+        buffer_bytes: int | None = None,
     ) -> None:
         if batch < 1:
             raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
@@ -63,7 +65,12 @@ class Reader:
         self._keep_last = keep_last or pictures < batch
         # of a whole picture, so that whoever reads a window of it has the same order
         bytes_each = store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
-        self._order = Order(pictures, store.shard(split), max(1, buffer_bytes // bytes_each), seed, shuffle)
+        self._rows = Split(pictures, store.shard(split), seed, shuffle)
+        if buffer_bytes is None:
+            buffer = buffer_pictures(pictures, self._rows.shard, bytes_each)
+        else:
+            buffer = max(1, buffer_bytes // bytes_each)
+        self._order: Buffered | Grouped = Buffered(self._rows, buffer)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
         self.position = 0
@@ -74,13 +81,13 @@ class Reader:
 
     def __len__(self) -> int:
         """Batches in one epoch."""
-        pictures = self._order.pictures
+        pictures = self.pictures
         return -(-pictures // self._batch) if self._keep_last else pictures // self._batch
 
     @property
     def pictures(self) -> int:
         """Pictures in the split."""
-        return self._order.pictures
+        return self._rows.pictures
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
@@ -105,17 +112,35 @@ class Reader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the reader stands, as JSON can keep it."""
-        return {**self._nature(), "epoch": self.epoch, "position": self.position}
+        order = {"order": self._order.name, "buffer": self._order.buffer}
+        return {**self._nature(), **order, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where another reader stood. Raises UserError if it read something else or otherwise."""
+        """Go on from where another reader stood, in the order of that one, whatever buffer this one has; a
+        state of a version that had no name for its order goes on in the order of that version.
+
+        Raises UserError if the other read something else or otherwise, or if that is no state.
+        """
         different = [key for key, value in self._nature().items() if state.get(key) != value]
         if different:
             raise UserError(
                 f"the reader's state belongs to another {' and '.join(different)}; resume with the same"
             )
+        order = state.get("order", EARLIEST)
+        if order not in ORDERS:
+            raise UserError(f"the reader's state names an order {order!r}; resume with a later version")
+        try:
+            epoch, position, buffer = (take(state, name, int) for name in ("epoch", "position", "buffer"))
+        except MalformedError as error:
+            raise UserError(f"the reader's state {error}; resume from another checkpoint") from error
+        if epoch < 0 or not 0 <= position < len(self) or buffer < 1:
+            raise UserError(
+                f"the reader's state stands at batch {position} of {len(self)} in epoch {epoch}; resume from "
+                "another checkpoint"
+            )
         self.close()
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        self._order = ORDERS[order](self._rows, buffer)
+        self.epoch, self.position = epoch, position
 
     def close(self) -> None:
         """Stop reading ahead; the next batch starts it again."""
@@ -124,38 +149,36 @@ class Reader:
             self._ahead = None
 
     def _nature(self) -> dict[str, Any]:
+        """What a state must agree with."""
         return {
             "store": self._store.identity,
             "split": self._split,
             "batch": self._batch,
-            "seed": self._order.seed,
-            "shuffle": self._order.shuffle,
-            "buffer": self._order.buffer,
+            "seed": self._rows.seed,
+            "shuffle": self._rows.shuffle,
             "keep_last": self._keep_last,
         }
 
-    def _batches(self, epoch: int, position: int) -> Iterator[Batch]:
-        """Batches without end, from a position of an epoch."""
+    def _epochs(self, epoch: int, position: int) -> Iterator[Epoch]:
+        """Epochs without end, from a position of one."""
+        last = self.pictures if self._keep_last else len(self) * self._batch
         while True:
-            skip, rows = position * self._batch, _Rows()
-            left = len(self) - position
-            for group in self._order.epoch(epoch):
-                if skip >= len(group.order):
-                    skip -= len(group.order)
-                    continue
-                rows.add(*self._read(group), group.order[skip:])
-                skip = 0
-                while left and len(rows) >= self._batch:
-                    yield self._made(*rows.take(self._batch))
-                    left -= 1
-            if left:
-                yield self._made(*rows.take(len(rows)))
+            rows = self._order.rows(epoch)[position * self._batch : last]
+            yield Epoch(epoch, rows, self._batch)
             epoch, position = epoch + 1, 0
 
-    def _read(self, group: Group) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The pictures of a group as they are stored, and their labels."""
-        parts = [self._store.read_stored(self._split, *rows, self._box) for rows in group.ranges]
-        return np.concatenate(parts), np.concatenate([self._labels[slice(*rows)] for rows in group.ranges])
+    def _batches(self, epoch: int, position: int) -> Iterator[Batch]:
+        """Batches without end, from a position of an epoch."""
+        handed, read = tee(self._epochs(epoch, position))
+        buffer = Buffer(self._order, self._rows.shard, self._batch, read, self._read)
+        for each in handed:
+            for rows in each.batches():
+                yield self._made(buffer.take(each.number, rows), self._labels[rows])
+
+    def _read(self, shard: int) -> NDArray[Any]:
+        """The pictures of a shard as they are stored."""
+        rows = self._rows.rows_of(shard)
+        return self._store.read_stored(self._split, int(rows[0]), int(rows[-1]) + 1, self._box)
 
     def _made(self, stored: NDArray[Any], labels: NDArray[np.int64]) -> Batch:
         """Images last, float32."""
@@ -163,32 +186,7 @@ class Reader:
         last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
         values = self._store.transform.restored(last).reshape(*stored.shape[1:], images)
         plane = np.ascontiguousarray(values.transpose(1, 2, 0, 3))
-        return torch.from_numpy(plane).permute(3, 2, 0, 1), torch.from_numpy(labels.copy())
-
-
-class _Rows:
-    """Pictures that were read and not yet handed out, in the order in which they will be."""
-
-    def __init__(self) -> None:
-        self._groups: list[tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]] = []
-
-    def __len__(self) -> int:
-        return sum(len(order) for _, _, order in self._groups)
-
-    def add(self, stored: NDArray[Any], labels: NDArray[np.int64], order: NDArray[np.int64]) -> None:
-        self._groups.append((stored, labels, order))
-
-    def take(self, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        pictures, marks = [], []
-        while count:
-            stored, labels, order = self._groups.pop(0)
-            now, later = order[:count], order[count:]
-            pictures.append(stored[now])
-            marks.append(labels[now])
-            count -= len(now)
-            if len(later):
-                self._groups.insert(0, (stored, labels, later))
-        return np.concatenate(pictures), np.concatenate(marks)
+        return torch.from_numpy(plane).permute(3, 2, 0, 1), torch.from_numpy(labels)
 
 
 class _Ahead:

@@ -18,7 +18,8 @@ import numpy as np
 from PIL import Image
 
 from cotswold.data import layout
-from cotswold.data.manifest import FOLDER, Chunk, disk_full_named
+from cotswold.data.layout import Chunk
+from cotswold.data.manifest import FOLDER, disk_full_named
 from cotswold.data.picture import BrokenPictureError, Pixels
 from cotswold.data.preparation import Preparation, Transform, spectra
 from cotswold.data.source import Source

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -31,11 +33,19 @@ _SPLITS = {
     "valid": "validation",
     "val": "validation",
 }
+_BESIDE = re.compile(r"[-_. ]+|(set|data|images?|pictures?)(?![a-z])|\d+$")
+"""What may stand beside the name of a split in that of a folder: `test_set`, `val2017`."""
 
 
 def split_named(word: str) -> str | None:
     """`train`, `validation` or `test`, where a word means one of them."""
     return _SPLITS.get(word.lower())
+
+
+@lru_cache(maxsize=1 << 12)
+def split_of_folder(name: str) -> str | None:
+    """`train`, `validation` or `test`, where a folder is called so: `Train`, `test_set`, `val2017`."""
+    return split_named(name) or split_named(_BESIDE.sub("", name.lower()))
 
 
 class Source(ABC):
@@ -105,7 +115,12 @@ def hashed(parts: Iterable[object]) -> str:
 
 
 class NamedFiles(Source):
-    """Pictures that are files with paths: labels are the parent folders, splits the top folders."""
+    """Pictures that are files with paths: labels are the parent folders, splits the top folders.
+
+    Folders that hold everything else, as a zip often has one, are passed over in the search for the splits'
+    names; where all pictures have such a name further down, at one depth (`class/train/picture`), that one
+    counts.
+    """
 
     def __init__(self, where: str, names: Sequence[str], sizes: Sequence[int], labels: Labels) -> None:
         if labels == "file":
@@ -136,8 +151,26 @@ class NamedFiles(Source):
         return UNLABELLED if self._labels is None else self._labels[index]
 
     def split_of(self, index: int) -> str | None:
-        """What the top folder is called."""
-        return split_named(PurePosixPath(self._names[index]).parts[0]) if "/" in self._names[index] else None
+        """What its folder is called; None where that is its label."""
+        folders = self._names[index].split("/")[:-1]
+        depth = self._split_depth
+        if depth >= len(folders) or (self._labels is not None and depth == len(folders) - 1):
+            return None
+        return split_of_folder(folders[depth])
+
+    @cached_property
+    def _split_depth(self) -> int:
+        """How many folders lie above those that may be called as splits."""
+        paths = {tuple(name.split("/")[:-1]) for name in self._names}
+        shared = 0
+        for level in zip(*paths, strict=False):
+            if len(set(level)) > 1 or split_of_folder(level[0]):
+                break
+            shared += 1
+        for depth in range(shared, min(map(len, paths))):
+            if all(split_of_folder(path[depth]) for path in paths):
+                return depth
+        return shared
 
     @property
     def identity(self) -> str:

@@ -6,6 +6,8 @@ made.
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ import zarr
 from numpy.typing import NDArray
 
 from cotswold.data import group, layout
-from cotswold.data.manifest import chunk_of, read_manifest
+from cotswold.data.layout import Chunk
+from cotswold.data.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.data.preparation import Transform
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
@@ -23,25 +26,36 @@ from cotswold.errors import StoreError, UserError
 from cotswold.geometry import Box, MapShape
 
 _MEASURED_BYTES = 256 << 20
+_REMEDY = "prepare the store anew or copy it again"
 
 
 class Store:
-    """Open a finished store. Raises StoreError where it is unfinished, or a chunk is missing or cut short."""
+    """Open a finished store. Raises StoreError where it is unfinished, or a chunk is missing, cut short or a
+    symbolic link."""
+
+    path: Path
+    transform: Transform
+    """What turns any other picture into the space of this store."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
-        self._manifest = read_manifest(self.path)
-        for key, (size, _) in self._manifest["chunks"].items():
-            file = self.path / key
-            if not file.is_file():
-                raise StoreError(
-                    f"chunk {key} of {self.path} is missing; prepare the store anew or copy it again"
-                )
-            if file.stat().st_size != size:
-                raise StoreError(
-                    f"chunk {key} of {self.path} has {file.stat().st_size:,} bytes instead of {size:,}; "
-                    "prepare the store anew or copy it again"
-                )
+        self._open(Path(path).expanduser())
+        faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
+        if faults:
+            raise StoreError(faults[0])
+
+    def _open(self, path: Path) -> None:
+        self.path, self._manifest = path, read_manifest(path)
+        try:
+            self.transform = Transform.from_state(self._manifest["transform"])
+        except (KeyError, TypeError, ValueError, OverflowError, UserError) as error:
+            raise StoreError(f"{path / MANIFEST} describes no transform ({error}); {_REMEDY}") from error
+
+    @classmethod
+    def unchecked(cls, path: str | Path) -> Store:
+        """A store of which only the manifest is looked at, for whoever wants to know all that is wrong."""
+        store = cls.__new__(cls)
+        store._open(Path(path).expanduser())
+        return store
 
     @property
     def splits(self) -> dict[str, int]:
@@ -74,10 +88,18 @@ class Store:
         reason."""
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
-    @cached_property
-    def transform(self) -> Transform:
-        """What turns any other picture into the space of this store."""
-        return Transform.from_state(self._manifest["transform"])
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever uses the store should know, a sentence each: how splits came about, how values became
+        8 bits, what was left out. Stores of earlier versions tell only the last."""
+        count, named = self.broken
+        left_out = f"{count:,} broken pictures were left out (the first: {named[0]})" if count else ""
+        return (*self._manifest.get("notes", ()), *([left_out] if count else ()))
+
+    @property
+    def files(self) -> list[str]:
+        """Every file but the manifest, relative to the store."""
+        return list(self._manifest["chunks"])
 
     def shard(self, split: str) -> int:
         """Pictures in one file: ranges that begin and end at its multiples are read fastest."""
@@ -116,9 +138,44 @@ class Store:
     def verify(self) -> None:
         """Read every file and compare it with the manifest. Raises StoreError naming the first that
         differs."""
-        for key, chunk in self._manifest["chunks"].items():
-            if chunk_of(self.path / key) != tuple(chunk):
-                raise self._corrupted(key)
+        for key in self.files:
+            fault = self.fault_of(key)
+            if fault is not None:
+                raise StoreError(fault)
+
+    def links(self) -> list[str]:
+        """A sentence for each folder of the store that is a symbolic link; there should be none."""
+        folders = sorted(_folders(self.files))
+        return [_link(self.path / each) for each in folders if (self.path / each).is_symlink()]
+
+    def fault_of(self, key: str) -> str | None:
+        """What is wrong with a file of `files`, in a sentence; None where it is as it was written."""
+        outside = self._outside(key)
+        if outside is not None:
+            return outside
+        try:
+            return None if chunk_of(self.path / key) == self._chunk(key) else str(self._corrupted(key))
+        except OSError as error:
+            return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
+
+    def _outside(self, key: str) -> str | None:
+        """What is wrong with a file, as far as can be told without reading it."""
+        try:
+            found = (self.path / key).lstat()
+        except OSError:
+            return f"chunk {key} of {self.path} is missing; {_REMEDY}"
+        size = self._chunk(key)[0]
+        if stat.S_ISLNK(found.st_mode):
+            return _link(self.path / key)
+        if not stat.S_ISREG(found.st_mode):
+            return f"chunk {key} of {self.path} is no regular file; {_REMEDY}"
+        if found.st_size != size:
+            return f"chunk {key} of {self.path} has {found.st_size:,} bytes instead of {size:,}; {_REMEDY}"
+        return None
+
+    def _chunk(self, key: str) -> Chunk:
+        size, crc = self._manifest["chunks"][key]
+        return size, crc
 
     def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
         """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at
@@ -135,11 +192,29 @@ class Store:
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
+            described = f"{name}/zarr.json"
+            if not self._intact(described):
+                raise self._corrupted(described)
             try:
-                self._arrays[name] = group.opened(self.path / name)
+                array = group.opened(self.path / name)
             except Exception as error:  # zarr meets damaged descriptions with every kind of exception
-                raise self._corrupted(f"{name}/zarr.json") from error
+                raise self._corrupted(described) from error
+            wanted = self._described(name)
+            if (array.shape, array.dtype) != wanted:
+                raise StoreError(
+                    f"{described} of {self.path} describes {array.dtype} of {array.shape}, the manifest "
+                    f"{wanted[1]} of {wanted[0]}; {_REMEDY}"
+                )
+            self._arrays[name] = array
         return self._arrays[name]
+
+    def _described(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, from the manifest."""
+        pictures, shape = self.splits[name.split("/")[1]], self.shape
+        if name.endswith(layout.LABELS):
+            return (pictures,), np.dtype(np.int64)
+        stored = np.dtype(self.transform.preparation.dtype)
+        return (pictures, shape.channels, shape.height, shape.width), stored
 
     @cached_property
     def _arrays(self) -> dict[str, zarr.Array[Any]]:
@@ -167,8 +242,17 @@ class Store:
         return [layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
 
     def _intact(self, key: str) -> bool:
-        file = self.path / key
-        return file.exists() and chunk_of(file) == tuple(self._manifest["chunks"][key])
+        return self.fault_of(key) is None
 
     def _corrupted(self, key: str) -> StoreError:
-        return StoreError(f"chunk {key} of {self.path} is damaged; prepare the store anew or copy it again")
+        return StoreError(f"chunk {key} of {self.path} is damaged; {_REMEDY}")
+
+
+def _folders(keys: Iterable[str]) -> set[str]:
+    """Every folder above a file of a store, relative to the store."""
+    parts = (key.split("/")[:-1] for key in keys)
+    return {"/".join(folders[: n + 1]) for folders in parts for n in range(len(folders))}
+
+
+def _link(path: Path) -> str:
+    return f"{path} is a symbolic link, which is not followed; {_REMEDY}"

@@ -50,8 +50,11 @@ class Whitening:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Whitening:
-        """The inverse of `state`."""
-        return cls(np.array(state["radii"], np.float64), np.array(state["matrices"], np.float64))
+        """The inverse of `state`; raises ValueError for matrices that do not belong to the radii."""
+        radii, matrices = (np.array(state[name], np.float64) for name in ("radii", "matrices"))
+        if radii.ndim != 1 or matrices.ndim != 3 or len(radii) != len(matrices) or not radii.size:
+            raise ValueError(f"{radii.shape} radii and {matrices.shape} matrices do not go together")
+        return cls(radii, matrices)
 
     def on_grid(self, height: int, width: int) -> Float32:
         """The matrices at cosine frequencies up to the last that passes: (channel out, channel in, y, x)."""

@@ -22,16 +22,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def disk_errors(path: Path, otherwise: type[CotswoldError]) -> Iterator[None]:
-    """Turn OSError into DiskFullError or ``otherwise``, with a sentence about ``path``."""
+def disk_errors(
+    path: Path,
+    otherwise: type[CotswoldError],
+    remedy: str = "free some space and resume, what was written before is intact",
+) -> Iterator[None]:
+    """Turn OSError into DiskFullError, whose remedy is ``remedy``, or ``otherwise``, with a sentence about
+    ``path``."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise DiskFullError(
-                f"no room left to write {path} ({error.strerror}); free some space and resume, "
-                "what was written before is intact"
-            ) from error
+            raise DiskFullError(f"no room left to write {path} ({error.strerror}); {remedy}") from error
         raise otherwise(f"{path} cannot be written: {error.strerror}") from error
 
 

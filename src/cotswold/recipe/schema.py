@@ -61,13 +61,14 @@ class Data(Section):
     labels: Literal["none", "folders", "file"] = "none"
     """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10
     carry."""
-    splits: Literal["random", "folders"] = "random"
-    """`random`: `validation` and `test` are drawn at random; `folders`: the top folders (or files) are named
-    train, validation (or valid, val) and test."""
+    splits: Literal["auto", "random", "folders"] = "auto"
+    """`folders`: the top folders (or files) are named train, validation (or valid, val) and test; `random`:
+    `validation` and `test` are drawn at random, but what is named test stays there; `auto`: `folders` where
+    every picture has such a name, otherwise `random`."""
     validation: Fraction = 0.05
     """The part of the training pictures held out for validation."""
     test: Fraction = 0.0
-    """The part of the pictures held out for testing, where `splits = "random"`."""
+    """The part of the pictures held out for testing, where splits are drawn at random."""
     size: Pair = 200
     """Height and width in pixels; the picture is scaled to cover them and cut in the centre."""
     colour: Literal["rgb", "grey"] = "rgb"

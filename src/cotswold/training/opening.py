@@ -122,6 +122,9 @@ def _taken_up(
     kept = recipes.load(run.recipe)
     wanted = recipes.load(run.recipe if recipe is None else recipe, overrides)
     check_device(wanted.training.device)
+    if wanted.data.splits == "auto":  # what the run began with was one answer to it
+        splits = {"splits": kept.data.splits}
+        wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cotswold.data import Preparation, Store, open_source, prepare
+from cotswold.data.plan import rule
 from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import Data, pair
@@ -53,14 +54,16 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
     assert data.source is not None, "the schema wants one of source and store"
     source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
     preparation = preparation_of(data)
+    decided = rule(source, data.splits)
     choices = [
         preparation.state(),
         source.identity,
-        data.splits,
+        decided.splits,
         data.validation,
         data.test,
         data.limit,
         data.labels,
+        *(["test by name"] if decided.test_by_name else []),
     ]
     short = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:10]
     path = stores / f"{recipe.name}-{short}"

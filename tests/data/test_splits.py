@@ -1,0 +1,198 @@
+"""What is named a test is never trained on, wherever the name stands, and how splits came about is said."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cotswold.data import Preparation, Source, Store, open_source, prepare
+from cotswold.data.plan import Request, Splits, assigned, rule
+from cotswold.data.source import split_of_folder
+from cotswold.errors import SourceError, UserError
+
+PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")
+
+
+def zipped(path: Path, names: Sequence[str]) -> Source:
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, picture.getvalue())
+    return open_source(path)
+
+
+def asked(splits: Splits, source: Source, validation: float = 0.1, test: float = 0.0) -> Request:
+    decided = rule(source, splits)
+    return Request(
+        "x", False, PLAIN, decided.splits, validation, test, 0, None, test_by_name=decided.test_by_name
+    )
+
+
+def named(source: Source, request: Request) -> dict[str, Counter[str | None]]:
+    """What the pictures of each split are called."""
+    parts = assigned(source, request)
+    return {split: Counter(source.split_of(int(i)) for i in order) for split, order in parts.items()}
+
+
+def mnist(folder: Path, train: int = 60, test: int = 20) -> None:
+    folder.mkdir(exist_ok=True)
+    for split, count in (("train", train), ("t10k", test)):
+        pictures = np.full((count, 8, 8), 200 if split == "train" else 40, np.uint8)
+        head = bytes([0, 0, 8, 3]) + struct.pack(">3I", *pictures.shape)
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(head + pictures.tobytes())
+
+
+def test_the_test_pictures_of_mnist_are_tests_unless_another_thing_is_asked_for(tmp_path: Path) -> None:
+    mnist(tmp_path / "mnist")
+    summary = prepare(open_source(tmp_path / "mnist"), tmp_path / "s", PLAIN, validation=0.1, jobs=1)
+    store = Store(tmp_path / "s")
+    assert store.splits == {"train": 54, "validation": 6, "test": 20}
+    for split, value in {"train": 200, "validation": 200, "test": 40}.items():
+        assert np.unique(store.read_stored(split, 0, store.splits[split])).tolist() == [value]
+    assert summary.notes == store.notes
+    assert "splits by the names of folders or files: 60 train and 20 test" in store.notes[0]
+    assert "validation is drawn from train" in store.notes[0]
+
+
+def test_what_is_named_a_test_stays_one_though_splits_are_drawn_at_random(tmp_path: Path) -> None:
+    mnist(tmp_path / "mnist")
+    source = open_source(tmp_path / "mnist")
+    found = named(source, asked("random", source, test=0.1))
+    assert found == {
+        "train": {"train": 48},
+        "validation": {"train": 6},
+        "test": {"train": 6, "test": 20},
+    }
+    assert "20 of 80 pictures are called test and stay there" in rule(source, "random").why
+
+
+def test_the_batches_of_cifar_are_split_by_their_names(tmp_path: Path) -> None:
+    for name, count in (("data_batch_1.bin", 6), ("data_batch_2.bin", 6), ("test_batch.bin", 4)):
+        (tmp_path / name).write_bytes(bytes(3073 * count))
+    source = open_source(tmp_path)
+    assert named(source, asked("auto", source, 0)) == {"train": {"train": 12}, "test": {"test": 4}}
+
+
+@pytest.mark.parametrize(
+    "top", ["", "pets/", "download/pets-v2/", "Train and test/"], ids=["none", "one", "two", "misleading"]
+)
+@pytest.mark.parametrize(
+    "words",
+    [("train", "test"), ("Training", "Testing"), ("training_set", "test_set"), ("train2017", "val2017")],
+)
+def test_splits_are_found_below_folders_that_hold_everything(
+    top: str, words: tuple[str, str], tmp_path: Path
+) -> None:
+    names = [f"{top}{word}/{kind}/{k}.png" for word in words for kind in ("cat", "dog") for k in range(5)]
+    source = zipped(tmp_path / "a.zip", names)
+    other = "validation" if words[1].startswith("val") else "test"
+    assert named(source, asked("auto", source, 0)) == {"train": {"train": 10}, other: {other: 10}}
+
+
+def test_splits_inside_the_folders_of_classes_are_found(tmp_path: Path) -> None:
+    names = [f"all/{kind}/{word}/{k}.png" for kind in "ab" for word in ("train", "test") for k in range(3)]
+    source = zipped(tmp_path / "a.zip", names)
+    assert named(source, asked("auto", source, 0)) == {"train": {"train": 6}, "test": {"test": 6}}
+
+
+def test_a_class_that_is_called_like_a_split_is_none(tmp_path: Path) -> None:
+    zipped(tmp_path / "a.zip", [f"{kind}/{k}.png" for kind in ("train", "test", "bus") for k in range(4)])
+    source = open_source(tmp_path / "a.zip", labels="folders")
+    assert source.classes == ("bus", "test", "train")
+    assert {source.split_of(i) for i in range(12)} == {None}
+    assert len(assigned(source, asked("auto", source, 0))["train"]) == 12
+
+
+def test_pictures_beside_the_named_ones_are_for_training_and_tests_still_are_none(tmp_path: Path) -> None:
+    names = [f"{folder}/{k}.png" for folder in ("train", "test", "extra") for k in range(10)]
+    source = zipped(tmp_path / "a.zip", names)
+    assert rule(source, "auto").splits == "random"
+    found = named(source, asked("auto", source))
+    assert found["test"] == {"test": 10}
+    assert found["train"] + found["validation"] == {"train": 10, None: 10}
+
+
+@pytest.mark.parametrize("folder", ["train", "test", "holiday"])
+def test_a_source_with_one_name_or_none_is_split_at_random(folder: str, tmp_path: Path) -> None:
+    source = zipped(tmp_path / "a.zip", [f"{folder}/{k}.png" for k in range(20)])
+    parts = assigned(source, asked("auto", source))
+    assert {split: len(order) for split, order in parts.items()} == {"train": 18, "validation": 2}
+    assert "at random" in rule(source, "auto").why
+
+
+class Called:
+    """A source of which only what its pictures are called matters."""
+
+    def __init__(self, splits: Sequence[str | None]) -> None:
+        self._splits = splits
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def name(self, index: int) -> str:
+        return str(index)
+
+    def split_of(self, index: int) -> str | None:
+        return self._splits[index]
+
+
+@settings(max_examples=200)
+@given(
+    names=st.lists(st.sampled_from(["train", "validation", "test", None]), min_size=1, max_size=60),
+    splits=st.sampled_from(["auto", "random"]),
+    validation=st.floats(0, 0.6),
+    test=st.floats(0, 0.39),
+    limit=st.none() | st.integers(1, 80),
+)
+def test_no_picture_that_is_called_test_is_trained_on_unless_all_are(
+    names: list[str | None], splits: Splits, validation: float, test: float, limit: int | None
+) -> None:
+    source: Source = Called(names)  # type: ignore[assignment]  # as much of a source as is needed
+    decided = rule(source, splits)
+    request = Request(
+        "", False, PLAIN, decided.splits, validation, test, 0, limit, test_by_name=decided.test_by_name
+    )
+    try:
+        parts = assigned(source, request)
+    except SourceError:
+        assert limit is not None and limit < len(names)
+        return
+    together = np.concatenate(list(parts.values()))
+    assert len(together) == len(set(together.tolist())) == min(len(names), limit or len(names))
+    if set(names) != {"test"}:
+        trained = [*parts["train"], *parts.get("validation", [])]
+        assert "test" not in {names[index] for index in trained}
+
+
+def test_words_that_only_begin_like_a_split_are_none() -> None:
+    for word in ("train_station", "test-tubes", "valley", "settest", "data", "", "12"):
+        assert split_of_folder(word) is None
+    for word in ("train", "Test", "val_images", "test-data", "trainset", "training_set", "validation2"):
+        assert split_of_folder(word) is not None
+
+
+def test_another_word_than_the_three_is_refused(tmp_path: Path) -> None:
+    source = zipped(tmp_path / "a.zip", ["a.png"])
+    with pytest.raises(UserError, match="'alphabet' is none of 'auto', 'random' and 'folders'"):
+        rule(source, "alphabet")  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_a_store_that_mixed_tests_into_training_is_not_taken_for_one_that_did_not(tmp_path: Path) -> None:
+    mnist(tmp_path / "mnist")
+    source = open_source(tmp_path / "mnist")
+    safe = asked("random", source)
+    before = Request("x", False, PLAIN, "random", 0.1, 0.0, 0, None)
+    assert safe.state() != before.state()
+    plain = zipped(tmp_path / "a.zip", [f"{k}.png" for k in range(5)])
+    assert asked("auto", plain).state() == before.state()  # stores of earlier versions are still found
