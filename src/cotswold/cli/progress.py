@@ -194,7 +194,12 @@ def describe(event: Mapping[str, object]) -> str | None:
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
             note = f" (passed over: {named})" if named else ""
             grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
-            return f"resumed after step {event['step']}{grid}{note}"
+            kept = event.get("remembered")
+            words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
+            before = f" with {words}, as before" if words else ""
+            return f"resumed after step {event['step']}{grid}{before}{note}"
+        case "observer_lost":
+            return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
             seconds = _clock(_number(event["training_seconds"]))
