@@ -33,7 +33,7 @@ _GRACE_SECONDS = 8.0
 """After a death, the time in which the others find out by themselves."""
 _TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL."""
-_STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
+_STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP}
 """Exit codes of ranks that were asked to stop, and did."""
 
 
@@ -52,9 +52,9 @@ def run_local(
 
     Rank 0 has the terminal; the others print into ``logs``/rank-K.log, inside a run's directory that may
     not be there yet, and the sentences of rank 0 are kept there, too. ``cores`` are divided among them.
-    SIGINT and SIGTERM are passed on to all once, whatever they do; a second one ends all. If one dies the
-    others end, too: within _GRACE_SECONDS by themselves, or by SIGTERM and SIGKILL; if this process dies they
-    are killed. Then all are started again with ``restart_words`` (by default the same words), at most
+    SIGINT, SIGTERM and SIGHUP are passed on to all once, whatever they do; a second one ends all. If one dies
+    the others end, too: within _GRACE_SECONDS by themselves, or by SIGTERM and SIGKILL; if this process dies
+    they are killed. Then all are started again with ``restart_words`` (by default the same words), at most
     ``restarts`` times, unless a signal has come.
 
     Exit code: 0 if all have finished, 130 or 143 if a signal stopped them, 2 for the user's mistake (never
@@ -264,12 +264,21 @@ def _start(
 
 @contextmanager
 def _received() -> Iterator[list[int]]:
-    """The signals that ask to stop, as they come in."""
+    """The signals that ask to stop, as they come in.
+
+    SIGHUP is never a second one, for it comes by itself when a terminal closes; where it was ignored it stays
+    so.
+    """
     signals: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: signals.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def receive(number: int, _: object) -> None:
+        if not (signals and number == signal.SIGHUP):
+            signals.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, receive) for number in numbers}
     try:
         yield signals
     finally:
