@@ -38,6 +38,10 @@ class RunError(UserError):
     """A run directory that does not suit the command: missing, of another recipe, or already there."""
 
 
+class FormatError(UserError):
+    """Something that a newer Cotswold wrote, in words that this one does not know."""
+
+
 class LaunchError(UserError):
     """Ranks that cannot become one run: a launcher that says too little, ranks that do not agree."""
 

@@ -16,24 +16,22 @@ import pytest
 from tests.cli.conftest import Desk
 from tests.training.runs import bits
 
-from cotswold.run import RunDirectory
-
-KILLS = 6
+from cotswold.run import RunDirectory, read_events
 
 SCRIPT = """
-import json, os, pathlib, random, signal, sys, time
+import json, os, pathlib, signal, sys, time
 import torch
 from cotswold.cli.main import main
 import cotswold.training.job, cotswold.nn, cotswold.cli.train
-from cotswold.run import Piece
+from cotswold.run import Checkpoints, EventLog, Piece
+from cotswold.run.manifest import Manifest
 from cotswold.training.greedy import Greedy
 
-recipe, stores, folder, kills = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), int(sys.argv[4])
+recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)
-random.seed(0)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
 cotswold.cli.train.ECHO_SECONDS = 0.0
-advance, write_piece = Greedy.advance, Piece.write
+advance = Greedy.advance
 
 
 def slowed(seconds):
@@ -43,15 +41,28 @@ def slowed(seconds):
     Greedy.advance = slowly
 
 
-def killed_while_writing(number):
-    pieces = 0
-    def write(*words):
-        nonlocal pieces
-        pieces += 1
-        if pieces == number:
+def killed_before(owner, name, number):
+    real, left = getattr(owner, name), number
+    def dying(*words, **named):
+        nonlocal left
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        return write_piece(*words)
-    Piece.write = write
+        left -= 1
+        return real(*words, **named)
+    setattr(owner, name, dying)
+
+
+def unread():
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+    os.dup2(writer, 2)
+
+
+def closed():
+    os.close(1)
+    os.close(2)
+    sys.stdout = sys.stderr = None  # as Python has them then
 
 
 def begun(run, prepare):
@@ -59,6 +70,7 @@ def begun(run, prepare):
     if child == 0:
         error = os.open(folder / f"{run.name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(error, 2)
+        os.close(error)
         prepare()
         main(["train", recipe, "--run", str(run), "--stores", stores, "--resume-if-started"])
     return child
@@ -78,7 +90,7 @@ def heard(run, *words):
 
 report = {"interrupts": [], "said": []}
 run = folder / "interrupted"
-for number in (signal.SIGINT, signal.SIGTERM):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     child = begun(run, lambda: slowed(0.03))
     heard(run, "held out", "resumed after")
     os.kill(child, number)
@@ -96,19 +108,38 @@ os.kill(child, signal.SIGINT)
 report["twice"] = ended(child)
 report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]
 
-run = folder / "killed"
-report["kills"] = []
-for _ in range(kills):
-    child = begun(run, lambda: slowed(0.02))
-    time.sleep(random.uniform(0.1, 0.6))
-    os.kill(child, signal.SIGKILL)
-    report["kills"].append(ended(child)[0])
-report["killed"] = ended(begun(run, lambda: None))[0]
+run = folder / "closing"
+child = begun(run, lambda: slowed(0.03))
+heard(run, "held out")
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):
+    os.kill(child, number)
+report["closing"] = ended(child)[0]
 
-run = folder / "torn"
-report["torn_kills"] = [ended(begun(run, lambda: killed_while_writing(n)))[0] for n in (1, 12, 25)]
-report["partial"] = any(path.name.endswith(".partial") for path in (run / "checkpoints").iterdir())
-report["torn"] = ended(begun(run, lambda: None))[0]
+for name, prepare in (("unread", unread), ("closed", closed)):
+    report[name] = ended(begun(folder / name, prepare))[0]
+
+run = folder / "nohup"
+def deaf():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    slowed(0.03)
+child = begun(run, deaf)
+heard(run, "held out")
+os.kill(child, signal.SIGHUP)
+report["nohup"] = ended(child)[0]
+
+run = folder / "killed"
+report["killed_before"] = {}
+for owner, name, number in (
+    (Greedy, "advance", 3),
+    (Piece, "write", 1),
+    (Manifest, "write", 2),
+    (Checkpoints, "_prune", 2),
+    (EventLog, "write", 20),
+):
+    status, _ = ended(begun(run, lambda: killed_before(owner, name, number)))
+    found = sorted(path.name for path in (run / "checkpoints").glob("*"))
+    report["killed_before"][f"{owner.__name__}.{name}"] = [status, found]
+report["killed"] = ended(begun(run, lambda: None))[0]
 print(json.dumps(report))
 """
 
@@ -121,7 +152,7 @@ def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     text = desk.stacks_recipe.read_text()
     recipe.write_text(text.replace("threads = 1", "threads = 1\ncheckpoint_minutes = 0.000001"))
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(recipe), str(desk.stores), str(folder), str(KILLS)],
+        [sys.executable, "-c", SCRIPT, str(recipe), str(desk.stores), str(folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -140,7 +171,7 @@ def test_interrupted_runs_exit_with_the_signals_number_and_go_on_with_the_same_b
     disturbed: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:
     folder, report = disturbed
-    assert report["interrupts"] == [130, 143]
+    assert report["interrupts"] == [130, 143, 129]
     assert report["interrupted"] == 0
     for line in report["said"]:
         assert line.startswith("cotswold: stopped and saved; go on with: cotswold train --run")
@@ -154,20 +185,39 @@ def test_a_second_interrupt_leaves_at_once(disturbed: tuple[Path, dict[str, Any]
     assert disturbed[1]["twice_said"] == "left at once; nothing since the last checkpoint is kept"
 
 
-def test_a_run_killed_at_random_moments_goes_on_with_the_same_bits(
+def test_a_terminal_that_closes_after_another_signal_does_not_hurry_the_run(
+    disturbed: tuple[Path, dict[str, Any]],
+) -> None:
+    assert disturbed[1]["closing"] == 143
+
+
+def test_a_run_under_nohup_does_not_hear_the_terminal_close(
+    disturbed: tuple[Path, dict[str, Any]], desk: Desk
+) -> None:
+    assert disturbed[1]["nohup"] == 0
+    assert same_as_undisturbed(disturbed[0] / "nohup", desk)
+
+
+@pytest.mark.parametrize("how", ["unread", "closed"])
+def test_a_run_that_nobody_listens_to_goes_on_to_its_end(
+    disturbed: tuple[Path, dict[str, Any]], desk: Desk, how: str
+) -> None:
+    folder, report = disturbed
+    assert report[how] == 0
+    assert same_as_undisturbed(folder / how, desk)
+    lost = [event for event in read_events(folder / how / "events.jsonl") if event["kind"] == "observer_lost"]
+    assert [event["observer"] for event in lost] == (["who watches"] if how == "unread" else [])
+
+
+def test_a_run_killed_in_any_phase_goes_on_with_the_same_bits(
     disturbed: tuple[Path, dict[str, Any]], desk: Desk
 ) -> None:
     folder, report = disturbed
-    assert -9 in report["kills"]
+    killed = report["killed_before"]
+    assert [status for status, _ in killed.values()] == [-9] * 5, killed
+    # inside a save the last checkpoint stays, and the one that was begun has a name of its own
+    for phase in ("Piece.write", "Manifest.write"):
+        assert any(name.endswith(".partial") for name in killed[phase][1]), killed
+    assert len(killed["Checkpoints._prune"][1]) == 3, killed  # renamed, and the oldest not yet removed
     assert report["killed"] == 0
     assert same_as_undisturbed(folder / "killed", desk)
-
-
-def test_a_run_killed_in_the_middle_of_writing_a_checkpoint_goes_on_from_the_one_before(
-    disturbed: tuple[Path, dict[str, Any]], desk: Desk
-) -> None:
-    folder, report = disturbed
-    assert report["torn_kills"] == [-9] * 3
-    assert report["partial"]
-    assert report["torn"] == 0
-    assert same_as_undisturbed(folder / "torn", desk)

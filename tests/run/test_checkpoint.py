@@ -333,9 +333,9 @@ def test_if_all_are_damaged_that_is_an_error_and_no_fresh_start(tmp_path: Path) 
         Checkpoints(tmp_path).latest()
 
 
-def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     Checkpoints(tmp_path, identity="one").save(1, {}, {})
-    with pytest.raises(RunError, match="checkpoint of another recipe"):
+    with pytest.raises(RunError, match="checkpoint of another run"):
         Checkpoints(tmp_path, identity="other").latest()
     assert newest(Checkpoints(tmp_path, identity="one")).identity == "one"
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.run.crowd import returned, threads
 
 from cotswold.errors import CheckpointError, DiskFullError, RunError
+from cotswold.files import open_file
 from cotswold.geometry import Box
 from cotswold.run import Checkpoint, Checkpoints, Piece, Ranks, manifest
 
@@ -298,19 +299,19 @@ def test_opening_reads_each_file_once_however_many_ranks_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = returned(save(tmp_path, 3, rows))[0]
-    real, read = Path.open, list[str]()
+    read = list[str]()
 
-    def opened(self: Path, *arguments: str, **named: int) -> object:
-        read.append(self.name)
-        return real(self, *arguments, **named)  # type: ignore[call-overload]  # as it was called
+    def opened(path: Path, flags: int) -> int:
+        read.append(path.name)
+        return open_file(path, flags)
 
-    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr("cotswold.run.piece.open_file", opened)
     returned(threads(4, lambda ranks: Checkpoint(path, ranks)))
     files = [name for name in read if name.endswith(".safetensors")]
     assert sorted(files) == [f"{number:05d}.safetensors" for number in range(6)]
 
 
-def test_a_rank_of_another_recipe_stops_all_of_them(tmp_path: Path) -> None:
+def test_a_rank_of_another_run_stops_all_of_them(tmp_path: Path) -> None:
     Checkpoints(tmp_path, identity="one").save(1, {}, {})
     identities = ["one", "other"]
     results = threads(
@@ -318,7 +319,7 @@ def test_a_rank_of_another_recipe_stops_all_of_them(tmp_path: Path) -> None:
     )
     for result in results:
         assert isinstance(result, RunError)
-        assert "rank 1: " in str(result) and "checkpoint of another recipe" in str(result)
+        assert "rank 1: " in str(result) and "checkpoint of another run" in str(result)
 
 
 def test_ranks_that_see_different_checkpoints_of_one_name_are_told_so(tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ def test_a_new_run_keeps_its_recipe_and_environment(tmp_path: Path) -> None:
     assert again.recipe.read_text(encoding="utf-8") == 'name = "ü"\n'
     assert again.environment() == {"threads": 2}
     assert again == run
-    assert sorted(entry.name for entry in run.path.iterdir()) == ["environment.json", "recipe.toml"]
+    assert sorted(entry.name for entry in run.path.iterdir()) == [
+        "environment.json",
+        "recipe.toml",
+        "run.json",
+    ]
 
 
 def test_an_empty_directory_will_do(tmp_path: Path) -> None:
@@ -39,7 +43,8 @@ def test_of_two_that_create_at_once_one_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(RunError, match="already holds a run"):
         RunDirectory.create(tmp_path, "a = 2", {})
     monkeypatch.undo()
-    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("recipe.toml", "a = 1")]
+    assert (tmp_path / "recipe.toml").read_text() == "a = 1"
+    assert RunDirectory.open(tmp_path).environment() == {}
 
 
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_an_event_has_its_kind_its_time_and_what_it_was_given(path: Path, clock: Clock) -> None:
-    with EventLog(path, clock=clock) as log:
+    with EventLog(path, clock=clock, ticks=clock) as log:
         clock.now += 2.5
         log.write("step", step=3, loss=0.1, words="ü\n", more={"a": [1, None, True]})
     assert list(read_events(path)) == [
@@ -82,11 +82,11 @@ def test_something_else_is_refused_before_anything_is_written(path: Path) -> Non
 
 
 def test_a_resumed_log_appends_and_its_seconds_go_on(path: Path, clock: Clock) -> None:
-    with EventLog(path, clock=clock) as log:
+    with EventLog(path, clock=clock, ticks=clock) as log:
         clock.now += 10
         log.write("one")
     clock.now += 5000  # switched off
-    with EventLog(path, clock=clock) as log:
+    with EventLog(path, clock=clock, ticks=clock) as log:
         assert log.seconds == 10
         clock.now += 3
         log.write("two")
@@ -100,14 +100,14 @@ TORN = [b'{"kind": "tw', b'{"kind":"two","seconds":99}', b"\0\0\0", b'{"kind": "
 def test_a_torn_last_line_is_left_out_by_readers_and_cut_off_on_resume(
     path: Path, clock: Clock, torn: bytes
 ) -> None:
-    with EventLog(path, clock=clock) as log:
+    with EventLog(path, clock=clock, ticks=clock) as log:
         clock.now += 1
         log.write("one")
     with path.open("ab") as file:
         file.write(torn)
     if b"\n" not in torn:
         assert [event["kind"] for event in read_events(path)] == ["one"]
-    with EventLog(path, clock=clock) as log:
+    with EventLog(path, clock=clock, ticks=clock) as log:
         assert log.seconds == 1
         log.write("three")
     assert [event["kind"] for event in read_events(path)] == ["one", "three"]
@@ -157,8 +157,9 @@ def test_a_log_can_be_read_while_it_grows(path: Path) -> None:
         assert [event["kind"] for event in read_events(path)] == ["one", "two"]
 
 
-def test_a_mirror_sees_every_event_and_the_end(path: Path) -> None:
+def test_an_observer_sees_every_event_and_the_end(path: Path) -> None:
     class Remembering:
+        name = "memory"
         seen: list[object]
         closed = False
 
@@ -171,8 +172,8 @@ def test_a_mirror_sees_every_event_and_the_end(path: Path) -> None:
         def close(self) -> None:
             self.closed = True
 
-    mirror = Remembering()
-    with EventLog(path, mirror=mirror) as log:
+    observer = Remembering()
+    with EventLog(path, observers=[observer]) as log:
         log.write("one")
         log.write("two")
-    assert (mirror.seen, mirror.closed) == (["one", "two"], True)
+    assert (observer.seen, observer.closed) == (["one", "two"], True)

@@ -67,11 +67,25 @@ def build(called: str | None = None) -> App:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 130/143 for signals."""
+    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 128 + a signal's number."""
+    _open_standard_streams()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
     with _debugging(debug):
         sys.exit(_run([word for word in words if word != "--debug"], debug))
+
+
+def _open_standard_streams() -> None:
+    """Have all three be open, or the first file that is opened would be taken for one of them (`2>&-`)."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # it gets the least free number, this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
 
 
 @contextmanager

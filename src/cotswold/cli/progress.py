@@ -5,6 +5,7 @@ Knows: the words and columns of progress. Does not know: what is being done, fil
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,25 @@ def say(sentence: str) -> None:
     """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
     line = f"cotswold: {' '.join(sentence.split())}"
     own_log.keep(line)
-    print(line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+    put(line.encode("utf-8", "backslashreplace").decode(), sys.stderr)
+
+
+def put(line: str, stream: TextIO) -> None:
+    """A line for whoever reads; where nobody does any more (`| head`, a terminal that was closed) it and all
+    that follow go nowhere: what is being done does not depend on who looks on."""
+    try:
+        print(line, file=stream, flush=True)
+    except OSError:
+        mute(stream)
+
+
+def mute(stream: TextIO) -> None:
+    """Send what is still in a stream, and all that follows, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
 
 
 class Tally(Protocol):
@@ -83,7 +102,7 @@ def stages(stream: TextIO | None = None) -> Iterator[Stages]:
         nonlocal last
         if time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
-            print(f"{doing} {done or ''}", file=stream, flush=True)
+            put(f"{doing} {done or ''}", stream)
 
     yield line
 
@@ -97,13 +116,13 @@ def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
         if now - last >= LINE_SECONDS or (done == total and now - started > 2):
             last = now
             rate = done / max(now - started, 1e-9)
-            print(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", file=stream, flush=True)
+            put(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", stream)
 
     return tally
 
 
 class TrainingDisplay:
-    """Shows the events of a run as they come."""
+    """Shows the events of a run as they come; raises OSError where they can be shown to nobody."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -117,7 +136,10 @@ class TrainingDisplay:
 
     def __exit__(self, *_: object) -> None:
         if self._rich:
-            self._rich.progress.stop()
+            try:
+                self._rich.progress.stop()
+            except OSError:
+                mute(self.stream)
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Show one event."""
@@ -194,7 +216,12 @@ def describe(event: Mapping[str, object]) -> str | None:
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
             note = f" (passed over: {named})" if named else ""
             grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
-            return f"resumed after step {event['step']}{grid}{note}"
+            kept = event.get("remembered")
+            words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
+            before = f" with {words}, as before" if words else ""
+            return f"resumed after step {event['step']}{grid}{before}{note}"
+        case "observer_lost":
+            return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
             seconds = _clock(_number(event["training_seconds"]))

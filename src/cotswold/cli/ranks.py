@@ -19,6 +19,7 @@ from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError, RunError, UserError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe
+from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
     from cotswold.launch import World
@@ -39,7 +40,8 @@ def override(grid: str) -> str:
 def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str]) -> Recipe:
     """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up."""
     if name is None and run is not None and (run / "recipe.toml").is_file():
-        return recipe.load(run / "recipe.toml", overrides)
+        known = RunDirectory.open(run)
+        return recipe.load(known.recipe, [*known.remembered, *overrides])
     if name is None and run is not None:
         raise RunError(f"there is no run in {run} to resume; name a recipe, without --resume, to begin one")
     if name is None:

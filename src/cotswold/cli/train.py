@@ -10,7 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,8 +41,8 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step, saves and leaves; a second Ctrl-C leaves at once,
-    and nothing since the last checkpoint is kept.
+    Ctrl-C finishes the step, saves and leaves, as does a terminal that closes;
+    a second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
 
     Examples:
 
@@ -190,10 +190,11 @@ def _unseen(event: Mapping[str, object]) -> None:
 
 @contextmanager
 def stopping(stop: Stop) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for a stop after the step; a second one leaves at once.
+    """The first SIGINT, SIGTERM or SIGHUP asks for a stop after the step; a second one leaves at once.
 
     The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
-    launcher passes on what it got.
+    launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
+    from systemd, after SIGTERM; where it was ignored (nohup) it stays so.
     """
     first = 0.0
 
@@ -201,17 +202,26 @@ def stopping(stop: Stop) -> Iterator[None]:
         nonlocal first
         if stop.signal is None:
             first = time.monotonic()
-        elif number == stop.signal and time.monotonic() - first < ECHO_SECONDS:
+        elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
             return
         if stop.signal is not None:
-            os.write(2, b"left at once; nothing since the last checkpoint is kept\n")
+            _tell(b"left at once; nothing since the last checkpoint is kept\n")
             os._exit(128 + number)
         stop.signal = number
-        os.write(2, b"\nstopping after this step; once more to leave at once, unsaved\n")
+        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _tell(sentence: bytes) -> None:
+    """Write to the terminal out of a signal handler, even where there is no terminal any more."""
+    with suppress(OSError):
+        os.write(2, sentence)

@@ -59,12 +59,17 @@ def passed_on(heard: Sequence[tuple[int, float]]) -> list[int]:
     """The signals that ranks are to get for those that came: one to save and stop, a second to leave.
 
     The second is another than the first, so that no rank takes it for an echo. Hanging up asks them for what
-    SIGTERM asks.
+    SIGTERM asks, and is never the second: it comes by itself when a terminal closes.
     """
     if not heard:
         return []
     (first, at), *later = heard
     gentle = signal.SIGTERM if first == signal.SIGHUP else first
-    if all(number == first and when - at < ECHO_SECONDS for number, when in later):
+    hurried = [
+        (number, when)
+        for number, when in later
+        if number != signal.SIGHUP and not (number == first and when - at < ECHO_SECONDS)
+    ]
+    if not hurried:
         return [gentle]
     return [gentle, signal.SIGINT if gentle == signal.SIGTERM else signal.SIGTERM]

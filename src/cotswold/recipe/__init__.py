@@ -6,6 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.recipe.migration import FORMAT as FORMAT
+    from cotswold.recipe.migration import first_identity as first_identity
+    from cotswold.recipe.migration import format_of as format_of
+    from cotswold.recipe.reader import from_values as from_values
     from cotswold.recipe.reader import load as load
     from cotswold.recipe.reader import parse as parse
     from cotswold.recipe.reader import shipped as shipped
@@ -15,10 +19,14 @@ if TYPE_CHECKING:
     from cotswold.recipe.writer import dump as dump
 
 _HOME = {
+    "FORMAT": "migration",
     "Recipe": "schema",
     "dump": "writer",
     "expand": "variables",
     "explain": "reference",
+    "first_identity": "migration",
+    "format_of": "migration",
+    "from_values": "reader",
     "load": "reader",
     "parse": "reader",
     "shipped": "reader",

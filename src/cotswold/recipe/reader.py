@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.recipe.complaints import complaint
+from cotswold.recipe.migration import Values, migrated
 from cotswold.recipe.schema import Recipe
 
 
@@ -29,8 +30,8 @@ def load(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in a TOML file, or the shipped one of that name, with `section.key=value` overrides.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
-    Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a value of the wrong kind, a
-    geometry that does not fit.
+    Words of an older format are read as today's. Raises RecipeError for a missing file, a mistake in TOML, an
+    unknown key, a value of the wrong kind, a geometry that does not fit; FormatError for a newer format.
     """
     text, origin = _read(where)
     return parse(text, origin, overrides)
@@ -42,8 +43,18 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = ()) -> R
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{origin} is not TOML: {error}") from error
+    values = migrated(values, origin)
     for override in overrides:
         _override(values, override)
+    return _checked(values, origin, text, overrides)
+
+
+def from_values(values: Values, origin: str) -> Recipe:
+    """The recipe of values that a TOML text would have; raises as :func:`parse`."""
+    return _checked(migrated(values, origin), origin)
+
+
+def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[str] = ()) -> Recipe:
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:

@@ -10,14 +10,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from cotswold.recipe.migration import FORMAT
 from cotswold.recipe.schema import Recipe
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def dump(recipe: Recipe) -> str:
-    """The whole recipe as TOML; a field without a value is left out, for TOML has no word for it."""
-    return "\n".join(_table((), recipe.model_dump(exclude_none=True))).lstrip("\n") + "\n"
+    """The whole recipe as TOML, after its format; a field without a value is left out, for TOML has no word
+    for it."""
+    return "\n".join(_table((), {"format": FORMAT, **recipe.model_dump(exclude_none=True)})) + "\n"
 
 
 def _table(path: tuple[str, ...], table: Mapping[str, object]) -> list[str]:

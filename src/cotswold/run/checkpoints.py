@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from cotswold.errors import CheckpointError, RunError
-from cotswold.files.durable import PARTIAL, disk_errors, sync_folder
+from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.run.checkpoint import Checkpoint
 from cotswold.run.manifest import Manifest, State
 from cotswold.run.piece import Piece, PieceRecord
@@ -81,33 +81,47 @@ class Checkpoints:
             raise
         return path
 
-    def latest(self) -> Latest:
-        """The newest sound checkpoint; raises CheckpointError if there are some and all are damaged."""
+    def latest(self, use: Callable[[Checkpoint], None] | None = None) -> Latest:
+        """The newest sound checkpoint, which ``use`` has taken where that is given.
+
+        One that is damaged, or for which ``use`` raises CheckpointError on any rank, is passed over for the
+        one before; ``use`` must not wait for other ranks, and be able to begin again. Raises CheckpointError
+        if there are some and all are damaged, RunError if one is another run's.
+        """
         skipped: list[str] = []
         with self._agreed():
             own = [path.name for path in self.paths()]
         for name in reversed(self._ranks.gather(own)[0]):
             try:
-                return Latest(self.load(self.folder / name), tuple(skipped))
+                checkpoint = self.load(self.folder / name)
+                if use is not None:
+                    with together(self._ranks, CheckpointError):
+                        use(checkpoint)
             except CheckpointError as error:
                 skipped.append(str(error))
+            else:
+                return Latest(checkpoint, tuple(skipped))
         if skipped:
             raise CheckpointError(f"every checkpoint in {self.folder} is damaged: {'; '.join(skipped)}")
         return Latest(None, ())
 
     def load(self, path: Path) -> Checkpoint:
-        """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another recipe's."""
+        """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another run's."""
         checkpoint = Checkpoint(path, self._ranks)
         with together(self._ranks, RunError):
             if checkpoint.identity != self._identity:
                 raise RunError(
-                    f"{path} is a checkpoint of another recipe; resume with the recipe of its run, "
-                    "or choose another directory"
+                    f"{path} is a checkpoint of another run or of another recipe; take it out of this run's "
+                    "directory, or give the run the recipe again with which it began"
                 )
         return checkpoint
 
     def paths(self) -> list[Path]:
-        """Folders of finished checkpoints, by step."""
+        """Folders of finished checkpoints, by step; raises CheckpointError where theirs is a link."""
+        if self.folder.is_symlink():
+            raise CheckpointError(
+                f"{self.folder} is a symbolic link, which is not followed; move there what it points to"
+            )
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
         return sorted(
             (each for each in entries if _order(each) is not None), key=lambda each: _order(each) or ()
@@ -126,7 +140,7 @@ class Checkpoints:
         name = ""
         with self._agreed():
             if self._ranks.rank == 0:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                real_folder(self.folder)
                 for leftover in self.folder.glob(f"*{PARTIAL}"):
                     _discard(leftover)
                 path = self._free_path(step)

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotswold.files import real_folder
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -18,7 +20,9 @@ _NO_CURVES = ("time", "seconds", "step", "stack")
 
 
 class TensorBoard:
-    """A mirror of an EventLog; curves are called `stack 0/loss` or `validation/accuracy`."""
+    """An observer of an EventLog; curves are called `stack 0/loss` or `validation/accuracy`."""
+
+    name = "TensorBoard"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,6 +34,7 @@ class TensorBoard:
         if not isinstance(step, int):
             return
         if self._writer is None:
+            real_folder(self._folder)
             from torch.utils.tensorboard import SummaryWriter  # slow to import
 
             # after a resumption steps come again; TensorBoard forgets the first ones
@@ -47,5 +52,5 @@ class TensorBoard:
 
 
 def tensorboard(folder: Path) -> TensorBoard | None:
-    """A mirror that writes to ``folder``; None where the extra `tensorboard` is not installed."""
+    """An observer that writes to ``folder``; None where the extra `tensorboard` is not installed."""
     return TensorBoard(folder) if find_spec("tensorboard") else None

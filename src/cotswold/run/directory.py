@@ -1,19 +1,33 @@
 """The directory of a run.
 
-Knows: the names of the files in it. Does not know: what is in them. Creates, never replaces; never changes
-the working directory. A copy made while training goes on is a run that was killed at that moment.
+Knows: the names of the files in it, what the run is called. Does not know: what else is in them. Creates,
+never replaces, but for what the run remembers; follows no links; never changes the working directory. A copy
+made while training goes on is a run that was killed at that moment.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotswold.errors import RunError
-from cotswold.files.durable import PARTIAL, create_file, disk_errors
-from cotswold.files.lock import DirectoryLock
+from cotswold import recipe as recipes
+from cotswold.errors import MachineError, RunError
+from cotswold.files import (
+    PARTIAL,
+    DirectoryLock,
+    MalformedError,
+    create_file,
+    disk_errors,
+    open_reading,
+    read_object,
+)
+from cotswold.run import record
+from cotswold.run.record import Record
+
+_ENVIRONMENT_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -32,8 +46,11 @@ class RunDirectory:
             run.path.mkdir(parents=True, exist_ok=True)
             if run.recipe.exists():
                 raise RunError(_taken(run.path))
-            if any(not entry.name.endswith(PARTIAL) for entry in run.path.iterdir()):
+            # a record without a recipe is what was left of one that was killed here
+            names = {entry.name for entry in run.path.iterdir()} - {record.NAME}
+            if any(not name.endswith(PARTIAL) for name in names):
                 raise RunError(f"{run.path} holds other files; choose a new or empty directory for the run")
+            Record.new().create(run.path)  # first, for with its recipe the run is there
             try:
                 create_file(run.recipe, recipe_text.encode())
             except FileExistsError as error:
@@ -45,13 +62,51 @@ class RunDirectory:
     def open(cls, path: str | Path) -> RunDirectory:
         """The run in this directory; raises RunError if there is none."""
         run = cls(Path(path).absolute())
-        if not run.recipe.is_file():
-            raise RunError(f"{run.path} is not the directory of a run: it has no recipe.toml")
+        try:
+            open_reading(run.recipe).close()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise RunError(f"{run.path} is not the directory of a run: it has no recipe.toml") from error
+        except OSError as error:
+            raise RunError(f"{run.recipe} cannot be read: {error.strerror}") from error
         return run
 
     def lock(self) -> DirectoryLock:
         """The right to write here, for a `with` block; entering raises BusyError if another has it."""
         return DirectoryLock(self.path)
+
+    @property
+    def identity(self) -> str:
+        """What the run's checkpoints call it: its own id, or for a run of format 1 a hash of its recipe.
+
+        Raises as :meth:`Record.read`, and MachineError where the id is lost.
+        """
+        return self._record().identity
+
+    @property
+    def remembered(self) -> list[str]:
+        """Overrides of the recipe that were given when the run was last taken up, and hold until others are;
+        raises as `identity`."""
+        return [f"{name}={value}" for name, value in self._record().remembered.items()]
+
+    def remember(self, fields: Mapping[str, str]) -> None:
+        """Keep fields of the recipe, as TOML values by dotted name, in the place of those kept before."""
+        kept = self._record()
+        if dict(fields) != dict(kept.remembered):
+            with disk_errors(self.path / record.NAME, MachineError):
+                replace(kept, remembered=fields).replace(self.path)
+
+    def _record(self) -> Record:
+        found = Record.read(self.path)
+        if found is not None:
+            return found
+        recipes.load(self.recipe)  # so that what follows meets a sound one
+        values = tomllib.loads(self.recipe.read_text(encoding="utf-8"))
+        if recipes.format_of(values, str(self.recipe)) > 1:
+            raise MachineError(
+                f"{self.path / record.NAME}, which says whose the checkpoints are, is missing; copy it again "
+                "from where the run was trained"
+            )
+        return Record(recipes.first_identity(values))
 
     @property
     def recipe(self) -> Path:
@@ -94,12 +149,23 @@ class RunDirectory:
         return self.path / "report.html"
 
     def environment(self) -> dict[str, object]:
-        """Versions and machine when the run began; empty if the run was killed before it wrote them."""
+        """Versions and machine when the run began; empty if the run was killed before it wrote them.
+
+        Raises MachineError where the file cannot be read or is damaged.
+        """
+        path = self.path / "environment.json"
         try:
-            content: dict[str, object] = json.loads((self.path / "environment.json").read_text())
+            return read_object(path, bytes_max=_ENVIRONMENT_BYTES_MAX)
         except FileNotFoundError:
             return {}
-        return content
+        except (OSError, MalformedError) as error:
+            raise MachineError(
+                f"{path} {_why(error)}; remove it to go on, the run's store is then looked for anew"
+            ) from error
+
+
+def _why(error: Exception) -> str:
+    return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _taken(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The events of a run: one JSON object a line, appended and never rewritten.
 
-Knows: lines, a clock, that the last line may be torn by a kill. Does not know: which events there are.
+Knows: lines, clocks, that the last line may be torn by a kill, that whoever looks on may fail. Does not know:
+which events there are.
 """
 
 from __future__ import annotations
@@ -9,19 +10,31 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from cotswold.errors import MachineError
-from cotswold.files.durable import disk_errors, write_all
+from cotswold.files import MalformedError, disk_errors, open_file, open_reading, parse_object, write_all
+from cotswold.recipe import format_of
 
 Event = dict[str, object]
 
+LINE_BYTES_MAX = 16 << 20
+"""No event is longer."""
+_SECONDS_MAX = 1e10
+"""No run takes longer (three centuries)."""
 
-class Mirror(Protocol):
-    """Something that also wants to see every event."""
+
+class Observer(Protocol):
+    """Something that also wants to see every event; one that raises is left out from then on."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it where it fails."""
+        ...
 
     def write(self, event: Mapping[str, object]) -> None:
         """Take one event."""
@@ -33,24 +46,31 @@ class Mirror(Protocol):
 class EventLog:
     """Appends events to a file; a new or an old one, whose torn last line is cut off and whose time goes on.
 
-    Each event gets ``kind``, ``time`` (unix seconds) and ``seconds`` since the run began, time between an
-    interruption and the resumption left out.
+    Each event gets ``kind``, ``time`` (unix seconds, by ``clock``, which may be set back and forth) and
+    ``seconds`` since the run began (by ``ticks``, which only go on), time between an interruption and the
+    resumption left out. An observer that raises sees no more; the log says which, and why, in an event
+    ``observer_lost``.
     """
 
     def __init__(
-        self, path: Path, *, mirror: Mirror | None = None, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        *,
+        observers: Sequence[Observer] = (),
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._mirror, self._clock = path, mirror, clock
+        self._path, self._observers, self._clock, self._ticks = path, list(observers), clock, ticks
         with disk_errors(path, MachineError):
+            self._file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             end, earlier = _whole(path)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             os.ftruncate(self._file, end)
-        self._began = clock() - earlier
+        self._began = ticks() - earlier
 
     @property
     def seconds(self) -> float:
         """Seconds of running so far, those before resumptions included."""
-        return self._clock() - self._began
+        return self._ticks() - self._began
 
     def write(self, kind: str, **fields: object) -> None:
         """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
@@ -68,8 +88,21 @@ class EventLog:
             except OSError:
                 os.ftruncate(self._file, end)
                 raise
-        if self._mirror is not None:
-            self._mirror.write(event)
+        self._show(lambda observer: observer.write(event))
+
+    def _show(self, show: Callable[[Observer], None]) -> None:
+        """Have every observer see something; training does not depend on who looks on."""
+        lost: dict[str, str] = {}
+        watching, self._observers = self._observers, []
+        for observer in watching:
+            try:
+                show(observer)
+            except Exception as error:  # whatever it is, it is the observer's
+                lost[observer.name] = f"{type(error).__name__}: {error}"
+            else:
+                self._observers.append(observer)
+        for name, sentence in lost.items():
+            self.write("observer_lost", observer=name, error=sentence)
 
     def sync(self) -> None:
         """Make everything written so far survive a power cut."""
@@ -78,10 +111,11 @@ class EventLog:
 
     def close(self) -> None:
         """Sync and close; the log takes no more events."""
-        self.sync()
-        os.close(self._file)
-        if self._mirror is not None:
-            self._mirror.close()
+        try:
+            self._show(lambda observer: observer.close())
+            self.sync()
+        finally:
+            os.close(self._file)
 
     def __enter__(self) -> EventLog:
         return self
@@ -95,12 +129,14 @@ class EventLog:
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a log that may still be growing; a torn last line is left out.
 
-    Raises MachineError for any other line that is no event.
+    Raises MachineError for any other line that is no event, and where the file cannot be read; FormatError
+    where a newer version has written there.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with _reading(path) as file:
+        for number, line in enumerate(_lines(file), 1):
             event = _parse(line)
             if event is not None:
+                format_of(event, str(path))
                 yield event
             elif line.endswith(b"\n") or file.read(1):
                 raise MachineError(f"{path}, line {number}, is not an event; take that line out to go on")
@@ -109,23 +145,38 @@ def read_events(path: Path) -> Iterator[Event]:
 def _whole(path: Path) -> tuple[int, float]:
     """Where the last whole event ends, bytes, and the ``seconds`` that it bears."""
     end, position, seconds = 0, 0, 0.0
-    if path.exists():
-        with path.open("rb") as file:
-            for line in file:
-                position += len(line)
-                event = _parse(line)
-                if event is not None:
-                    stamp = event.get("seconds")
-                    end, seconds = position, float(stamp) if isinstance(stamp, int | float) else seconds
+    with open_reading(path) as file:
+        for line in _lines(file):
+            position += len(line)
+            event = _parse(line)
+            if event is not None:
+                end, stamp = position, event.get("seconds")
+                if isinstance(stamp, int | float) and 0 <= stamp < _SECONDS_MAX:
+                    seconds = float(stamp)
     return end, seconds
 
 
-def _parse(line: bytes) -> Event | None:
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines, and parts of lines that are longer than any event."""
+    return iter(lambda: file.readline(LINE_BYTES_MAX), b"")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[BinaryIO]:
     try:
-        event = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
+        with open_reading(path) as file:
+            yield file
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parse(line: bytes) -> Event | None:
+    if not line.endswith(b"\n"):
         return None
-    return event if isinstance(event, dict) else None
+    try:
+        return parse_object(line)
+    except MalformedError:
+        return None
 
 
 def _plain_items(items: Mapping[str, object]) -> Event:

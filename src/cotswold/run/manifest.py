@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 
 from cotswold.errors import CheckpointError
-from cotswold.files.durable import durable_file, write_all
+from cotswold.files import MalformedError, durable_file, read_object, take, write_all
 from cotswold.run.piece import PieceRecord
 
 _FORMAT = 1
 _NAME = "manifest.json"
+_STEP_MAX = 1 << 62
 
 State = dict[str, object]
 
@@ -49,20 +50,42 @@ class Manifest:
         """The manifest in a folder; raises CheckpointError if it is damaged or of another format."""
         path = folder / _NAME
         try:
-            content = json.loads(path.read_bytes())
-            sealed = content.pop("crc32")
+            if folder.is_symlink():
+                raise CheckpointError(f"{folder} is a symbolic link, which is not followed")
+            content = read_object(path)
+            sealed = take(content, "crc32", str)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{path} is damaged: it is not a manifest") from error
+        except MalformedError as error:
+            raise CheckpointError(f"{path} is damaged: it is not a manifest, for it {error}") from error
+        del content["crc32"]
         if _seal(content) != sealed:
             raise CheckpointError(f"{path} is damaged: its checksum is not its own")
         if content.get("format") != _FORMAT:
             raise CheckpointError(
-                f"{path} is of format {content.get('format')}; this Cotswold reads {_FORMAT}"
+                f"{path} is of format {str(content.get('format'))[:20]}; this Cotswold reads {_FORMAT}"
             )
-        pieces = tuple(PieceRecord(**entry) for entry in content["pieces"])
-        return cls(content["step"], content["identity"], content["state"], pieces)
+        try:
+            found = cls._from(content)
+            for name, records in by_tensor(found.pieces).items():
+                _check_pieces(name, records)
+        except MalformedError as error:
+            raise CheckpointError(f"{path} {error}; another version may have written it") from error
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        return found
+
+    @classmethod
+    def _from(cls, content: Mapping[str, object]) -> Manifest:
+        """What JSON holds, checked; raises MalformedError."""
+        step = take(content, "step", int)
+        if not 0 <= step <= _STEP_MAX:
+            raise MalformedError(f"has the step {str(step)[:20]}")
+        entries = take(content, "pieces", list)
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise MalformedError("has something else among its pieces")
+        pieces = tuple(PieceRecord.read(entry) for entry in entries)
+        return cls(step, take(content, "identity", str), take(content, "state", dict), pieces)
 
     def _content(self) -> dict[str, object]:
         return {

@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
+from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box, Grid
-from cotswold.recipe import Recipe
+from cotswold.recipe import FORMAT, Recipe
 from cotswold.run import (
     Account,
+    Checkpoint,
     Checkpoints,
     EventLog,
     RunDirectory,
@@ -26,7 +28,8 @@ from cotswold.run import (
     tensorboard,
     together,
 )
-from cotswold.run.curves import TensorBoard
+from cotswold.run.events import Observer
+from cotswold.training.agreement import check_recipe, remembered, stamp
 from cotswold.training.fit import check_fit
 from cotswold.training.greedy import Greedy
 from cotswold.training.home import Home, InMemory
@@ -36,30 +39,29 @@ from cotswold.training.networks import build_stacks
 from cotswold.training.offload.home import OnDisk
 from cotswold.training.on_mesh import OnMesh
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
-from cotswold.training.restore import recipe_identity, supervised_network
+from cotswold.training.restore import supervised_network
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh, window_of
 from cotswold.training.team import SOLO, Team
 
 Watch = Callable[[Mapping[str, object]], None]
-"""Receives every event of the run as it is written."""
+"""Receives every event of the run as it is written; if it raises it receives no more, and the run goes on."""
 
 
-class _Watched:
-    """A mirror of the event log for whoever watches, and for TensorBoard where it is installed."""
+class _Watching:
+    """An observer of the event log that hands events on to a function."""
 
-    def __init__(self, watch: Watch, curves: TensorBoard | None) -> None:
-        self._watch, self._curves = watch, curves
+    name = "who watches"
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
 
     def write(self, event: Mapping[str, object]) -> None:
         self._watch(event)
-        if self._curves is not None:
-            self._curves.write(event)
 
     def close(self) -> None:
-        if self._curves is not None:
-            self._curves.close()
+        pass
 
 
 class NoLog:
@@ -99,28 +101,37 @@ class Job:
             with together(team.ranks, MachineError):
                 if team.leads:
                     open_things.enter_context(self.run.lock())
+                    self.run.remember(remembered(self.recipe, recipes.load(self.run.recipe)))
+                identity = self.run.identity
             if team.leads:
-                mirror = _Watched(watch, tensorboard(self.run.tensorboard))
-                log = open_things.enter_context(EventLog(self.run.events, mirror=mirror))
+                curves = tensorboard(self.run.tensorboard)
+                observers: list[Observer] = [_Watching(watch)]
+                observers += [] if curves is None else [curves]
+                log = open_things.enter_context(EventLog(self.run.events, observers=observers))
             home = self._home(open_things)
             box = self._window(home)
             pictures = open_things.enter_context(
                 TrainingPictures(self.store, training.batch, training.seed, training.device, box=box)
             )
-            identity, kept = recipe_identity(self.recipe), training.checkpoints_kept
             loop = Loop(
                 strategy=self._strategy(home, HeldOutPictures(self.store, self.recipe, box=box), pictures),
                 pictures=pictures,
                 log=log,
-                checkpoints=Checkpoints(self.run.checkpoints, keep=kept, identity=identity, ranks=team.ranks),
+                checkpoints=Checkpoints(
+                    self.run.checkpoints,
+                    keep=training.checkpoints_kept,
+                    identity=identity,
+                    ranks=team.ranks,
+                ),
                 best=Checkpoints(self.run.best, identity=identity, keep=1, ranks=team.ranks),
                 account=Account(),
                 stop=stop,
                 checkpoint_seconds=60 * training.checkpoint_minutes,
                 team=team,
+                stamp=stamp(self.recipe),
             )
             if self.resumed:
-                _restore(loop, pictures)
+                self._restore(loop, pictures)
             if loop.position.total == 0 and team.leads:
                 self._announce(loop)
             return self._run(loop)
@@ -168,6 +179,7 @@ class Job:
         held_out = "validation" if self.store.splits.get("validation") else "train"
         loop.log.write(
             "start",
+            format=FORMAT,
             name=self.recipe.name,
             strategy=self.recipe.training.strategy,
             pictures=self.store.splits["train"],
@@ -178,22 +190,41 @@ class Job:
         )
         loop.log.write("whiteness", split=held_out, **self.store.whiteness(held_out).as_dict())
 
+    def _restore(self, loop: Loop, pictures: TrainingPictures) -> None:
+        """Take up the newest checkpoint that is good for it; without any, the run begins anew."""
 
-def _restore(loop: Loop, pictures: TrainingPictures) -> None:
-    """Take up the newest good checkpoint; without any, the run begins anew."""
-    checkpoint, skipped = loop.checkpoints.latest()
-    if checkpoint is None:
-        return
-    loop.position = position_from(checkpoint.state)
-    tensors = loop.strategy.tensors(loop.position.phase, loop.position.step)
+        def take(checkpoint: Checkpoint) -> None:
+            check_recipe(checkpoint, self.recipe)
+            try:
+                _take_up(loop, pictures, checkpoint)
+            except (LookupError, TypeError, ValueError) as error:
+                raise CheckpointError(f"{checkpoint.path} is of another version ({error!r})") from error
+
+        checkpoint, skipped = loop.checkpoints.latest(take)
+        if checkpoint is None:
+            return
+        loop.log.write(
+            "resumed",
+            format=FORMAT,
+            step=loop.position.total,
+            skipped=list(skipped),
+            grid="1x1" if loop.team.mesh is None else str(loop.team.mesh.grid),
+            remembered=self.run.remembered,
+        )
+
+
+def _take_up(loop: Loop, pictures: TrainingPictures, checkpoint: Checkpoint) -> None:
+    position = position_from(checkpoint.state)
+    if position.phase > loop.strategy.phases:
+        raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
+    tensors = loop.strategy.tensors(position.phase, position.step)
     for name, tensor in tensors.items():
         checkpoint.read_into(name, tensor)
-    loop.strategy.take_up(checkpoint, loop.position.phase, loop.position.step)
+    loop.strategy.take_up(checkpoint, position.phase, position.step)
     loop.strategy.restored(tensors, _table(checkpoint.state, "strategy"))
     pictures.load_state_dict(_table(checkpoint.state, "pictures"))
     loop.account = Account.restored(_table(checkpoint.state, "account"))
-    grid = "1x1" if loop.team.mesh is None else str(loop.team.mesh.grid)
-    loop.log.write("resumed", step=loop.position.total, skipped=list(skipped), grid=grid)
+    loop.position = position
 
 
 def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:

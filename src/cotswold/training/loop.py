@@ -78,6 +78,8 @@ class Loop:
     stop: Stop
     checkpoint_seconds: float
     team: Team = SOLO
+    stamp: Mapping[str, object] = field(default_factory=dict)
+    """What every checkpoint says besides."""
     position: Position = field(default_factory=Position)
     _counted_until: float = 0.0
 
@@ -180,6 +182,7 @@ class Loop:
         for item in tensors.items():
             self._check_finite(*item)
         state: dict[str, object] = {
+            **self.stamp,
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),
             "position": vars(self.position).copy(),
@@ -255,7 +258,11 @@ class _Meter:
 def position_from(state: Mapping[str, object]) -> Position:
     """The position that a checkpoint holds; raises CheckpointError where it does not."""
     found = state.get("position")
-    if not isinstance(found, dict) or set(found) != {"phase", "step", "total"}:
+    if (
+        not isinstance(found, dict)
+        or set(found) != {"phase", "step", "total"}
+        or not all(type(value) is int and value >= 0 for value in found.values())
+    ):
         raise CheckpointError(
             "the checkpoint does not say where in the run it was taken; it is of another version"
         )

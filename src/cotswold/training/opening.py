@@ -7,7 +7,7 @@ how anything is trained, the terminal.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from cotswold import errors
@@ -16,13 +16,13 @@ from cotswold.data import Store
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory, environment, together
+from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job
 from cotswold.training.loop import position_from
 from cotswold.training.restore import (
     check_device,
     check_preparation,
-    lasting,
     newest,
     start_of,
 )
@@ -120,7 +120,7 @@ def _taken_up(
 ) -> Job:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
-    wanted = recipes.load(run.recipe if recipe is None else recipe, overrides)
+    wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     check_device(wanted.training.device)
     if wanted.data.splits == "auto":  # what the run began with was one answer to it
         splits = {"splits": kept.data.splits}
@@ -196,24 +196,9 @@ def check_start(recipe: Recipe) -> None:
 
 def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
     """Raise RunError where a resumed run was trained by another recipe, but for what may change."""
-    there, here = (dict(_fields(lasting(each))) for each in (kept, wanted))
-    differing = [key for key in there | here if there.get(key) != here.get(key)]
-    if differing:
-        shown = [f"{key} ({there.get(key)} there, {here.get(key)} here)" for key in differing[:3]]
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+    differing = differences(kept, wanted)
+    if differing is not None:
         raise RunError(
-            f"the run in {path} has another recipe, which differs in {', '.join(shown)}{more}; resume it "
+            f"the run in {path} has another recipe, which differs in {differing}; resume it "
             "without changing these, or choose another --run directory"
         )
-
-
-def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
-    """Every field of a recipe under its dotted name."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _fields(inner, (*path, key))
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        for number, inner in enumerate(value):
-            yield from _fields(inner, (*path, str(number)))
-    else:
-        yield ".".join(path), value

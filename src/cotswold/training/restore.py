@@ -6,11 +6,8 @@ know: training.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,6 +18,7 @@ from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory, require
+from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
 from cotswold.training.networks import (
     LayerNetwork,
@@ -31,14 +29,6 @@ from cotswold.training.networks import (
 )
 from cotswold.training.pictures import read_maps
 from cotswold.training.stores import made_by
-
-CHANGEABLE: Mapping[str, bool | set[str]] = {
-    "mesh": True,
-    "price": True,
-    "evaluate": True,
-    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},
-}
-"""What of a recipe may be different when a run is taken up again, since no result depends on it."""
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -54,8 +44,8 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
             f"looking at {run.path}, whose filters must all be in memory,",
             "do that on a machine with more; training.offload is for training alone",
         )
-    network, checkpoint = build_stacks(recipe), newest(run, recipe)
-    _fill(network, checkpoint)
+    network = build_stacks(recipe)
+    checkpoint = newest(run, recipe, network)
     return network.eval().requires_grad_(False), checkpoint.step
 
 
@@ -78,9 +68,8 @@ def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
     check_device(recipe.training.device)
     network = supervised_network(recipe, classes)
-    best = Checkpoints(run.best, identity=recipe_identity(recipe)).latest().checkpoint
-    checkpoint = best if best is not None else newest(run, recipe)
-    _fill(network, checkpoint)
+    best = Checkpoints(run.best, identity=run.identity).latest(partial(_take, recipe, network)).checkpoint
+    checkpoint = best if best is not None else newest(run, recipe, network)
     return network.eval().requires_grad_(False), checkpoint.step
 
 
@@ -155,24 +144,22 @@ def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:
     return layers_bytes(recipe, classes, batch, geometries_below(recipe))
 
 
-def recipe_identity(recipe: Recipe) -> str:
-    """A hash of what a checkpoint depends on: everything in a recipe but `CHANGEABLE`."""
-    return hashlib.sha256(json.dumps(lasting(recipe)).encode()).hexdigest()[:16]
+def newest(
+    run: RunDirectory, recipe: Recipe, network: StackNetwork | LayerNetwork | None = None
+) -> Checkpoint:
+    """The newest good checkpoint of a run, with which ``network`` is filled where one is given.
 
-
-def lasting(recipe: Recipe) -> dict[str, Any]:
-    """The fields of a recipe that a run keeps from its beginning to its end."""
-    return recipe.model_dump(mode="json", exclude=CHANGEABLE)
-
-
-def newest(run: RunDirectory, recipe: Recipe) -> Checkpoint:
-    """The newest good checkpoint of a run; raises RunError where there is none yet."""
-    checkpoint = Checkpoints(run.checkpoints, identity=recipe_identity(recipe)).latest().checkpoint
+    Raises RunError where there is none yet, or where it is of another run or recipe.
+    """
+    kept = Checkpoints(run.checkpoints, identity=run.identity)
+    checkpoint = kept.latest(partial(_take, recipe, network)).checkpoint
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint yet; train it first, or go on with --resume")
     return checkpoint
 
 
-def _fill(network: StackNetwork | LayerNetwork, checkpoint: Checkpoint) -> None:
-    for name, tensor in network_tensors(network).items():
-        checkpoint.read_into(name, tensor)
+def _take(recipe: Recipe, network: StackNetwork | LayerNetwork | None, checkpoint: Checkpoint) -> None:
+    check_recipe(checkpoint, recipe)
+    if network is not None:
+        for name, tensor in network_tensors(network).items():
+            checkpoint.read_into(name, tensor)

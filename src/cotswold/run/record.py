@@ -1,0 +1,74 @@
+"""What a run is called, and what it remembers from one time that it is taken up to the next: `run.json`.
+
+Knows: the file's fields and its format. Does not know: who asks, what is remembered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cotswold.errors import MachineError
+from cotswold.files import MalformedError, create_file, read_object, replace_file, take
+from cotswold.recipe import FORMAT, format_of
+
+NAME = "run.json"
+_BYTES_MAX = 1 << 16
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The run's id, which its checkpoints bear, and fields of its recipe that were changed for good."""
+
+    identity: str
+    remembered: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls) -> Record:
+        """That of a run which nobody has seen before."""
+        return cls(secrets.token_hex(8))
+
+    @classmethod
+    def read(cls, folder: Path) -> Record | None:
+        """The record in a run's directory; None where there is none, as in runs of format 1.
+
+        Raises MachineError where it cannot be read, FormatError where a newer version wrote it.
+        """
+        path = folder / NAME
+        try:
+            found = read_object(path, bytes_max=_BYTES_MAX)
+            format_of(found, str(path))
+            identity, remembered = take(found, "id", str), take(found, "remembered", dict)
+            texts = all(isinstance(each, str) for each in remembered.values())
+            if not (_IDENTITY.fullmatch(identity) and texts):
+                raise MalformedError("is no record of a run")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MachineError(f"{path} cannot be read: {error.strerror}") from error
+        except MalformedError as error:
+            raise MachineError(
+                f"{path}, which says whose the checkpoints are, {error}; "
+                "copy it again from where the run was trained"
+            ) from error
+        return cls(identity, remembered)
+
+    def create(self, folder: Path) -> None:
+        """Write it where there is none; one that is there stays."""
+        try:
+            create_file(folder / NAME, self._text())
+        except FileExistsError:
+            return
+
+    def replace(self, folder: Path) -> None:
+        """Write it in the place of whatever is there."""
+        replace_file(folder / NAME, self._text())
+
+    def _text(self) -> bytes:
+        content = {"format": FORMAT, "id": self.identity, "remembered": dict(self.remembered)}
+        return (json.dumps(content, indent=1) + "\n").encode()

@@ -1,0 +1,94 @@
+"""What of a recipe a run keeps from its beginning to its end, and whether a checkpoint was written under it.
+
+Knows: which fields no result depends on, how recipes are compared. Does not know: files, networks.
+
+Recipes are compared field by field and in today's words, so that neither a new field with a default nor a new
+name makes an old run another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cotswold import recipe as recipes
+from cotswold.errors import RecipeError, RunError
+from cotswold.recipe import FORMAT, Recipe
+from cotswold.run import Checkpoint
+
+CHANGEABLE: Mapping[str, bool | set[str]] = {
+    "mesh": True,
+    "price": True,
+    "evaluate": True,
+    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},
+}
+"""What of a recipe may be different when a run is taken up again, since no result depends on it."""
+_SHOWN = 3
+
+
+def lasting(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe that a run keeps from its beginning to its end."""
+    return recipe.model_dump(mode="json", exclude=CHANGEABLE)
+
+
+def stamp(recipe: Recipe) -> dict[str, object]:
+    """What every checkpoint of a run says of its recipe, for `check_recipe`."""
+    return {"format": FORMAT, "recipe": lasting(recipe)}
+
+
+def differences(there: Recipe, here: Recipe) -> str | None:
+    """Lasting fields in which two recipes differ, in words; None where they do not."""
+    one, other = (dict(_fields(lasting(each))) for each in (there, here))
+    differing = [key for key in one | other if one.get(key) != other.get(key)]
+    if not differing:
+        return None
+    shown = [f"{key} ({one.get(key)} there, {other.get(key)} here)" for key in differing[:_SHOWN]]
+    more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
+    """Raise RunError where a checkpoint was written under another recipe, FormatError where in words of a
+    newer format.
+
+    Those of format 1 do not say their recipe; a hash of it is their run's identity.
+    """
+    written = checkpoint.state.get("recipe")
+    recipes.format_of(checkpoint.state, str(checkpoint.path))
+    if not isinstance(written, dict):
+        return
+    values = {**written, "format": checkpoint.state.get("format", 1)}
+    try:
+        differing = differences(recipes.from_values(values, f"the recipe in {checkpoint.path}"), recipe)
+    except RecipeError as error:
+        raise RunError(f"{error}; the checkpoint was written by another version") from error
+    if differing:
+        raise RunError(
+            f"{checkpoint.path} was written under another recipe, which differs in {differing}; give the run "
+            "its recipe back, or choose another directory"
+        )
+
+
+def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
+    """What a run keeps of the recipe with which it is taken up, beside that with which it ``began``: where
+    its filters are, for without that it may not fit, and the grid that goes with it."""
+    offload, grid = recipe.training.offload, recipe.mesh.grid
+    if offload == began.training.offload:
+        return {}
+    fields: dict[str, str] = {"training.offload": offload}
+    if offload == "disk" and grid != began.mesh.grid:
+        fields["mesh.grid"] = grid or "none"
+    return {name: json.dumps(value) for name, value in fields.items()}
+
+
+def _fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    """Every field of a recipe under its dotted name."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _fields(inner, (*path, key))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from _fields(inner, (*path, str(number)))
+    else:
+        yield ".".join(path), value
