@@ -78,6 +78,8 @@ class Loop:
     stop: Stop
     checkpoint_seconds: float
     team: Team = SOLO
+    lasting: Mapping[str, object] = field(default_factory=dict)
+    """What every checkpoint's state has besides: the same from the beginning of the run to its end."""
     position: Position = field(default_factory=Position)
     _counted_until: float = 0.0
 
@@ -180,6 +182,7 @@ class Loop:
         for item in tensors.items():
             self._check_finite(*item)
         state: dict[str, object] = {
+            **self.lasting,
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),
             "position": vars(self.position).copy(),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.data import Store
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
@@ -29,8 +30,8 @@ from cotswold.training.networks import (
     layers_bytes,
     network_tensors,
 )
-from cotswold.training.pictures import read_maps
-from cotswold.training.stores import made_by
+from cotswold.training.prepared import Prepared
+from cotswold.training.stores import made_by, store_of
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
@@ -41,9 +42,38 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
 """What of a recipe may be different when a run is taken up again, since no result depends on it."""
 
 
+_Network = TypeVar("_Network", StackNetwork, LayerNetwork)
+
+
+@dataclass(frozen=True)
+class Trained(Generic[_Network]):
+    """A network as a checkpoint has it, the checkpoint's step, and how its pictures were prepared."""
+
+    network: _Network
+    step: int
+    prepared: Prepared
+
+
+def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[StackNetwork]:
+    """The stacks of a run, and how to prepare pictures for them, from its newest good checkpoint alone.
+
+    Checkpoints that say nothing of preparation are old ones; their run's store is then looked for, as by
+    `store_of`.
+    Raises RunError where there is no checkpoint, StoreError for another store, MemoryLimitError before
+    anything is built where the filters do not fit.
+    """
+    network, checkpoint = _stacks(run)
+    return Trained(network, checkpoint.step, _prepared(run, checkpoint, stores))
+
+
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
-    """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there
-    is none, MemoryLimitError before anything is built where their filters do not fit."""
+    """The stacks of a run as its newest good checkpoint has them, and its step; raises as
+    `trained_stacks`."""
+    network, checkpoint = _stacks(run)
+    return network, checkpoint.step
+
+
+def _stacks(run: RunDirectory) -> tuple[StackNetwork, Checkpoint]:
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
@@ -56,12 +86,17 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
         )
     network, checkpoint = build_stacks(recipe), newest(run, recipe)
     _fill(network, checkpoint)
-    return network.eval().requires_grad_(False), checkpoint.step
+    return network.eval().requires_grad_(False), checkpoint
 
 
-def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
-    """The network before it learnt: random filters, gains and α from the training pictures."""
-    pictures = read_maps(store, "train", 0, min(recipe.training.batch, store.splits["train"]))
+def _prepared(run: RunDirectory, checkpoint: Checkpoint, stores: Path | None) -> Prepared:
+    """What the checkpoint says; an old one says nothing, and its run's store does."""
+    found = Prepared.from_state(checkpoint.state)
+    return Prepared.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
+
+
+def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
+    """The network before it learnt: random filters, gains and α from some prepared pictures."""
     pictures = pictures.to(recipe.training.device)
     network = build_stacks(recipe).eval().requires_grad_(False)
     for stack in network.stacks:
@@ -70,18 +105,35 @@ def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
     return network
 
 
+def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[LayerNetwork]:
+    """A supervised run's network, its classes and how to prepare pictures for it, from its best checkpoint
+    alone; else as `trained_stacks`."""
+    recipe, checkpoint = _best(run)
+    prepared = _prepared(run, checkpoint, stores)
+    network = _layers(recipe, checkpoint, len(prepared.classes))
+    return Trained(network, checkpoint.step, prepared)
+
+
 def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
     """A supervised run's network as its best checkpoint has it, and its step; raises RunError if there is
     none."""
+    recipe, checkpoint = _best(run)
+    return _layers(recipe, checkpoint, classes), checkpoint.step
+
+
+def _best(run: RunDirectory) -> tuple[Recipe, Checkpoint]:
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
     check_device(recipe.training.device)
-    network = supervised_network(recipe, classes)
     best = Checkpoints(run.best, identity=recipe_identity(recipe)).latest().checkpoint
-    checkpoint = best if best is not None else newest(run, recipe)
+    return recipe, best if best is not None else newest(run, recipe)
+
+
+def _layers(recipe: Recipe, checkpoint: Checkpoint, classes: int) -> LayerNetwork:
+    network = supervised_network(recipe, classes)
     _fill(network, checkpoint)
-    return network.eval().requires_grad_(False), checkpoint.step
+    return network.eval().requires_grad_(False)
 
 
 def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
