@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cotswold.analysis.objects import Control as Control
     from cotswold.analysis.objects import Examination as Examination
     from cotswold.analysis.objects import examine as examine
+    from cotswold.analysis.report import LeftOut as LeftOut
     from cotswold.analysis.report import build_report as build_report
     from cotswold.analysis.selectivity import ClassWeights as ClassWeights
     from cotswold.analysis.stimuli import optimal_stimuli as optimal_stimuli
@@ -34,6 +35,7 @@ _HOME = {
     "Evaluation": "evaluation",
     "Examination": "objects",
     "Layer": "layers",
+    "LeftOut": "report",
     "ObjectSelectivity": "evaluation",
     "PASSES_MAX": "kmeans",
     "StackLayers": "layers",

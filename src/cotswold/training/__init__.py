@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cotswold.training.restore import recipe_identity as recipe_identity
     from cotswold.training.restore import trained_layers as trained_layers
     from cotswold.training.restore import trained_stacks as trained_stacks
+    from cotswold.training.stores import kept_store as kept_store
     from cotswold.training.stores import open_store as open_store
     from cotswold.training.stores import store_of as store_of
 
@@ -35,6 +36,7 @@ _HOME = {
     "Trained": "restore",
     "build_layers": "networks",
     "build_stacks": "networks",
+    "kept_store": "stores",
     "load_layers": "restore",
     "labelled_batches": "pictures",
     "load_stacks": "restore",

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -47,33 +48,30 @@ _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
 
 @dataclass(frozen=True)
 class Trained(Generic[_Network]):
-    """A network as a checkpoint has it, the checkpoint's step, and how its pictures were prepared."""
+    """A network as a checkpoint of a run has it, and the checkpoint's step."""
 
     network: _Network
     step: int
-    prepared: Prepared
+    run: RunDirectory
+    state: Mapping[str, object]
+    stores: Path | None
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """How pictures must be prepared for it, as the checkpoint says.
+
+        Checkpoints that say nothing of it are old ones; their run's store is then looked for, in ``stores``
+        if given; raises as `store_of`.
+        """
+        return _prepared(self.run, self.state, self.stores)
 
 
 def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[StackNetwork]:
     """The stacks of a run, and how to prepare pictures for them, from its newest good checkpoint alone.
 
-    Checkpoints that say nothing of preparation are old ones; their run's store is then looked for, as by
-    `store_of`.
-    Raises RunError where there is no checkpoint, StoreError for another store, MemoryLimitError before
-    anything is built where the filters do not fit.
+    Raises RunError where there is none, MemoryLimitError before anything is built where the filters do not
+    fit.
     """
-    network, checkpoint = _stacks(run)
-    return Trained(network, checkpoint.step, _prepared(run, checkpoint, stores))
-
-
-def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
-    """The stacks of a run as its newest good checkpoint has them, and its step; raises as
-    `trained_stacks`."""
-    network, checkpoint = _stacks(run)
-    return network, checkpoint.step
-
-
-def _stacks(run: RunDirectory) -> tuple[StackNetwork, Checkpoint]:
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
@@ -86,12 +84,19 @@ def _stacks(run: RunDirectory) -> tuple[StackNetwork, Checkpoint]:
         )
     network, checkpoint = build_stacks(recipe), newest(run, recipe)
     _fill(network, checkpoint)
-    return network.eval().requires_grad_(False), checkpoint
+    network.eval().requires_grad_(False)
+    return Trained(network, checkpoint.step, run, checkpoint.state, stores)
 
 
-def _prepared(run: RunDirectory, checkpoint: Checkpoint, stores: Path | None) -> Prepared:
-    """What the checkpoint says; an old one says nothing, and its run's store does."""
-    found = Prepared.from_state(checkpoint.state)
+def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
+    """The stacks of a run as its newest good checkpoint has them, and its step; raises as
+    `trained_stacks`."""
+    trained = trained_stacks(run)
+    return trained.network, trained.step
+
+
+def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> Prepared:
+    found = Prepared.from_state(state)
     return Prepared.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
 
 
@@ -109,9 +114,8 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
     """A supervised run's network, its classes and how to prepare pictures for it, from its best checkpoint
     alone; else as `trained_stacks`."""
     recipe, checkpoint = _best(run)
-    prepared = _prepared(run, checkpoint, stores)
-    network = _layers(recipe, checkpoint, len(prepared.classes))
-    return Trained(network, checkpoint.step, prepared)
+    classes = len(_prepared(run, checkpoint.state, stores).classes)
+    return Trained(_layers(recipe, checkpoint, classes), checkpoint.step, run, checkpoint.state, stores)
 
 
 def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:

@@ -104,6 +104,16 @@ def store_of(
     return store
 
 
+def kept_store(run: RunDirectory) -> Store | None:
+    """The store that a run learnt from, if it is still where it was at the beginning of the run."""
+    place, identity = _noted(run)
+    try:
+        store = None if place is None else Store(place)
+    except StoreError:
+        return None
+    return store if store is not None and store.identity == identity else None
+
+
 def _noted(run: RunDirectory) -> tuple[str | None, str | None]:
     """Path and identity of a run's store, as it noted them when it began."""
     kept = run.environment()
