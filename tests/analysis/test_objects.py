@@ -11,11 +11,13 @@ from cotswold.analysis.stimuli import Ascent
 from cotswold.nn import StackNetwork
 
 
-def examined(network: StackNetwork, pictures: torch.Tensor, **rivals: StackNetwork) -> ObjectSelectivity:
+def examined(
+    network: StackNetwork, pictures: torch.Tensor, rivals: Contestants | None = None
+) -> ObjectSelectivity:
     positive = torch.arange(len(pictures)) % 2 == 0
     return examine(
         "object",
-        Contestants(network, **rivals),
+        rivals or Contestants(network),
         lambda: [(pictures, positive)],
         Examination(top_layers(network), portraits=0),
     )
@@ -58,7 +60,7 @@ def test_an_evaluation_is_kept_even_where_a_picture_bears_a_name_that_is_no_text
 
 
 def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, noise: torch.Tensor) -> None:
-    row = examined(network, noise, random=network, dictionary=network)
+    row = examined(network, noise, Contestants(network, random=network, dictionary=network))
     assert [layer.layer for layer in row.random] == ["1.pooled", "2.pooled"]
     assert [layer.layer for layer in row.dictionary] == ["2.pooled"]
     assert row.random == row.network

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import re
 from html.parser import HTMLParser
 
@@ -14,7 +16,7 @@ from cotswold.analysis.objects import Contestants, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
 from cotswold.analysis.stimuli import Ascent
-from cotswold.errors import RunError
+from cotswold.errors import DiskFullError
 from cotswold.nn import StackNetwork
 from cotswold.run import EventLog, RunDirectory
 
@@ -65,7 +67,7 @@ def test_the_page_is_whole_and_fetches_nothing(
     run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
 ) -> None:
     evaluation = evaluated(network, pictures)
-    page = build_report(run, network, None, evaluation).read_text()
+    page = build_report(run, network, evaluation=evaluation).read_text()
     parser = Balanced()
     parser.feed(page)
     assert parser.open == []
@@ -96,7 +98,7 @@ def test_the_stacks_come_first_in_the_table_of_selectivity_and_headings_are_shor
     run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
 ) -> None:
     evaluation = evaluated(network, pictures)
-    page = build_report(run, None, None, evaluation).read_text()
+    page = build_report(run, evaluation=evaluation).read_text()
     head = re.findall(r'<th scope="col">(.*?)</th>', page.split('id="selectivity"')[1].split("</thead>")[0])
     stacks = [f"Stack {index + 1}" for index in range(len(evaluation.objects[0].network))]
     assert head[: 2 + len(stacks)] == ["Object", "Guess", *stacks]
@@ -148,10 +150,14 @@ def test_an_objective_that_rises_is_seen_to_rise(run: RunDirectory) -> None:
     assert "90 → 99 (+10.0\u202f%)" in build_report(run).read_text()
 
 
-def test_a_report_that_fails_leaves_the_old_one(run: RunDirectory) -> None:
+def test_a_report_that_fails_leaves_the_old_one(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build_report(run).read_text()
-    run.evaluation.write_text('{"step": "x"}')
-    with pytest.raises(RunError, match=r"evaluation\.json"):
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFullError, match=r"report\.html"):
         build_report(run)
     assert run.report.read_text() == before
     assert not list(run.path.glob("*.partial"))

@@ -64,7 +64,7 @@ def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of_whatever_thei
     ]  # entries start with the other sign
     noise = 0.3 * torch.randn(600, 3, 16, 16, generator=generator)
     x = centres[torch.randint(0, 4, (600,), generator=generator)] * signs + noise
-    found = kmeans_network(single, torch.split(x, 60)).stacks[0]
+    found = kmeans_network(single, lambda: torch.split(x, 60))[0].stacks[0]
     torch.testing.assert_close(found.filters.detach().square().sum((2, 3)), torch.ones(layer.norms_shape))
     for by, bx in ((0, 0), (2, 3)):
         patch = centres[:, :, 2 * by : 2 * by + 6, 2 * bx : 2 * bx + 6].permute(0, 2, 3, 1).reshape(4, -1)
@@ -74,7 +74,7 @@ def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of_whatever_thei
 
 def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictures: torch.Tensor) -> None:
     before = network(pictures)
-    other = kmeans_network(network, [pictures])
+    other, _ = kmeans_network(network, lambda: [pictures])
     assert torch.equal(network(pictures), before)
     assert other.stacks[0] is network.stacks[0]
     assert not torch.equal(other(pictures), before)
@@ -82,7 +82,7 @@ def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictur
 
 def test_a_dictionary_needs_pictures(network: StackNetwork) -> None:
     with pytest.raises(SourceError, match="k-means"):
-        kmeans_network(network, [])
+        kmeans_network(network, list)
 
 
 def test_a_stimulus_begins_where_it_is_told_and_keeps_the_signs_that_magnitudes_forget() -> None:

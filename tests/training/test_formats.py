@@ -23,7 +23,7 @@ from cotswold.errors import FormatError, MachineError, RunError
 from cotswold.recipe import first_identity, migration, reader
 from cotswold.recipe.schema import Recipe, Training
 from cotswold.run import EventLog, RunDirectory, read_events
-from cotswold.training import Resume, load_layers, load_stacks, open_job
+from cotswold.training import Resume, load_stacks, open_job, trained_layers
 
 FIRST = Path(__file__).parent / "format_1.tar.xz"
 LAST_LOSSES = {"stacks": 13.367601, "layers": 0.099351}
@@ -115,7 +115,7 @@ def test_a_new_field_with_a_default_leaves_runs_of_every_format_usable(
         load_stacks(RunDirectory.open(path))
         found = finish(resumed(path, stores))
         assert last(found.checkpoints).state["recipe"]["training"]["shine"] == 3  # type: ignore[index]  # JSON
-    load_layers(RunDirectory.open(first / "layers"), 2)
+    trained_layers(RunDirectory.open(first / "layers"))
     assert last(run / "checkpoints").identity == identity
 
 

@@ -28,7 +28,7 @@ from cotswold.data import Store, Transform
 from cotswold.errors import DivergedError, GeometryError, RecipeError, RunError
 from cotswold.nn import StackNetwork
 from cotswold.run import RunDirectory
-from cotswold.training import Stop, load_layers, load_stacks
+from cotswold.training import Stop, load_stacks, trained_layers
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_layers_on_frozen_stacks_leave_them_as_they_were(
 ) -> None:
     before = filters_of(load_stacks(uninterrupted["greedy"])[0])
     run = finish(started(on_stacks(uninterrupted["greedy"], pictures), tmp_path / "run", stores))
-    network, _ = load_layers(run, 2)
+    network = trained_layers(run).network
     assert network.below is not None
     assert all(torch.equal(a, b) for a, b in zip(filters_of(network.below), before, strict=True))
     assert losses(run)[-1] < losses(run)[0]
@@ -134,7 +134,7 @@ def test_layers_on_stacks_can_tune_their_filters(
     before = filters_of(load_stacks(uninterrupted["greedy"])[0])
     text = on_stacks(uninterrupted["greedy"], pictures, "tune = true")
     run = finish(started(text, tmp_path / "run", stores))
-    network, _ = load_layers(run, 2)
+    network = trained_layers(run).network
     assert network.below is not None
     assert not any(torch.equal(a, b) for a, b in zip(filters_of(network.below), before, strict=True))
     assert losses(run)[-1] < losses(run)[0]
@@ -237,7 +237,7 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_network(
     assert min(found) not in found[-2:] and min(found) == found[-3]
     best = events(run, "validation")[found.index(min(found))]["step"]
     assert last(run.best).step == best != last(run.checkpoints).step
-    assert load_layers(run, 2)[1] == best
+    assert trained_layers(run).step == best
     finish(resumed(run.path, stores))  # stays ended
     assert losses(run) == found
 

@@ -1,6 +1,6 @@
 """How a supervised network answers labelled pictures.
 
-Knows: confusion, example pictures, the file that keeps them. Does not know: where pictures come from.
+Knows: confusion, example pictures. Does not know: where pictures come from.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from cotswold.analysis.pictures import jpeg_uri, picture, signed
-from cotswold.errors import RunError, SourceError
+from cotswold.analysis.sealed import Sealed
+from cotswold.errors import SourceError
 
 
 @dataclass(frozen=True)
@@ -50,30 +50,24 @@ class Classification:
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
-        return _CLASSIFICATION.dump_json(self, indent=1).decode()
+        return CLASSIFICATION.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Classification:
-        """The inverse of `to_json`; raises RunError for text that is something else."""
-        try:
-            return _CLASSIFICATION.validate_json(text)
-        except ValidationError as error:
-            raise RunError(
-                f"this is no classification ({error.errors()[0]['msg']}); run cotswold evaluate again"
-            ) from None
+        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        return CLASSIFICATION.from_json(text)
 
     @classmethod
     def read(cls, path: Path) -> Classification | None:
-        """The classification in a file; None where there is no file."""
-        try:
-            return cls.from_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except RunError as error:
-            raise RunError(f"{path}: {error}") from None
+        """The classification in a file; None where there is no file, RunError where it is damaged."""
+        return CLASSIFICATION.read(path)
+
+    def write(self, path: Path) -> None:
+        """Have a file hold it, whole or not at all."""
+        CLASSIFICATION.write(path, self)
 
 
-_CLASSIFICATION = TypeAdapter(Classification)
+CLASSIFICATION = Sealed(Classification, "classification")
 
 
 def classify(

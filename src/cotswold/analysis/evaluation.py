@@ -1,6 +1,6 @@
-"""What `cotswold evaluate` finds, and the file that keeps it.
+"""What `cotswold evaluate` finds.
 
-Knows: rows of the selectivity table and portraits of the best neurons, as JSON. Does not know: how they are
+Knows: rows of the selectivity table, who competed, portraits of the best neurons. Does not know: how they are
 found.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from cotswold.analysis.neurons import Position
-from cotswold.analysis.selectivity import LayerSelectivity, PassTime
-from cotswold.errors import RunError
+from cotswold.analysis.sealed import Sealed
+from cotswold.analysis.selectivity import PAPER, ClassWeights, LayerSelectivity, PassTime
+
+THIS_NETWORK = "this network"
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,22 @@ class Portrait:
 
 
 @dataclass(frozen=True)
+class Clustering:
+    """How a k-means dictionary was made: passes over so many pictures, and whether it had settled."""
+
+    passes: int
+    pictures: int
+    converged: bool
+
+
+@dataclass(frozen=True)
 class ObjectSelectivity:
     """One object, one row of the table: how well neurons tell its pictures from others.
 
     ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are the rivals
     measured beside it, where they were: the same network with random filters, the same with a k-means
     dictionary in its last stack, another run, and the mean positive picture as a linear filter.
-    ``mean_positive`` is a data URI.
+    ``mean_positive`` is a data URI. ``asked`` tells the question: the same one has the same answer.
     """
 
     name: str
@@ -69,11 +78,31 @@ class ObjectSelectivity:
     portraits: tuple[Portrait, ...] = ()
     mean_positive: str | None = None
     passes: tuple[PassTime, ...] = ()
+    weights: ClassWeights = PAPER
+    clustering: Clustering | None = None
+    asked: str = ""
 
     @property
     def best(self) -> LayerSelectivity:
         """The layer of the network whose chosen neuron does best on pictures it was not chosen on."""
         return max(self.network, key=lambda layer: layer.held_out)
+
+    @property
+    def contestants(self) -> dict[str, LayerSelectivity]:
+        """The best layer of each contestant, by name; the mean picture, which knows the labels, is none."""
+        found = {
+            THIS_NETWORK: self.network,
+            "random filters": self.random,
+            "k-means": self.dictionary,
+            "control": self.control,
+        }
+        return {who: max(of, key=lambda layer: layer.held_out) for who, of in found.items() if of}
+
+    @property
+    def winner(self) -> str:
+        """Who of the contestants does best on pictures that neurons were not chosen on."""
+        contestants = self.contestants
+        return max(contestants, key=lambda who: contestants[who].held_out)
 
 
 @dataclass(frozen=True)
@@ -89,31 +118,27 @@ class Evaluation:
             return Evaluation(self.step, tuple(found if o.name == found.name else o for o in self.objects))
         return Evaluation(self.step, (*self.objects, found))
 
+    def answers(self, name: str, asked: str) -> bool:
+        """Whether it has the answer to a question about an object."""
+        return any(each.name == name and each.asked == asked for each in self.objects)
+
     def to_json(self) -> str:
-        """Text that `from_json` reads."""
-        return _EVALUATION.dump_json(self, indent=1).decode()
+        """Text that `from_json` reads; RunError for a figure that is no number."""
+        return EVALUATION.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Evaluation:
-        """The inverse of `to_json`; raises RunError for text that is no evaluation."""
-        try:
-            return _EVALUATION.validate_json(text)
-        except ValidationError as error:
-            where = error.errors()[0]
-            place = ".".join(str(part) for part in where["loc"]) or "the file"
-            raise RunError(
-                f"this is no evaluation ({place}: {where['msg']}); run cotswold evaluate again"
-            ) from None
+        """The inverse of `to_json`; raises RunError for text that is no evaluation, or a damaged one."""
+        return EVALUATION.from_json(text)
 
     @classmethod
     def read(cls, path: Path) -> Evaluation | None:
-        """The evaluation in a file; None where there is no file."""
-        try:
-            return cls.from_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except RunError as error:
-            raise RunError(f"{path}: {error}") from None
+        """The evaluation in a file; None where there is no file, RunError where it is damaged."""
+        return EVALUATION.read(path)
+
+    def write(self, path: Path) -> None:
+        """Have a file hold it, whole or not at all."""
+        EVALUATION.write(path, self)
 
 
-_EVALUATION = TypeAdapter(Evaluation)
+EVALUATION = Sealed(Evaluation, "evaluation")

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from cotswold.analysis.evaluation import Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.evaluation import THIS_NETWORK, Exemplar, ObjectSelectivity, Portrait
 from cotswold.analysis.extremes import Extreme, extremes, strongest_means
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.neurons import Position, locate
 from cotswold.analysis.pictures import jpeg_uri, picture, png_uri, signed, thumbnail
 from cotswold.analysis.selectivity import (
+    PAPER,
     Batches,
     ClassWeights,
     LayerSelectivity,
@@ -46,7 +47,8 @@ class Examination:
     """What is measured, and how thoroughly."""
 
     layers: Sequence[Layer]
-    weights: ClassWeights = field(default_factory=ClassWeights)
+    weights: ClassWeights | None = PAPER
+    """None: every picture weighs the same."""
     thresholds: int = 20
     splits: int = 5
     portraits: int = 3
@@ -58,13 +60,21 @@ class Examination:
 
 
 @dataclass(frozen=True)
+class Control:
+    """Another run, and the test pictures as its own preparation makes them."""
+
+    network: StackNetwork
+    batches: Batches
+
+
+@dataclass(frozen=True)
 class Contestants:
     """The network and its rivals: random filters, k-means in the last stack, another run as a control."""
 
     network: StackNetwork
     random: StackNetwork | None = None
     dictionary: StackNetwork | None = None
-    control: StackNetwork | None = None
+    control: Control | None = None
 
 
 def examine(
@@ -80,29 +90,33 @@ def examine(
 ) -> ObjectSelectivity:
     """Test the network and its rivals on one object, and portray the best neurons.
 
-    ``batches`` starts a pass over pictures and whether each is positive; ``look`` gives the photographs for
-    the strips, ``transform`` takes whitening back from stimuli. ``unlabelled`` starts a pass over training
-    pictures: an optimal stimulus is then sought from the mean of those that excite the neuron most.
+    ``batches`` starts a pass over pictures, prepared as the network wants them, and whether each is positive;
+    ``look`` gives the photographs for the strips, ``transform`` takes whitening back from stimuli.
+    ``unlabelled`` starts a pass over training pictures: an optimal stimulus is then sought from the mean of
+    those that excite the neuron most.
     """
-
-    tests = {
-        "this network": (contestants.network, examination.layers),
-        "random filters": (contestants.random, examination.layers),
-        "k-means": (contestants.dictionary, _of_last_stack(contestants, examination)),
-        "control": (contestants.control, examination.layers),
+    entries = {
+        THIS_NETWORK: (contestants.network, examination.layers, batches),
+        "random filters": (contestants.random, examination.layers, batches),
+        "k-means": (contestants.dictionary, _of_last_stack(contestants, examination), batches),
     }
+    control = contestants.control
+    if control is not None:
+        there = [layer for layer in examination.layers if layer.stack < len(control.network.stacks)]
+        entries["control"] = (control.network, there, control.batches)
     found = {
-        what: _test(StackLayers(network.eval(), layers), batches, examination, _told(progress, what))
-        for what, (network, layers) in tests.items()
+        what: _test(StackLayers(network.eval(), layers), own, examination, _told(progress, what))
+        for what, (network, layers, own) in entries.items()
         if network is not None and layers
     }
     mean = _mean_positive(batches())
-    ours = found["this network"]
+    ours = found[THIS_NETWORK]
     row = ObjectSelectivity(
         name=name,
         positives=ours.positives,
         negatives=ours.negatives,
-        guess=examination.weights.guess,
+        guess=ours.weights.guess,
+        weights=ours.weights,
         network=ours.layers,
         random=found["random filters"].layers if "random filters" in found else (),
         dictionary=found["k-means"].layers if "k-means" in found else (),

@@ -39,16 +39,13 @@ _PART = 4096  # neurons whose accuracies are in memory at a time
 
 @dataclass(frozen=True)
 class ClassWeights:
-    """What the two classes weigh in an accuracy; guessing gives the greater of the two.
+    """What the two classes weigh in an accuracy; guessing gives the greater of the two."""
 
-    The defaults are the proportions of the set of Le et al. 2012, to which the paper's footnote 6 reweights.
-    """
-
-    positives: float = 0.353
-    negatives: float = 0.647
+    positives: float
+    negatives: float
 
     def __post_init__(self) -> None:
-        if min(self.positives, self.negatives) <= 0 or abs(self.positives + self.negatives - 1) > 1e-9:
+        if not (min(self.positives, self.negatives) > 0 and abs(self.positives + self.negatives - 1) < 1e-9):
             raise ValueError(
                 f"class weights must be positive and sum to 1, not {self.positives} and {self.negatives}"
             )
@@ -57,6 +54,15 @@ class ClassWeights:
     def guess(self) -> float:
         """The accuracy of calling every picture by the heavier class."""
         return max(self.positives, self.negatives)
+
+    @classmethod
+    def counted(cls, positives: int, negatives: int) -> ClassWeights:
+        """Every picture weighs the same."""
+        return cls(positives / (positives + negatives), negatives / (positives + negatives))
+
+
+PAPER = ClassWeights(0.353, 0.647)
+"""The proportions of the set of Le et al. 2012, to which the paper's footnote 6 reweights."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ class Selectivity:
     layers: tuple[LayerSelectivity, ...]
     positives: int
     negatives: int
+    weights: ClassWeights
     passes: tuple[PassTime, PassTime] = field(compare=False)
 
 
@@ -115,7 +122,7 @@ def selectivity(
     respond: Respond,
     batches: Batches,
     *,
-    weights: ClassWeights | None = None,
+    weights: ClassWeights | None = PAPER,
     thresholds: int = 20,
     splits: int = 5,
     top: int = 16,
@@ -125,9 +132,10 @@ def selectivity(
 ) -> Selectivity:
     """Test every neuron of the layers that ``respond`` names, in two streamed passes over ``batches``.
 
-    Memory: 1.5 KB a neuron, whatever the number of pictures. Raises UserError for a number of ``splits`` that
-    does not exist, DivergedError where a response is not finite, SourceError where a class has fewer pictures
-    than there are groups, or the second pass is longer or shorter than the first.
+    Without ``weights`` every picture weighs the same. Memory: 1.5 KB a neuron, whatever the number of
+    pictures. Raises UserError for a number of ``splits`` that does not exist, DivergedError where a response
+    is not finite, SourceError where a class has fewer pictures than there are groups, or the second pass is
+    longer or shorter than the first.
     """
     halves = _halves(splits, seed)
     tell = progress or (lambda *_: None)
@@ -168,12 +176,13 @@ def selectivity(
             raise SourceError(
                 f"{int(totals[label].sum())} {what} are too few to be halved; give {GROUPS} or more"
             )
-    weights = weights or ClassWeights()
+    positives, negatives = int(totals[1].sum()), int(totals[0].sum())
+    weights = weights or ClassWeights.counted(positives, negatives)
     scored = tuple(
         _score(name, shapes[name], histograms[name], ranges[name].bounds(), weights, halves, top)
         for name in histograms
     )
-    return Selectivity(scored, int(totals[1].sum()), int(totals[0].sum()), (first, second))
+    return Selectivity(scored, positives, negatives, weights, (first, second))
 
 
 def _timed(batches: Iterable[tuple[Tensor, Tensor]], into: PassTime) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,24 +1,18 @@
 """`cotswold evaluate`.
 
-Knows: the words of the command, which sources are tested. Does not know: how selectivity is measured.
+Knows: the words of the command, which sources are tested. Does not know: how selectivity is measured, how
+results are shown.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.analysis import Evaluation
-    from cotswold.analysis.selectivity import LayerSelectivity
-    from cotswold.cli.progress import Stages
-    from cotswold.recipe.schema import Evaluation as Test
+    from cotswold.analysis.selectivity import ClassWeights
     from cotswold.run import RunDirectory
 
 
@@ -31,20 +25,23 @@ def evaluate(
     layers: Annotated[list[str] | None, Parameter(negative=())] = None,
     control: Path | None = None,
     splits: int = 5,
+    weights: str = "paper",
     stores: Path | None = None,
+    threads: int | None = None,
+    anew: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
-    accuracy.
+    accuracy and confusion.
 
-    Whatever the numbers of pictures, the two classes are weighted to the paper's
-    proportion, so that guessing gives an accuracy of 0.647. The result is kept in
-    the run's directory, where `cotswold report` finds it.
+    Every test is kept in the run's directory as soon as it is finished, where
+    `cotswold report` finds it; the same command goes on with those that are missing.
 
     Examples:
 
       cotswold evaluate runs/demo                 the tests that its recipe names
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
+      cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters
@@ -65,11 +62,21 @@ def evaluate(
         Another run (trained on other pictures, say) whose neurons are tested beside.
     splits
         Random splits into halves for the held-out accuracy, 1 to 35.
+    weights
+        What positives and negatives weigh in an accuracy: `paper` (0.353 to 0.647, whatever their numbers, so
+        that guessing gives 0.647 as in the paper), `equal`, `counts` (every picture the same, so that
+        guessing gives the part of the larger class), or the weight of the positives, between 0 and 1.
     stores
         Where prepared pictures are kept, if not where they were when the run began.
+    threads
+        Threads of computation; the run's own number by default.
+    anew
+        Test again what was tested before in the same way.
     json_
-        Print the whole evaluation as JSON.
+        Print the whole result as JSON.
     """
+    from cotswold.cli import contest
+    from cotswold.cli.threads import use_threads
     from cotswold.errors import UserError
     from cotswold.recipe import load
     from cotswold.recipe.schema import Evaluation as Test
@@ -77,8 +84,10 @@ def evaluate(
 
     if splits < 1:
         raise UserError(f"--splits {splits} halves nothing; give 1 or more")
+    weighed = class_weights(weights)
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
+    use_threads(threads, recipe)
     if recipe.training.strategy == "supervised":
         if positives is not None or negatives is not None:
             raise UserError(
@@ -95,129 +104,57 @@ def evaluate(
         tests = recipe.evaluate
     if not tests:
         raise UserError(f"the recipe of {run} names no tests; give --positives and --negatives")
-    evaluation = _examine(directory, tests, layers, control, splits, stores)
+    wishes = contest.Wishes(tuple(layers or ()), control, splits, weighed, stores, anew)
+    evaluation = contest.hold(directory, tests, wishes)
     if json_:
         print(evaluation.to_json())
     else:
-        _print_table(evaluation)
+        from cotswold.cli.findings import print_selectivity
+
+        print_selectivity(evaluation)
 
 
-def _examine(
-    directory: RunDirectory,
-    tests: list[Test],
-    layers: list[str] | None,
-    control: Path | None,
-    splits: int,
-    stores: Path | None,
-) -> Evaluation:
-    from cotswold import analysis, training
-    from cotswold.cli.progress import say, stages
-    from cotswold.data import open_source
-    from cotswold.recipe import expand, load
-    from cotswold.run import RunDirectory
+def class_weights(words: str) -> ClassWeights | None:
+    """What ``--weights`` means, None for every picture alike; raises UserError for anything else.
 
-    recipe = load(directory.recipe)
-    store = training.store_of(directory, recipe, stores)
-    network, step = training.load_stacks(directory)
-    beside = None if control is None else training.load_stacks(RunDirectory.open(control))[0]
-    chosen = [analysis.Layer.named(layer) for layer in layers or []] or analysis.top_layers(network, "output")
-    evaluation = _earlier(directory, step)
-    with stages() as told:
-        told("k-means dictionary", 0)
-        passes = math.ceil(
-            recipe.network.stacks[-1].epochs or recipe.training.epochs
-        )  # as the stack itself had
-        pictures = itertools.chain.from_iterable(training.training_maps(store, recipe) for _ in range(passes))
-        dictionary = analysis.kmeans_network(network, pictures)
-        contestants = analysis.Contestants(network, training.random_stacks(recipe, store), dictionary, beside)
-        for test in tests:
-            trial = analysis.Trial(
-                open_source(expand(test.positives)),
-                open_source(expand(test.negatives)),
-                store.transform,
-                batch=recipe.training.batch,
-                device=recipe.training.device,
-            )
-            found = analysis.examine(
-                test.name,
-                contestants,
-                trial,
-                analysis.Examination(chosen, splits=splits),
-                unlabelled=lambda: training.training_maps(store, recipe, most=5000),
-                transform=store.transform,
-                look=trial.look,
-                progress=partial(_tell, told, test.name),
-            )
-            for reason in trial.broken:
-                say(f"left out: {reason}")
-            evaluation = evaluation.with_object(found)
-            text = evaluation.to_json()
-    analysis.Evaluation.from_json(text)  # a figure that is no number is never kept
-    directory.evaluation.write_text(text, encoding="utf-8")
-    return evaluation
+    >>> class_weights("0.25")
+    ClassWeights(positives=0.25, negatives=0.75)
+    """
+    from cotswold.analysis.selectivity import PAPER, ClassWeights
+    from cotswold.errors import UserError
 
-
-def _earlier(directory: RunDirectory, step: int) -> Evaluation:
-    """What was found for this step before, to which new objects are added."""
-    from cotswold.analysis import Evaluation
-    from cotswold.cli.progress import say
-    from cotswold.errors import RunError
-
+    named = {"paper": PAPER, "equal": ClassWeights(0.5, 0.5), "counts": None}
+    if words in named:
+        return named[words]
     try:
-        found = Evaluation.read(directory.evaluation)
-    except RunError as error:
-        say(f"the earlier evaluation cannot be read and is replaced: {error}")
-        found = None
-    return found if found is not None and found.step == step else Evaluation(step)
-
-
-def _tell(told: Stages, name: str, doing: str, done: int) -> None:
-    told(f"{name}, {doing}", done)
-
-
-def _print_table(evaluation: Evaluation) -> None:
-    """The shape of the paper's Table 2, with the accuracies on held-out halves."""
-    from rich.console import Console
-    from rich.table import Table
-
-    guess = max((row.guess for row in evaluation.objects), default=0.0)
-    table = Table(
-        title="best neuron: accuracy on all pictures / on held-out halves",
-        title_justify="left",
-        caption=f"classes are weighted to the paper's proportion: guessing gives {guess:.3f}",
-        caption_justify="left",
-    )
-    for heading in ("object", "layer", "guess", "random filters", "k-means", "control", "this network", "±"):
-        table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
-    for row in evaluation.objects:
-        for layer in row.network:
-            rivals = [
-                _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
-            ]
-            figures = [f"{row.guess:.3f}", *rivals, _both(layer), f"{layer.spread:.3f}"]
-            table.add_row(row.name, layer.layer, *figures)
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
-
-
-def _same(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:
-    return next((layer for layer in layers if layer.layer == name), None)
-
-
-def _both(layer: LayerSelectivity | None) -> str:
-    return "" if layer is None else f"{layer.best[0].accuracy:.3f} / {layer.held_out:.3f}"
+        positives = float(words)
+        return ClassWeights(positives, 1 - positives)
+    except ValueError:
+        raise UserError(
+            f"--weights {words[:40]} is neither paper, equal, counts nor a number between 0 and 1; give one "
+            "of these"
+        ) from None
 
 
 def _classify(directory: RunDirectory, stores: Path | None, json_: bool) -> None:
     from cotswold import analysis, training
+    from cotswold.cli.findings import print_confusion
+    from cotswold.errors import StoreError
     from cotswold.recipe import load
 
     recipe = load(directory.recipe)
+    trained = training.trained_layers(directory, stores)
     store = training.store_of(directory, recipe, stores)
-    network, step = training.load_layers(directory, len(store.classes))
+    if store.identity != trained.prepared.store:
+        raise StoreError(
+            f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "
+            "(--stores)"
+        )
     split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
-    found = analysis.classify(
-        network, training.labelled_batches(store, recipe, split), store.classes, step=step, split=split
-    )
-    directory.classification.write_text(found.to_json(), encoding="utf-8")
-    print(found.to_json() if json_ else f"{split}: {found.accuracy:.2%} of {found.pictures} pictures")
+    batches = training.labelled_batches(store, recipe, split)
+    found = analysis.classify(trained.network, batches, store.classes, step=trained.step, split=split)
+    found.write(directory.classification)
+    if json_:
+        print(found.to_json())
+    else:
+        print_confusion(found)

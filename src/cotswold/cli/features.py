@@ -20,6 +20,7 @@ def features(
     layer: str | None = None,
     labels: Literal["none", "folders", "file"] = "none",
     stores: Path | None = None,
+    threads: int | None = None,
 ) -> None:
     """Write the responses of a layer to every picture of a source.
 
@@ -43,23 +44,28 @@ def features(
     labels
         folders: the parent folder of a picture is its label; file: labels that npz, idx and CIFAR-10 carry.
     stores
-        Where prepared pictures are kept, if not where they were when the run began.
+        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
+    threads
+        Threads of computation; the run's own number by default.
     """
     import sys
 
     from cotswold import analysis, training
     from cotswold.cli.progress import counting, say
+    from cotswold.cli.threads import use_threads
     from cotswold.data import open_source, stream
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
 
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
-    network, _ = training.load_stacks(directory)
+    use_threads(threads, recipe)
+    trained = training.trained_stacks(directory, stores)
+    network = trained.network
     chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(network, "output")[-1]
     respond = analysis.StackLayers(network, [chosen])
     found = open_source(source, labels=labels)
-    pictures = stream(found, training.store_of(directory, recipe, stores).transform, recipe.training.batch)
+    pictures = stream(found, trained.prepared.transform, recipe.training.batch)
 
     def answer(maps: Tensor) -> Tensor:
         return next(responses for _, responses in respond(maps.to(recipe.training.device)))

@@ -22,6 +22,7 @@ def predict(
     *,
     top: int = 1,
     stores: Path | None = None,
+    threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Name the classes of pictures with a supervised run; prints CSV: picture, class, probability.
@@ -40,7 +41,9 @@ def predict(
     top
         How many classes to name for each picture, the likeliest first.
     stores
-        Where prepared pictures are kept, if not where they were when the run began.
+        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
+    threads
+        Threads of computation; the run's own number by default.
     json_
         Print one JSON object a line instead.
     """
@@ -48,7 +51,7 @@ def predict(
 
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
-    rows = _answers(run, source, top, stores)
+    rows = _answers(run, source, top, stores, threads)
     first = next(rows)  # what fails at all mostly fails here, before anything is printed
     rows = chain([first], rows)
     if json_:
@@ -60,22 +63,26 @@ def predict(
     writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
 
 
-def _answers(run: Path, source: str, top: int, stores: Path | None) -> Iterator[tuple[str, str, float]]:
+def _answers(
+    run: Path, source: str, top: int, stores: Path | None, threads: int | None
+) -> Iterator[tuple[str, str, float]]:
     """Opens everything, so that what is missing is said before the first line is printed; then answers."""
     import torch
 
     from cotswold import training
     from cotswold.cli.progress import say
+    from cotswold.cli.threads import use_threads
     from cotswold.data import open_source, stream
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
 
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
-    store = training.store_of(directory, recipe, stores)
-    network, _ = training.load_layers(directory, len(store.classes))
+    use_threads(threads, recipe)
+    trained = training.trained_layers(directory, stores)
+    network, prepared = trained.network, trained.prepared
     found = open_source(source)
-    pictures = stream(found, store.transform, recipe.training.batch)
+    pictures = stream(found, prepared.transform, recipe.training.batch)
 
     def answers() -> Iterator[tuple[str, str, float]]:
         for maps, indices in pictures:
@@ -85,7 +92,7 @@ def _answers(run: Path, source: str, top: int, stores: Path | None) -> Iterator[
             values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
             for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
                 for probability, label in zip(row, labels, strict=True):
-                    yield found.name(index), store.classes[label], probability
+                    yield found.name(index), prepared.classes[label], probability
         for reason in pictures.broken:
             say(f"left out: {reason}")
 

@@ -108,7 +108,9 @@ def obstacle() -> str | None:
 
 
 def _warn(why: str) -> None:
-    warnings.warn(f"{why}; products run through torch.bmm, several times slower", RuntimeWarning, stacklevel=3)
+    warnings.warn(
+        f"{why}; products run through torch.bmm, several times slower", RuntimeWarning, stacklevel=3
+    )
 
 
 def _found() -> str | None:

@@ -257,7 +257,6 @@ def processor_of(forced: Forced) -> Machine:
     return found
 
 
-
 def perform(work: int, call: Call, tile: Tile, processor: Machine, count: int, part: float = 1.0) -> None:
     """Run a call, or the first part of its tasks, by the kernel at an address, on so many threads."""
     lanes = processor.lanes(summed(call.dtype))

@@ -69,7 +69,14 @@ class Products:
         for y in range(down):
             for x in range(across):
                 first = y * self.layer.y.step, x * self.layer.x.step
-                yield y, x, (slice(first[0], first[0] + self.layer.y.size), slice(first[1], first[1] + self.layer.x.size))
+                yield (
+                    y,
+                    x,
+                    (
+                        slice(first[0], first[0] + self.layer.y.size),
+                        slice(first[1], first[1] + self.layer.x.size),
+                    ),
+                )
 
     def _matrix(self, x: Array, field: tuple[slice, slice]) -> Array:
         """The inputs of a field ``(field_y * field_x * channel, image)``."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import usable
 from cotswold.ops.layout import empty_map

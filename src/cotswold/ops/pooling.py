@@ -251,7 +251,9 @@ def positive_range(dtype: torch.dtype) -> tuple[float, float]:
     UserError for a type without fractions.
     """
     if not dtype.is_floating_point:
-        raise UserError(f"pooling and normalisation need maps of floating point, not of {dtype}; use .float()")
+        raise UserError(
+            f"pooling and normalisation need maps of floating point, not of {dtype}; use .float()"
+        )
     limits = torch.finfo(dtype)
     return min(limits.smallest_normal, LEAST), limits.max
 

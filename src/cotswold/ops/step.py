@@ -244,9 +244,7 @@ def _move_filters(
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
-        constants = torch.tensor(
-            [rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu"
-        )
+        constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
         kernels.step(
             (as_map(z), as_map(residual)),
             (as_map(to_z), as_map(batch)),

@@ -15,26 +15,36 @@ if TYPE_CHECKING:
     from cotswold.training.opening import open_job as open_job
     from cotswold.training.pictures import labelled_batches as labelled_batches
     from cotswold.training.pictures import training_maps as training_maps
-    from cotswold.training.restore import load_layers as load_layers
+    from cotswold.training.prepared import Prepared as Prepared
+    from cotswold.training.restore import Trained as Trained
     from cotswold.training.restore import load_stacks as load_stacks
     from cotswold.training.restore import random_stacks as random_stacks
+    from cotswold.training.restore import recipe_identity as recipe_identity
+    from cotswold.training.restore import trained_layers as trained_layers
+    from cotswold.training.restore import trained_stacks as trained_stacks
+    from cotswold.training.stores import kept_store as kept_store
     from cotswold.training.stores import open_store as open_store
     from cotswold.training.stores import store_of as store_of
 
 _HOME = {
     "Job": "job",
     "LayerNetwork": "networks",
+    "Prepared": "prepared",
     "Resume": "opening",
     "Stop": "loop",
+    "Trained": "restore",
     "build_layers": "networks",
     "build_stacks": "networks",
-    "load_layers": "restore",
+    "kept_store": "stores",
     "labelled_batches": "pictures",
     "load_stacks": "restore",
     "open_job": "opening",
     "open_store": "stores",
     "random_stacks": "restore",
+    "recipe_identity": "restore",
     "store_of": "stores",
+    "trained_layers": "restore",
+    "trained_stacks": "restore",
     "training_maps": "pictures",
 }
 __all__ = list(_HOME)

@@ -39,6 +39,7 @@ from cotswold.training.networks import build_stacks
 from cotswold.training.offload.home import OnDisk
 from cotswold.training.on_mesh import OnMesh
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
+from cotswold.training.prepared import KEY, Prepared
 from cotswold.training.restore import supervised_network
 from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
@@ -128,7 +129,7 @@ class Job:
                 stop=stop,
                 checkpoint_seconds=60 * training.checkpoint_minutes,
                 team=team,
-                stamp=stamp(self.recipe),
+                stamp={**stamp(self.recipe), KEY: Prepared.of(self.store).state()},
             )
             if self.resumed:
                 self._restore(loop, pictures)

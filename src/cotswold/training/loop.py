@@ -79,7 +79,7 @@ class Loop:
     checkpoint_seconds: float
     team: Team = SOLO
     stamp: Mapping[str, object] = field(default_factory=dict)
-    """What every checkpoint says besides."""
+    """What every checkpoint's state has besides: the same from the beginning of the run to its end."""
     position: Position = field(default_factory=Position)
     _counted_until: float = 0.0
 

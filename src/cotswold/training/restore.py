@@ -6,13 +6,16 @@ know: training.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from cotswold import recipe as recipes
-from cotswold.data import Store
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
@@ -27,13 +30,38 @@ from cotswold.training.networks import (
     layers_bytes,
     network_tensors,
 )
-from cotswold.training.pictures import read_maps
-from cotswold.training.stores import made_by
+from cotswold.training.prepared import Prepared
+from cotswold.training.stores import made_by, store_of
+
+_Network = TypeVar("_Network", StackNetwork, LayerNetwork)
 
 
-def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
-    """The stacks of a run as its newest good checkpoint has them, and its step; raises RunError if there
-    is none, MemoryLimitError before anything is built where their filters do not fit."""
+@dataclass(frozen=True)
+class Trained(Generic[_Network]):
+    """A network as a checkpoint of a run has it, and the checkpoint's step."""
+
+    network: _Network
+    step: int
+    run: RunDirectory
+    state: Mapping[str, object]
+    stores: Path | None
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """How pictures must be prepared for it, as the checkpoint says.
+
+        Checkpoints that say nothing of it are old ones; their run's store is then looked for, in ``stores``
+        if given; raises as `store_of`.
+        """
+        return _prepared(self.run, self.state, self.stores)
+
+
+def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[StackNetwork]:
+    """The stacks of a run, and how to prepare pictures for them, from its newest good checkpoint alone.
+
+    Raises RunError where there is none, MemoryLimitError before anything is built where the filters do not
+    fit.
+    """
     recipe = recipes.load(run.recipe)
     if not recipe.network.stacks:
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
@@ -46,12 +74,23 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
         )
     network = build_stacks(recipe)
     checkpoint = newest(run, recipe, network)
-    return network.eval().requires_grad_(False), checkpoint.step
+    return Trained(_at_rest(network), checkpoint.step, run, checkpoint.state, stores)
 
 
-def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
-    """The network before it learnt: random filters, gains and α from the training pictures."""
-    pictures = read_maps(store, "train", 0, min(recipe.training.batch, store.splits["train"]))
+def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
+    """The stacks of a run as its newest good checkpoint has them, and its step; raises as
+    `trained_stacks`."""
+    trained = trained_stacks(run)
+    return trained.network, trained.step
+
+
+def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> Prepared:
+    found = Prepared.from_state(state)
+    return Prepared.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
+
+
+def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
+    """The network before it learnt: random filters, gains and α from some prepared pictures."""
     pictures = pictures.to(recipe.training.device)
     network = build_stacks(recipe).eval().requires_grad_(False)
     for stack in network.stacks:
@@ -60,17 +99,29 @@ def random_stacks(recipe: Recipe, store: Store) -> StackNetwork:
     return network
 
 
-def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
-    """A supervised run's network as its best checkpoint has it, and its step; raises RunError if there is
-    none."""
+def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[LayerNetwork]:
+    """A supervised run's network, its classes and how to prepare pictures for it, from its best checkpoint
+    alone; else as `trained_stacks`."""
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
     check_device(recipe.training.device)
-    network = supervised_network(recipe, classes)
-    best = Checkpoints(run.best, identity=run.identity).latest(partial(_take, recipe, network)).checkpoint
-    checkpoint = best if best is not None else newest(run, recipe, network)
-    return network.eval().requires_grad_(False), checkpoint.step
+    filled: dict[Path, LayerNetwork] = {}
+
+    def take(checkpoint: Checkpoint) -> None:
+        classes = len(_prepared(run, checkpoint.state, stores).classes)
+        network = filled[checkpoint.path] = supervised_network(recipe, classes)
+        _take(recipe, network, checkpoint)
+
+    best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
+    checkpoint = _newest(run, take) if best is None else best
+    return Trained(_at_rest(filled[checkpoint.path]), checkpoint.step, run, checkpoint.state, stores)
+
+
+def _at_rest(network: _Network) -> _Network:
+    """A network that is looked at and not trained."""
+    network.eval().requires_grad_(False)
+    return network
 
 
 def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
@@ -151,8 +202,11 @@ def newest(
 
     Raises RunError where there is none yet, or where it is of another run or recipe.
     """
-    kept = Checkpoints(run.checkpoints, identity=run.identity)
-    checkpoint = kept.latest(partial(_take, recipe, network)).checkpoint
+    return _newest(run, partial(_take, recipe, network))
+
+
+def _newest(run: RunDirectory, take: Callable[[Checkpoint], None]) -> Checkpoint:
+    checkpoint = Checkpoints(run.checkpoints, identity=run.identity).latest(take).checkpoint
     if checkpoint is None:
         raise RunError(f"{run.path} has no checkpoint yet; train it first, or go on with --resume")
     return checkpoint

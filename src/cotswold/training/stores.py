@@ -16,7 +16,7 @@ from cotswold.data.plan import rule
 from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import Data, pair
-from cotswold.run import RunDirectory
+from cotswold.run import RunDirectory, read_events
 
 STORES = Path("stores")
 """Where prepared pictures are kept unless another place is named."""
@@ -83,19 +83,47 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
 def store_of(
     run: RunDirectory, recipe: Recipe, stores: Path | None = None, tally: Tally | None = None
 ) -> Store:
-    """The store of a run: in ``stores`` where that is given, or where it was when the run began.
+    """The store that a run learnt from: in ``stores`` where that is given, or where it was at its beginning.
 
-    Pictures are prepared under `STORES` where it is neither. Raises as `open_store`.
+    Pictures are prepared under `STORES` where it is neither. Raises as `open_store`, and StoreError where the
+    store that is found, or made anew, is another one: its pictures, and their whitening, are not the run's.
     """
-    kept = run.environment()
-    if stores is None and "store" in kept:
+    place, identity = _noted(run)
+    if stores is None and place is not None:
         try:
-            store = Store(str(kept["store"]))
+            store = Store(place)
         except StoreError:  # moved or deleted
-            return open_store(recipe, STORES, tally)
-        if store.identity == kept.get("store_identity"):
-            return store
-    return open_store(recipe, stores or STORES, tally)
+            store = open_store(recipe, STORES, tally)
+        else:
+            if store.identity != identity and recipe.data.store is None:  # its place was taken by another
+                store = open_store(recipe, STORES, tally)
+    else:
+        store = open_store(recipe, stores or STORES, tally)
+    if identity is not None and store.identity != identity:
+        raise StoreError(
+            f"the store {store.path} is not the one that {run.path} learnt from: its pictures, and so their "
+            "whitening, are others; give the run's own (--stores), or train a new run on this one"
+        )
+    return store
+
+
+def kept_store(run: RunDirectory) -> Store | None:
+    """The store that a run learnt from, if it is still where it was at the beginning of the run."""
+    place, identity = _noted(run)
+    try:
+        store = None if place is None else Store(place)
+    except StoreError:
+        return None
+    return store if store is not None and store.identity == identity else None
+
+
+def _noted(run: RunDirectory) -> tuple[str | None, str | None]:
+    """Path and identity of a run's store, as it noted them when it began."""
+    kept = run.environment()
+    place, identity = kept.get("store"), kept.get("store_identity")
+    if identity is None and run.events.is_file():
+        identity = next((e.get("store") for e in read_events(run.events) if e.get("kind") == "start"), None)
+    return None if place is None else str(place), None if identity is None else str(identity)
 
 
 def place_of(store: Store) -> dict[str, object]:

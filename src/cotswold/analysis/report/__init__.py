@@ -6,9 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.analysis.report.build import LeftOut as LeftOut
     from cotswold.analysis.report.build import build_report as build_report
 
-_HOME = {"build_report": "build"}
+_HOME = {"LeftOut": "build", "build_report": "build"}
 __all__ = list(_HOME)
 
 

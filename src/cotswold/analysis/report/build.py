@@ -1,81 +1,148 @@
 """Writes the page.
 
-Knows: the order of sections, the run's files, how a file is replaced at one stroke. Does not know: what is in
-a section. A page can be written while training goes on.
+Knows: the order of sections, the run's files, that any of them may be damaged. Does not know: what is in a
+section. A page can be written while training goes on.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import cotswold
 from cotswold.analysis.classification import Classification
-from cotswold.analysis.evaluation import Evaluation
+from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.history import History, number
-from cotswold.analysis.report.words import count, duration, paragraph, percent, scaled, section, table
-from cotswold.errors import MachineError
-from cotswold.files.durable import PARTIAL, disk_errors
+from cotswold.analysis.report.words import (
+    count,
+    damage,
+    duration,
+    paragraph,
+    percent,
+    scaled,
+    section,
+    table,
+)
+from cotswold.data import Transform
+from cotswold.errors import CotswoldError, MachineError
+from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
 from cotswold.run import RunDirectory, read_events
 
-if TYPE_CHECKING:
-    from cotswold.data import Store
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Pictures of a run's source that its store left out: how many, and the first with the reason."""
+
+    count: int
+    named: Sequence[str]
 
 
 def build_report(
     run: RunDirectory,
     network: StackNetwork | None = None,
-    store: Store | None = None,
-    evaluation: Evaluation | None = None,
+    transform: Transform | None = None,
     *,
+    evaluation: Evaluation | None = None,
     classification: Classification | None = None,
+    left_out: LeftOut | None = None,
+    problems: list[str] | None = None,
     name: str | None = None,
 ) -> Path:
     """Write ``report.html`` of a run and return its path.
 
-    ``network`` is that of the newest checkpoint, ``store`` the run's pictures; what is missing is said on the
-    page, with the command that makes it. ``evaluation`` and ``classification`` are read from the run where
-    they are not given. ``name`` is how the page calls the run in commands, its path by default.
+    ``network`` is that of the newest checkpoint, ``transform`` how the run's pictures were prepared; what is
+    missing is said on the page, with the command that makes it. ``evaluation`` and ``classification`` are
+    read from the run where they are not given. What is damaged is left out and named on the page; a sentence
+    about it is added to ``problems``, which begins with what the caller met. ``name`` is how the page calls
+    the run in commands, its path by default. Raises RecipeError without a sound recipe, MachineError where
+    the page cannot be written.
     """
     recipe = load(run.recipe)
-    history = History.of(read_events(run.events)) if run.events.is_file() else History()
+    page = _Page(run, recipe, name or str(run.path), problems if problems is not None else [])
+    history = page.history()
     supervised = recipe.training.strategy == "supervised"
-    called = name or str(run.path)
-    found = evaluation or Evaluation.read(run.evaluation)
-    classified = classification or Classification.read(run.classification)
-    sections = [training.curves(history, supervised)]
+    found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
+    classified = classification or page.read(
+        "the classification", lambda: Classification.read(run.classification)
+    )
+    page.add("Learning", lambda: training.curves(history, supervised))
     if supervised:
-        sections.append(findings.classification(classified, called))
+        page.add("Classification", lambda: findings.classification(classified, page.name))
     else:
         if network is not None:
             network.eval()
-        sections.append(findings.selectivity(found, called))
-        sections.append(findings.portraits(found))
-        sections.append(filters(network, store.transform if store is not None else None, called))
-    whitened = recipe.data.whiten if store is None else store.transform.whitening is not None
-    sections.append(training.whiteness(history) if whitened else training.not_whitened(history))
-    sections += [training.speed(history), training.accounts(history, called)]
-    sections += [_configuration(run), _environment(run)]
-    page = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
+        page.add("Selectivity", lambda: findings.selectivity(found, page.name))
+        page.add("The most selective neurons", lambda: findings.portraits(found))
+        page.add("Filters", lambda: filters(network, transform, page.name))
+    white = recipe.data.whiten if transform is None else transform.whitening is not None
+    page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
+    page.add("Speed", lambda: training.speed(history))
+    page.add("Account", lambda: training.accounts(history, page.name))
+    page.add("Pictures left out", lambda: _left_out(left_out))
+    page.add("Configuration", lambda: _configuration(run))
+    page.add("Environment", lambda: _environment(run))
+    text = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
         title=escape(f"{recipe.name}: what was learnt"),
         lead=paragraph(_lead(recipe, history), "lead"),
         numbers=_numbers(history, found, classified),
-        contents="".join(_links(sections)),
-        sections="\n".join(part for part in sections if part),
+        contents="".join(_links(page.sections)),
+        problems=damage(page.problems),
+        sections="\n".join(page.sections),
         footer=escape(
             f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}."
         ),
     )
-    _replace(run.report, page)
+    with disk_errors(run.report, MachineError):
+        replace_file(run.report, text.encode("utf-8", "replace"))
     return run.report
+
+
+_DAMAGE = (CotswoldError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, OSError)
+"""What damaged files do to a section."""
+
+
+@dataclass
+class _Page:
+    """The sections of a page as far as they can be made, and what is wrong with the others."""
+
+    run: RunDirectory
+    recipe: Recipe
+    name: str
+    problems: list[str]
+    sections: list[str] = field(default_factory=list)
+
+    def add(self, title: str, make: Callable[[], str]) -> None:
+        """Add a section, or name what is wrong with it."""
+        section = self.read(f"the section {title}", make)
+        if section:
+            self.sections.append(section)
+
+    def read(self, what: str, make: Callable[[], T]) -> T | None:
+        """What ``make`` gives; None where it is damaged, which is named."""
+        try:
+            return make()
+        except _DAMAGE as error:
+            why = str(error) if isinstance(error, CotswoldError) else f"{type(error).__name__}: {error}"
+            self.problems.append(f"the page is without {what}: {why}")
+            return None
+
+    def history(self) -> History:
+        """What the events tell, up to the first that is damaged."""
+        history = History()
+        if self.run.events.exists():
+            self.read("some events", lambda: history.take_all(read_events(self.run.events)))
+        return history
 
 
 def _lead(recipe: Recipe, history: History) -> str:
@@ -119,13 +186,50 @@ def _numbers(history: History, evaluation: Evaluation | None, classified: Classi
     if rate is not None:
         boxes.append((scaled(rate, "FLOP/s"), "sustained"))
     for found in evaluation.objects[:3] if evaluation else ():
-        boxes.append((percent(found.best.held_out), f"best neuron for {found.name}, held out"))
+        boxes += _best_neurons(found)
     if classified is not None:
         boxes.append((percent(classified.accuracy), f"right, {classified.split} pictures"))
     inside = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in boxes
     )
     return f'<div class="numbers">{inside}</div>' if boxes else ""
+
+
+def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
+    """Whose neuron does best on an object; the network's own beside it where that is another's."""
+    contestants, winner = found.contestants, found.winner
+    shown = dict.fromkeys((winner, THIS_NETWORK))
+    return [
+        (
+            percent(contestants[who].held_out),
+            f"{'best' if who == winner else 'the best'} neuron for {found.name}, held out: {_WHOSE[who]}",
+        )
+        for who in shown
+    ]
+
+
+_WHOSE = {
+    THIS_NETWORK: "this network",
+    "random filters": "random filters",
+    "k-means": "k-means in the last stack",
+    "control": "the control",
+}
+
+
+def _left_out(found: LeftOut | None) -> str:
+    """How many pictures were left out of training, and why."""
+    if found is None or not found.count:
+        return ""
+    said = paragraph(
+        f"{count(found.count)} pictures of the source could not be used, and are not in training:"
+    )
+    items = "".join(f"<li>{escape(each)}</li>" for each in found.named[:_NAMED])
+    more = found.count - min(len(found.named), _NAMED)
+    rest = paragraph(f"and {count(more)} more", "note") if more else ""
+    return section("Pictures left out", f'{said}<ul class="note">{items}</ul>{rest}', "left-out")
+
+
+_NAMED = 20
 
 
 def _links(sections: list[str]) -> list[str]:
@@ -159,14 +263,3 @@ def _environment(run: RunDirectory) -> str:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         rows.append([escape(key.replace("_", " ").capitalize()), escape(shown)])
     return section("Environment", table(["", ""], rows, "words"), "environment") if rows else ""
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file at one stroke: whoever reads it sees the old one or the new one."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
-    with disk_errors(path, MachineError):
-        try:
-            beside.write_text(text, "utf-8")
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)

@@ -63,9 +63,13 @@ class History:
     def of(cls, events: Iterable[Event]) -> History:
         """The history that a log tells."""
         history = cls()
-        for event in events:
-            history._take(event)
+        history.take_all(events)
         return history
+
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Take in events one after the other; what came before one that is damaged stays."""
+        for event in events:
+            self._take(event)
 
     def phase(self, number: int) -> Phase:
         """The phase of this number, from 0."""

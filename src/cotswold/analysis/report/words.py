@@ -67,6 +67,14 @@ def missing(text: str, command: str) -> str:
     return f'<p class="missing">{escape(text)} <code>{escape(command)}</code></p>'
 
 
+def damage(problems: Sequence[str]) -> str:
+    """What could not be shown, and why."""
+    if not problems:
+        return ""
+    items = "".join(f"<li>{escape(each[:1].upper() + each[1:])}</li>" for each in problems)
+    return f'<section id="damage" class="damage"><h2>Not shown</h2><ul>{items}</ul></section>'
+
+
 class Best(str):
     """A cell of a table that stands out."""
 

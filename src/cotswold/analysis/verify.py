@@ -1,0 +1,28 @@
+"""Whether the results that a run holds are as they were written.
+
+Knows: which files hold results. Does not know: checkpoints, stores.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.analysis.classification import CLASSIFICATION
+from cotswold.analysis.evaluation import EVALUATION
+from cotswold.errors import RunError
+from cotswold.run import RunDirectory
+
+
+def verify_results(run: str | Path) -> list[str]:
+    """A sentence about each result of a run that is damaged; empty where all are sound or not there.
+
+    Raises RunError where there is no run.
+    """
+    directory = RunDirectory.open(run)
+    damaged = []
+    for path, sealed in ((directory.evaluation, EVALUATION), (directory.classification, CLASSIFICATION)):
+        try:
+            sealed.read(path)
+        except RunError as error:
+            damaged.append(str(error))
+    return damaged

@@ -1,0 +1,210 @@
+"""Who competes in `cotswold evaluate`, and what of it is done already.
+
+Knows: how a run's rivals are put together from its files, when a test needs no repetition. Does not know: how
+selectivity is measured, how it is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cotswold
+from cotswold import analysis, training
+from cotswold.analysis.sealed import set_aside
+from cotswold.cli.progress import say, stages
+from cotswold.data import Source, open_source
+from cotswold.errors import RecipeError, RunError, SourceError, StoreError
+from cotswold.recipe import Recipe, expand, load
+from cotswold.run import RunDirectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cotswold.analysis.evaluation import Clustering
+    from cotswold.analysis.selectivity import ClassWeights
+    from cotswold.cli.progress import Stages
+    from cotswold.data import Store
+    from cotswold.nn import StackNetwork
+    from cotswold.recipe.schema import Evaluation as Test
+    from cotswold.training import Trained
+
+Sources = tuple[Source, Source]
+"""Pictures with an object, and pictures without."""
+Entrants = Callable[[Sources, analysis.Trial], analysis.Contestants]
+_UNLABELLED = 5000
+"""Training pictures among which those are sought that excite a neuron most."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the words of the command ask for, beside the tests."""
+
+    layers: Sequence[str]
+    control: Path | None
+    splits: int
+    weights: ClassWeights | None
+    stores: Path | None
+    anew: bool
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A run, its control, and the pictures it learnt from, where they are."""
+
+    recipe: Recipe
+    own: Trained[StackNetwork]
+    control: Trained[StackNetwork] | None
+    rival: str
+    """What tells the control from any other run; empty without one."""
+    store: Store | None
+    examination: analysis.Examination
+
+    def unlabelled(self, most: int | None = None) -> Iterable[Tensor]:
+        """One pass over training pictures."""
+        assert self.store is not None, "without a store nobody asks"
+        return training.training_maps(self.store, self.recipe, most)
+
+    def question(self, positives: Source, negatives: Source) -> str:
+        """What is asked, as a short text: the same of the same network has the same answer."""
+        asked = [
+            cotswold.__version__,
+            positives.identity,
+            negatives.identity,
+            [str(layer) for layer in self.examination.layers],
+            self.examination.splits,
+            None if self.examination.weights is None else asdict(self.examination.weights),
+            self.rival,
+            self.own.prepared.store if self.store is not None else None,
+        ]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> analysis.Evaluation:
+    """Test the run on each object, keeping each result as soon as there is one; returns all of this step."""
+    field = _opened(directory, wishes)
+    evaluation = _earlier(directory, field.own.step)
+    waiting = []
+    for test in tests:
+        sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
+        asked = field.question(*sources)
+        if not wishes.anew and evaluation.answers(test.name, asked):
+            say(f"{test.name}: tested before in the same way, that result is kept (--anew tests again)")
+        else:
+            waiting.append((test.name, sources, asked))
+    if not waiting:
+        return evaluation
+    with stages() as told:
+        entrants, clustering = _rivals(field, told)
+        for name, sources, asked in waiting:
+            found = _tested(field, entrants, name, sources, told)
+            found = replace(found, clustering=clustering, asked=asked)
+            # another process may have added a test of its own
+            evaluation = _earlier(directory, field.own.step).with_object(found)
+            evaluation.write(directory.evaluation)
+    return evaluation
+
+
+def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
+    recipe = load(directory.recipe)
+    own = training.trained_stacks(directory, wishes.stores)
+    control, rival = None, ""
+    if wishes.control is not None:
+        there = RunDirectory.open(wishes.control)
+        control = training.trained_stacks(there, wishes.stores)
+        rival = f"{training.recipe_identity(load(there.recipe))} {control.step} {control.prepared.store}"
+    chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
+    chosen = chosen or list(analysis.top_layers(own.network, "output"))
+    analysis.StackLayers(
+        own.network, chosen
+    )  # a layer that is not there is refused before anything is computed
+    examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
+    return _Field(recipe, own, control, rival, _training_store(directory, recipe, wishes.stores), examination)
+
+
+def _training_store(directory: RunDirectory, recipe: Recipe, stores: Path | None) -> Store | None:
+    """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
+    try:
+        return training.store_of(directory, recipe, stores)
+    except (SourceError, StoreError, RecipeError) as error:
+        say(
+            f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "
+            "take their scale from the test pictures, and stimuli begin at noise"
+        )
+        return None
+
+
+def _earlier(directory: RunDirectory, step: int) -> analysis.Evaluation:
+    """What was found for this step before, to which new objects are added."""
+    try:
+        found = analysis.Evaluation.read(directory.evaluation)
+    except RunError as error:
+        aside = set_aside(directory.evaluation).name
+        say(f"the earlier evaluation cannot be read, and is set aside as {aside}: {error}")
+        found = None
+    return found if found is not None and found.step == step else analysis.Evaluation(step)
+
+
+def _rivals(field: _Field, told: Stages) -> tuple[Entrants, Clustering | None]:
+    """What makes the contestants of a test, given a Trial's pictures, and how the dictionary was found."""
+    network, recipe = field.own.network, field.recipe
+    if field.store is None:
+        return partial(_contestants, field, None, None), None
+    epochs = recipe.network.stacks[-1].epochs or recipe.training.epochs
+    dictionary, clustering = analysis.kmeans_network(
+        network,
+        field.unlabelled,
+        passes_max=max(math.ceil(epochs), analysis.PASSES_MAX),
+        progress=partial(told, "k-means dictionary"),
+    )
+    random = training.random_stacks(recipe, next(iter(field.unlabelled())))
+    return partial(_contestants, field, dictionary, random), clustering
+
+
+def _contestants(
+    field: _Field,
+    dictionary: StackNetwork | None,
+    random: StackNetwork | None,
+    sources: Sources,
+    trial: analysis.Trial,
+) -> analysis.Contestants:
+    if random is None:  # no training pictures: the scale of random filters comes from those of the test
+        random = training.random_stacks(field.recipe, next(iter(trial()))[0])
+    control = None
+    if field.control is not None:
+        there = field.control
+        control = analysis.Control(there.network, _trial(field.recipe, there, sources))
+    return analysis.Contestants(field.own.network, random, dictionary, control)
+
+
+def _trial(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) -> analysis.Trial:
+    """The pictures of a test as a run wants them."""
+    training_ = recipe.training
+    return analysis.Trial(
+        *sources, trained.prepared.transform, batch=training_.batch, device=training_.device
+    )
+
+
+def _tested(
+    field: _Field, entrants: Entrants, name: str, sources: Sources, told: Stages
+) -> analysis.ObjectSelectivity:
+    trial = _trial(field.recipe, field.own, sources)
+    found = analysis.examine(
+        name,
+        entrants(sources, trial),
+        trial,
+        field.examination,
+        unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
+        transform=field.own.prepared.transform,
+        look=trial.look,
+        progress=lambda doing, done: told(f"{name}, {doing}", done),
+    )
+    for reason in trial.broken:
+        say(f"left out: {reason}")
+    return found

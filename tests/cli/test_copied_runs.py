@@ -1,0 +1,190 @@
+"""Runs away from home: without their pictures or their store, beside pictures that have become others."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.cli.command import Said, cotswold
+from tests.training.small import draw, draw_labelled, greedy, supervised
+
+from cotswold.run import RunDirectory
+from cotswold.run.manifest import Manifest
+from cotswold.training.prepared import KEY
+
+
+@dataclass(frozen=True)
+class Home:
+    """Pictures, a finished run that learnt from them, and its store."""
+
+    path: Path
+
+    @property
+    def pictures(self) -> Path:
+        return self.path / "pictures"
+
+    @property
+    def stores(self) -> Path:
+        return self.path / "stores"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    def train(self, recipe: str) -> None:
+        (self.path / "recipe.toml").write_text(recipe)
+        said = cotswold("train", self.path / "recipe.toml", "--run", self.run, "--stores", self.stores)
+        assert said.status == 0, said.err
+
+    def lose_store(self) -> None:
+        shutil.rmtree(self.stores)
+
+    def lose_pictures(self) -> None:
+        shutil.rmtree(self.pictures)
+
+    def grow(self) -> None:
+        """More pictures, of one kind: another spectrum, another whitening."""
+        draw(self.pictures / "upright", 40, level=False, first=5000)
+
+    def forget(self) -> None:
+        """The run as it was written before checkpoints knew how pictures were prepared."""
+        for folder in (*(self.run / "checkpoints").iterdir(), *(self.run / "best").glob("*")):
+            manifest = Manifest.read(folder)
+            state = {name: value for name, value in manifest.state.items() if name != KEY}
+            (folder / "manifest.json").unlink()
+            replace(manifest, state=state).write(folder)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A run of stacks; commands are given in a folder without stores."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    home = Home(tmp_path)
+    draw_labelled(home.pictures, 20)
+    home.train(greedy(home.pictures))
+    draw(tmp_path / "new" / "level", 16, level=True, first=100)
+    draw(tmp_path / "new" / "upright", 16, level=False, first=200)
+    return home
+
+
+def features(home: Home) -> NDArray[np.float32]:
+    out = home.path / "features.npy"
+    out.unlink(missing_ok=True)
+    out.with_suffix(".csv").unlink(missing_ok=True)
+    said = cotswold("features", home.run, home.path / "new", out)
+    assert said.status == 0, said.err
+    found: NDArray[np.float32] = np.load(out)
+    return found
+
+
+def evaluate(home: Home, *words: object) -> Said:
+    new = home.path / "new"
+    sources = ("--positives", new / "level", "--negatives", new / "upright", "--name", "level")
+    return cotswold("evaluate", home.run, *sources, "--splits", 1, *words)
+
+
+def test_features_are_the_same_where_the_folder_has_grown_and_the_store_is_lost(home: Home) -> None:
+    before = features(home)
+    home.lose_store()
+    home.grow()
+    assert np.array_equal(features(home), before)
+
+
+def test_a_run_that_came_without_its_pictures_gives_features_and_a_report(home: Home) -> None:
+    before = features(home)
+    home.lose_store()
+    home.lose_pictures()
+    assert np.array_equal(features(home), before)
+    said = cotswold("report", home.run)
+    assert said.status == 0 and said.err == ""
+
+
+def test_a_run_that_came_without_its_pictures_is_evaluated_and_what_is_left_out_is_said(home: Home) -> None:
+    before = json.loads(evaluate(home, "--json").out)["objects"][0]
+    home.lose_store()
+    home.lose_pictures()
+    said = evaluate(home, "--json")
+    assert said.status == 0, said.err
+    assert "k-means is left out" in said.err
+    after = json.loads(said.out)["objects"][0]
+    assert after["network"] == before["network"]
+    assert after["random"] and not after["dictionary"]
+
+
+def test_a_store_made_anew_of_other_pictures_takes_no_part_in_an_evaluation(home: Home) -> None:
+    before = json.loads(evaluate(home, "--json").out)["objects"][0]
+    home.lose_store()
+    home.grow()
+    said = evaluate(home, "--json")
+    assert said.status == 0
+    assert "is not the one that" in said.err and "learnt from" in said.err
+    after = json.loads(said.out)["objects"][0]
+    assert after["network"] == before["network"]
+    assert not after["dictionary"]
+
+
+def test_a_run_is_not_taken_up_with_other_pictures(home: Home) -> None:
+    home.lose_store()
+    home.grow()
+    said = cotswold("train", "--run", home.run, "--resume")
+    assert said.status == 1
+    assert "is not the one that" in said.error
+
+
+def test_an_old_run_takes_the_preparation_from_its_store_and_refuses_another(home: Home) -> None:
+    before = features(home)
+    home.forget()
+    assert np.array_equal(features(home), before)
+    home.lose_store()
+    assert np.array_equal(features(home), before)  # the same pictures make the same store
+    shutil.rmtree(home.path / "elsewhere" / "stores")
+    home.grow()
+    said = cotswold("features", home.run, home.path / "new", home.path / "other.npy")
+    assert said.status == 1
+    assert "is not the one that" in said.error
+    assert not (home.path / "other.npy").exists()
+
+
+def test_an_old_run_without_its_pictures_still_has_a_report(home: Home) -> None:
+    home.forget()
+    home.lose_store()
+    home.lose_pictures()
+    said = cotswold("report", home.run)
+    assert said.status == 0
+    assert "filters are shown as they are" in said.error and "does not exist" in said.error
+    assert "Stack 1: 64 filters" in RunDirectory.open(home.run).report.read_text()
+
+
+def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> None:
+    shutil.rmtree(home.run)
+    home.train(supervised(home.pictures))
+
+    def predictions() -> list[dict[str, str]]:
+        said = cotswold("predict", home.run, home.path / "new")
+        assert said.status == 0, said.err
+        return list(csv.DictReader(StringIO(said.out)))
+
+    before = predictions()
+    home.lose_store()
+    draw(home.pictures / "askew", 5, level=True)  # one class more
+    assert predictions() == before
+    home.lose_pictures()
+    assert predictions() == before
+
+
+def test_a_control_is_tested_on_pictures_of_its_own_preparation(home: Home) -> None:
+    other = Home(home.path / "other")
+    shutil.copytree(home.pictures, other.pictures)
+    other.train(greedy(other.pictures).replace("validation", "contrast = false, band = 0.3, validation"))
+    found = json.loads(evaluate(home, "--json", "--control", other.run).out)["objects"][0]
+    shutil.copytree(home.path / "new", other.path / "new")
+    alone = json.loads(evaluate(other, "--json").out)["objects"][0]
+    assert found["control"] == alone["network"]
