@@ -18,7 +18,7 @@ from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 PIECE_FLOPS = 2e9
 """A piece as large as about so many FLOPs is measured."""
 BLOCKS_MOST = 8
-BYTES_MOST = 1 << 28
+BYTES_MOST = 1 << 26
 """Of the filters of a piece, where these are of several blocks, and of its maps."""
 BLOCK_BYTES_MOST = 1 << 30
 """Of the filters of a single block."""

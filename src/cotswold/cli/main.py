@@ -70,21 +70,21 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 130/143 for signals."""
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
-    with _debugging(debug):
+    with _own_environment(debug):
         sys.exit(_run([word for word in words if word != "--debug"], debug))
 
 
 @contextmanager
-def _debugging(debug: bool) -> Iterator[None]:
-    """While it lasts, ranks that the command starts show tracebacks too."""
-    before = os.environ.get(DEBUG)
+def _own_environment(debug: bool) -> Iterator[None]:
+    """What a command sets for itself and for ranks that it starts (tracebacks, threads) ends with it."""
+    before = dict(os.environ)
     if debug:
         os.environ[DEBUG] = "1"
     try:
         yield
     finally:
-        if debug and before is None:
-            del os.environ[DEBUG]
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _run(words: Sequence[str], debug: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def report(run: Path, *, stores: Path | None = None) -> None:
+def report(run: Path, *, stores: Path | None = None, threads: int | None = None) -> None:
     """Write a run's report, one HTML page without outside resources, and print where it is.
 
     Works while training goes on.
@@ -25,15 +25,19 @@ def report(run: Path, *, stores: Path | None = None) -> None:
     stores
         Where prepared pictures are kept, if not where they were when the run began; filters are shown with
         their whitening taken back.
+    threads
+        Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
     from cotswold import analysis, training
     from cotswold.cli.progress import say, stages
+    from cotswold.cli.threads import use_threads
     from cotswold.errors import CotswoldError, RunError
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
 
     directory = RunDirectory.open(run)
     recipe = load(directory.recipe)
+    use_threads(threads, recipe)
     with stages() as told:
         told("drawing", 0)
         network, store = None, None

@@ -32,8 +32,8 @@ def override_all(values: Values, overrides: Sequence[str]) -> list[str]:
         _override(values, override)
     given = {_path(override): override.partition("=")[2] for override in overrides}
     return [
-        f"{general}={given[general].strip()} is for every stack; the recipe's own for {_listed(departing)} "
-        f"are set aside (network.stacks.N.{own}=... gives one its own)"
+        f"{general}={bounds.shortened(given[general].strip())} is for every stack; what the recipe gives "
+        f"{_listed(departing)} is set aside (network.stacks.N.{own}=... gives one its own)"
         for general, own in FOR_EVERY_STACK.items()
         if given.get(general, "").strip() and (departing := list(_taken_back(values, own, given)))
     ]
