@@ -40,6 +40,7 @@ COMMANDS = {
     "features": ("features:features", "Write the responses of a layer to a file."),
     "predict": ("predict:predict", "Name the classes of pictures with a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
+    "verify": ("verify:verify", "Check every byte of a run or a store."),
     "info": ("info:info", "Sizes, counts and expected times of a recipe."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
