@@ -50,6 +50,7 @@ def train(
       cotswold train demo
       cotswold train my.toml --run runs/mine --set data.size=64
       cotswold train --run runs/mine --resume
+      cotswold train --run runs/mine --resume --set training.epochs=20
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
@@ -61,7 +62,9 @@ def train(
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
         Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
-        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate.
+        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate; and more
+        training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
+        own, every stack again from the lowest.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory; auto for the simulator's choice; none for

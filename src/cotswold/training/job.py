@@ -36,8 +36,8 @@ from cotswold.training.networks import build_stacks
 from cotswold.training.offload.home import OnDisk
 from cotswold.training.on_mesh import OnMesh
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
+from cotswold.training.prolonging import Epochs, Prolongable, note, prolonged
 from cotswold.training.restore import recipe_identity, supervised_network
-from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh, window_of
 from cotswold.training.team import SOLO, Team
@@ -78,6 +78,8 @@ class Job:
     store: Store
     resumed: bool
     team: Team = SOLO
+    totals: tuple[Epochs, ...] = ()
+    """To which the run is prolonged, one after the other."""
 
     def train(self, watch: Watch, stop: Stop) -> bool:
         """Train to the end (True) or until a stop is asked for (False).
@@ -102,6 +104,8 @@ class Job:
             if team.leads:
                 mirror = _Watched(watch, tensorboard(self.run.tensorboard))
                 log = open_things.enter_context(EventLog(self.run.events, mirror=mirror))
+                if note(self.run, self.totals):
+                    log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
             home = self._home(open_things)
             box = self._window(home)
             pictures = open_things.enter_context(
@@ -109,7 +113,11 @@ class Job:
             )
             identity, kept = recipe_identity(self.recipe), training.checkpoints_kept
             loop = Loop(
-                strategy=self._strategy(home, HeldOutPictures(self.store, self.recipe, box=box), pictures),
+                strategy=prolonged(
+                    self._strategy(home, HeldOutPictures(self.store, self.recipe, box=box), pictures),
+                    self.recipe,
+                    self.totals,
+                ),
                 pictures=pictures,
                 log=log,
                 checkpoints=Checkpoints(self.run.checkpoints, keep=kept, identity=identity, ranks=team.ranks),
@@ -137,7 +145,9 @@ class Job:
             summary["training_seconds"] = summary.pop("seconds")
             loop.log.write("end", status=status, **summary)
 
-    def _strategy(self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures) -> Strategy:
+    def _strategy(
+        self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures
+    ) -> Prolongable:
         if home is None:
             network = supervised_network(self.recipe, len(self.store.classes))
             known = network, self.recipe, pictures.epoch_steps, held_out.batches
