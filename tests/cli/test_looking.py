@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -215,6 +216,32 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
     printed = cotswold("info", desk.layers_recipe).out
     for word in ("convolution", "local", "full", "parameters"):
         assert word in printed
+
+
+def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTSWOLD_DATA", raising=False)
+    said = cotswold("info", "cifar10")
+    assert said.status == 0
+    assert "not known: the number of classes, and so the layer of outputs" in said.out
+    found = json.loads(cotswold("info", "cifar10", "--json").out)
+    assert [layer["type"] for layer in found["layers"]][-2:] == ["full", "relu"]
+    assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408
+
+
+def test_info_of_a_network_whose_pictures_are_there_counts_its_outputs(desk: Desk) -> None:
+    found = json.loads(cotswold("info", desk.layers_recipe, "--json").out)
+    assert found["layers"][-1]["output"] == "2" and "not_known" not in found
+
+
+def test_info_answers_soon_whatever_one_number_is(desk: Desk) -> None:
+    for override in ("data.size=60000", "training.batch=1000000"):
+        begun = time.monotonic()
+        said = cotswold("info", desk.stacks_recipe, "--set", override)
+        assert said.status == 0, said.err
+        assert time.monotonic() - begun < 60  # some seconds, on a machine that has other work as well
+    said = cotswold("info", desk.stacks_recipe, "--set", "data.size=1000000000")
+    assert said.status == 2
+    assert said.error.endswith("data.size cannot be 1000000000; it takes at most 65,536")
 
 
 def test_data_make_writes_the_demonstration_as_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

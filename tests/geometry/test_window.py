@@ -62,3 +62,9 @@ def test_a_same_window_keeps_the_extent(size: int, extent: int) -> None:
 def test_impossible_windows_are_refused(arguments: tuple[int, ...], words: str) -> None:
     with pytest.raises(GeometryError, match=words):
         Window(*arguments)
+
+
+@given(windows(), st.integers(1, 30))
+def test_what_all_outputs_read_is_counted_without_walking_over_them(window: Window, extent: int) -> None:
+    ranges = [window.reads(output, extent) for output in range(window.outputs(extent))]
+    assert window.read_by_all(extent) == sum(stop - start for start, stop in ranges)

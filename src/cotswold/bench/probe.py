@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -17,21 +18,35 @@ from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 PIECE_FLOPS = 2e9
 """A piece as large as about so many FLOPs is measured."""
 BLOCKS_MOST = 8
+BYTES_MOST = 1 << 26
+"""Of the filters of a piece, where these are of several blocks, and of its maps."""
+BLOCK_BYTES_MOST = 1 << 30
+"""Of the filters of a single block."""
 
 
-def update_seconds(geometry: StackGeometry, batch: int) -> float:
-    """Seconds of one update of a stack, scaled up from a few blocks of it with the same field, block and
-    batch."""
-    piece = _piece(geometry.filters, batch)
+@cache
+def update_seconds(geometry: StackGeometry, batch: int) -> float | None:
+    """Seconds of one update of a stack, scaled up from a few blocks of it with the same field and block.
+
+    The batch is the same where that takes a moment, smaller otherwise; None where one picture on one block is
+    too much.
+    """
+    layer = geometry.filters
+    if 4 * layer.fan_in * layer.neurons > BLOCK_BYTES_MOST:
+        return None
+    piece = _piece(layer, batch)
+    images = min(batch, _images(piece))
+    if images == 0:
+        return None
     filters = ops.random_filters(piece, 0, 0, torch.float32, torch.device("cpu"))
-    x = ops.images_last(torch.randn(batch, piece.input.channels, piece.input.height, piece.input.width))
+    x = ops.images_last(torch.randn(images, piece.input.channels, piece.input.height, piece.input.width))
     y = ops.local_product(x, filters, piece)
     seconds = (
         2 * _least(lambda: ops.local_product(x, filters, piece))
         + _least(lambda: ops.local_adjoint(y, filters, piece))
         + 2 * _least(lambda: ops.local_outer(y, x, piece))
     )
-    products = seconds * geometry.filters.product_flops / piece.product_flops
+    products = seconds * geometry.filters.product_flops / piece.product_flops * batch / images
     # momentum, step and normalisation pass over the weights about four times
     passes = 4 * _least(lambda: filters.mul_(1.0)) * geometry.filters.parameters / piece.parameters
     return products + passes
@@ -39,17 +54,23 @@ def update_seconds(geometry: StackGeometry, batch: int) -> float:
 
 def _piece(layer: BlockLocal, batch: int) -> BlockLocal:
     """The upper left corner of a layer: as many blocks as make a measurement of some length."""
-    block = 2 * layer.fan_in * layer.neurons * batch
-    blocks = int(max(1, min(BLOCKS_MOST**2, PIECE_FLOPS // block)))
+    weights = layer.fan_in * layer.neurons
+    blocks = int(
+        max(1, min(BLOCKS_MOST**2, PIECE_FLOPS // (2 * weights * batch), BYTES_MOST // (4 * weights)))
+    )
     down = min(layer.grid[0], max(1, round(blocks**0.5)))
     across = min(layer.grid[1], max(1, blocks // down))
-    height = layer.y.size + (down - 1) * layer.y.step
-    width = layer.x.size + (across - 1) * layer.x.step
-    return replace(
-        layer,
-        input=MapShape(layer.input.channels, height, width),
-        y=replace(layer.y, low=0, high=0),
-        x=replace(layer.x, low=0, high=0),
+    # what lies between fields that do not touch is read by none
+    y, x = (replace(each, step=min(each.step, each.size), low=0, high=0) for each in (layer.y, layer.x))
+    height, width = y.size + (down - 1) * y.step, x.size + (across - 1) * x.step
+    return replace(layer, input=MapShape(layer.input.channels, height, width), y=y, x=x)
+
+
+def _images(piece: BlockLocal) -> int:
+    """At most so many pictures of a piece are measured: some seconds of them, in a bounded memory."""
+    return min(
+        2 * int(PIECE_FLOPS) // piece.product_flops,
+        BYTES_MOST // (4 * (piece.input.size + piece.output.size)),
     )
 
 

@@ -43,6 +43,7 @@ def training(
     *,
     set: Overrides = None,
     stores: Path = Path("stores"),
+    threads: int | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -61,6 +62,8 @@ def training(
         Overrides a field, as in training.epochs=0.5; may be given again.
     stores
         Where prepared pictures are kept; they are made if they are not there.
+    threads
+        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
     out
         A directory for training.json.
     json_
@@ -69,16 +72,19 @@ def training(
     from cotswold.bench.loop import loop_share
     from cotswold.bench.measure import document
     from cotswold.bench.peak import peaks
-    from cotswold.cli.progress import TrainingDisplay, counting
+    from cotswold.cli.progress import TrainingDisplay, counting, say
+    from cotswold.cli.threads import threads_override, use_threads
     from cotswold.recipe import load
     from cotswold.training import open_store
 
-    chosen = load(recipe, set or [])
+    overrides = [*(set or []), *threads_override(threads)]
+    chosen = load(recipe, overrides, say)
+    use_threads(None, chosen)
     with counting("preparing", "pictures") as tally:
         open_store(chosen, stores, tally)
     memory = peaks(chosen)
     with TrainingDisplay() as display:
-        loop = loop_share(recipe, set or [], stores, display)
+        loop = loop_share(recipe, overrides, stores, display)
     found = document("training", command(), recipe=recipe, loop=loop, memory=memory)
     leave(found, "training", out, json_)
     if not json_:
@@ -95,6 +101,7 @@ def evaluate(
     part: Literal["filters", "pooled", "output"] = "output",
     pictures: int = 4000,
     rounds: int = 7,
+    threads: int | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -117,6 +124,8 @@ def evaluate(
         How many pictures.
     rounds
         How many times each.
+    threads
+        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
     out
         A directory for evaluate.json.
     json_
@@ -124,9 +133,12 @@ def evaluate(
     """
     from cotswold.bench.measure import document
     from cotswold.bench.passes import evaluation_passes
+    from cotswold.cli.threads import use_threads
     from cotswold.recipe import load
 
-    measured = evaluation_passes(load(recipe, set or []), part, at_least_one(pictures), at_least_one(rounds))
+    chosen = load(recipe, set or [])
+    use_threads(threads, chosen)
+    measured = evaluation_passes(chosen, part, at_least_one(pictures), at_least_one(rounds))
     found = document("evaluate", command(), **measured)
     leave(found, "evaluate", out, json_)
     if not json_:
@@ -201,6 +213,7 @@ def offload(
     largest: Flag = False,
     rounds: int = 5,
     folder: Path = Path(),
+    threads: int | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -233,6 +246,8 @@ def offload(
         How many updates are timed, after one that does not count.
     folder
         Where the files are while it lasts; the directory in which you are by default.
+    threads
+        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
     out
         A directory for offload.json.
     json_
@@ -242,9 +257,11 @@ def offload(
     from cotswold.bench.offload import SHARE, Trial, largest_rows, part_of
     from cotswold.bench.offload import offload as measured
     from cotswold.cli.progress import say
+    from cotswold.cli.threads import use_threads
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])
+    use_threads(threads, chosen)
     geometry = part_of(chosen, stack, largest_rows(chosen, stack, folder, 2) if largest else rows)
     trial = Trial(geometry, at_least_one(batch), None, at_least_one(rounds), saved=largest)
     if not largest:

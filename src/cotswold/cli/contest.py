@@ -118,7 +118,7 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     if wishes.control is not None:
         there = RunDirectory.open(wishes.control)
         control = training.trained_stacks(there, wishes.stores)
-        rival = f"{training.recipe_identity(load(there.recipe))} {control.step} {control.prepared.store}"
+        rival = f"{there.identity} {control.step} {control.prepared.store}"
     chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(

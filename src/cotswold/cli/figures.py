@@ -128,7 +128,7 @@ def at_least_one(number: int) -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    from cotswold.data.crew import cores as usable
+    """Cores that this process and those that it starts are granted together."""
+    from cotswold.host import granted_cores
 
-    return usable()
+    return granted_cores(environ={})

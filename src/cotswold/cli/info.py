@@ -35,6 +35,7 @@ def info(
     *,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     time: bool = True,
+    threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Sizes, counts and expected times of a recipe; nothing is trained and nothing of its size is allocated.
@@ -53,20 +54,27 @@ def info(
         Overrides a field, as in training.batch=32; may be given again.
     time
         Measure a small piece of every stack to estimate the time of an update on this machine.
+    threads
+        Threads of that measurement; the recipe's, or all cores that this process is granted, by default.
     json_
         Print JSON.
     """
     from cotswold import recipe as recipes
+    from cotswold.cli.progress import say
+    from cotswold.cli.threads import use_threads
 
-    found = recipes.load(recipe, set or [])
+    found = recipes.load(recipe, set or [], say)
+    use_threads(threads, found)
     if found.data.store is not None:
         from cotswold.training.stores import open_store, with_store_shape
 
         found = with_store_shape(found, open_store(found, Path()))
     supervised = found.training.strategy == "supervised"
-    rows, needed = _layers(found) if supervised else _stacks(found, time)
+    rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time), None)
     weights = sum(int(str(row["parameters"])) for row in rows)
     totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
+    if unknown is not None:
+        totals["not_known"] = unknown
     if found.training.offload == "disk":
         from cotswold.training.offload.room import disk_bytes
 
@@ -100,9 +108,8 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
 
     rows: list[Row] = []
     batch = recipe.training.batch
-    for number, (budget, geometry) in enumerate(
-        zip(stack_budgets(recipe, batch), recipe.stack_geometries(), strict=True), 1
-    ):
+    seconds = _seconds(recipe) if timed else []
+    for number, budget in enumerate(stack_budgets(recipe, batch), 1):
         row: Row = {
             "stack": number,
             "input": str(budget.input),
@@ -117,20 +124,38 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
             "update_bytes": budget.update_bytes,
         }
         if timed:
-            from cotswold.bench.probe import update_seconds
-
-            row["update_seconds"] = update_seconds(geometry, batch)
+            row["update_seconds"] = seconds[number - 1]
         rows.append(row)
     return rows, partial(training_bytes, recipe)
 
 
-def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int]]:
-    """A row a layer, and the bytes that a mini-batch takes, those of the stacks below included."""
+def _seconds(recipe: Recipe) -> list[float | None]:
+    """The expected time of an update of each stack."""
+    from cotswold.bench.probe import update_seconds
+    from cotswold.cli.progress import counting
+
+    geometries, found = recipe.stack_geometries(), []
+    with counting("measuring", "stacks") as tally:
+        for done, geometry in enumerate(geometries):
+            tally(done, len(geometries))
+            found.append(update_seconds(geometry, recipe.training.batch))
+        tally(len(geometries), len(geometries))
+    return found
+
+
+def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None]:
+    """A row a layer, the bytes that a mini-batch takes, those of the stacks below included, and what is not
+    known: without pictures nobody knows the classes, and so the layer of outputs, which then has no row."""
+    from cotswold.errors import CotswoldError
     from cotswold.training.networks import planned_layers
     from cotswold.training.restore import geometries_below, needed_bytes
     from cotswold.training.stores import class_count
 
-    classes, below = class_count(recipe), geometries_below(recipe)
+    unknown, below = None, geometries_below(recipe)
+    try:
+        classes = class_count(recipe)
+    except CotswoldError as error:
+        classes, unknown = 1, f"the number of classes, and so the layer of outputs, left out here: {error}"
     plans = planned_layers(recipe, classes, below[-1].output if below else None)
     rows: list[Row] = [
         {
@@ -141,9 +166,9 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int]]:
             "filter_bytes": 4 * plan.parameters,
             "forward_flops": plan.forward_flops * recipe.training.batch,
         }
-        for number, plan in enumerate(plans, 1)
+        for number, plan in enumerate(plans if unknown is None else plans[:-1], 1)
     ]
-    return rows, partial(needed_bytes, recipe, classes)
+    return rows, partial(needed_bytes, recipe, classes), unknown
 
 
 def _print_table(title: str, rows: list[Row]) -> None:
@@ -167,6 +192,8 @@ def _figure(name: str, value: object) -> str:
     """A count or quantity with its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None:
+        return "not measured"
     if not isinstance(value, int | float):
         return str(value)
     if name.endswith("_bytes"):

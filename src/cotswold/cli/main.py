@@ -40,6 +40,7 @@ COMMANDS = {
     "features": ("features:features", "Write the responses of a layer to a file."),
     "predict": ("predict:predict", "Name the classes of pictures with a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
+    "verify": ("verify:verify", "Check every byte of a run or a store."),
     "info": ("info:info", "Sizes, counts and expected times of a recipe."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
@@ -71,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> None:
     _open_standard_streams()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
-    with _debugging(debug):
+    with _own_environment(debug):
         sys.exit(_run([word for word in words if word != "--debug"], debug))
 
 
@@ -89,16 +90,16 @@ def _open_standard_streams() -> None:
 
 
 @contextmanager
-def _debugging(debug: bool) -> Iterator[None]:
-    """While it lasts, ranks that the command starts show tracebacks too."""
-    before = os.environ.get(DEBUG)
+def _own_environment(debug: bool) -> Iterator[None]:
+    """What a command sets for itself and for ranks that it starts (tracebacks, threads) ends with it."""
+    before = dict(os.environ)
     if debug:
         os.environ[DEBUG] = "1"
     try:
         yield
     finally:
-        if debug and before is None:
-            del os.environ[DEBUG]
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _run(words: Sequence[str], debug: bool) -> int:

@@ -188,7 +188,8 @@ class _Bars:
             self.tasks[stack] = self.progress.add_task(
                 phase_name(stack), total=_number(event["of"]), figures=""
             )
-        self.progress.update(self.tasks[stack], completed=_number(event["at"]), figures=figures(event))
+        at, total = _number(event["at"]), _number(event["of"])
+        self.progress.update(self.tasks[stack], completed=at, total=total, figures=figures(event))
 
 
 def describe(event: Mapping[str, object]) -> str | None:
@@ -200,7 +201,8 @@ def describe(event: Mapping[str, object]) -> str | None:
             return f"{event['name']}: {event['strategy']}, {what}"
         case "stack":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
-            return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}"
+            again = ", trained further" if "prolongation" in event else ""
+            return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
             left = _number(event["of"]) - _number(event["at"])
             per_step = _number(event["interval_seconds"]) / max(_number(event.get("interval_steps", 1)), 1)
@@ -208,6 +210,8 @@ def describe(event: Mapping[str, object]) -> str | None:
                 f"{phase_name(event['stack'])} {event['at']}/{event['of']} {figures(event)} "
                 f"{_clock(left * per_step)} left"
             )
+        case "prolonged":
+            return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
             return f"{phase_name(event['stack'])} held out: loss {_number(event['loss']):.5g}{accuracy}"
@@ -228,6 +232,12 @@ def describe(event: Mapping[str, object]) -> str | None:
             return f"{event['status']}: {event['patterns']:,} patterns in {seconds}, {rate:.1f} GFLOP/s"
         case _:
             return None
+
+
+def _epochs(totals: object) -> str:
+    """Epochs of every stack, or one number where they are the same."""
+    numbers = totals if isinstance(totals, list | tuple) else [totals]
+    return ", ".join(f"{_number(each):g}" for each in (numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
 def figures(event: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,16 +37,19 @@ def override(grid: str) -> str:
     return f"mesh.grid={json.dumps(grid)}"
 
 
-def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str]) -> Recipe:
-    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up."""
+def wanted_recipe(
+    name: str | None, run: Path | None, overrides: Sequence[str], tell: Callable[[str], None] = say
+) -> Recipe:
+    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up;
+    ``tell`` hears of overrides that reach further than they say."""
     if name is None and run is not None and (run / "recipe.toml").is_file():
         known = RunDirectory.open(run)
-        return recipe.load(known.recipe, [*known.remembered, *overrides])
+        return recipe.load(known.recipe, [*known.remembered, *overrides], tell)
     if name is None and run is not None:
         raise RunError(f"there is no run in {run} to resume; name a recipe, without --resume, to begin one")
     if name is None:
         raise UserError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
-    return recipe.load(name, overrides)
+    return recipe.load(name, overrides, tell)
 
 
 def local_grid(wanted: Recipe) -> Grid:
@@ -107,7 +110,8 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
     wanted: Recipe | None = None
     failure: CotswoldError | None = None
     try:
-        wanted = wanted_recipe(name, run, overrides)
+        heard = world.rank > 0 or world.launcher == "cotswold"  # another process says it
+        wanted = wanted_recipe(name, run, overrides, _unheard if heard else say)
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
     patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
@@ -122,6 +126,10 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
         grid = Grid.parse(members.gather(chosen)[0])  # hosts differ, and might choose differently
         mesh = Mesh.of(grid, wanted.training.device.partition(":")[0])
         yield Team(members, mesh, world.local_rank, world.local_size)
+
+
+def _unheard(sentence: str) -> None:
+    """What another process has said."""
 
 
 def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, str]:

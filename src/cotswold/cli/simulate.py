@@ -66,6 +66,7 @@ def simulate(
     json_
         Print JSON.
     """
+    from cotswold.cli.progress import say
     from cotswold.errors import UserError
     from cotswold.recipe import explain as explained
     from cotswold.recipe import load
@@ -81,7 +82,7 @@ def simulate(
         return
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
-    described, chosen = load_cluster(cluster), load(recipe, set or [])
+    described, chosen = load_cluster(cluster), load(recipe, set or [], say)
     if chosen.data.store is not None:
         from cotswold.training.stores import open_store, with_store_shape
 

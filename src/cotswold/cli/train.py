@@ -35,6 +35,7 @@ def train(
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     grid: str | None = None,
     restarts: int = 0,
+    threads: int | None = None,
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
@@ -49,6 +50,7 @@ def train(
       cotswold train demo
       cotswold train my.toml --run runs/mine --set data.size=64
       cotswold train --run runs/mine --resume
+      cotswold train --run runs/mine --resume --set training.epochs=20
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
@@ -60,7 +62,9 @@ def train(
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
         Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
-        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate.
+        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate; and more
+        training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
+        own, every stack again from the lowest.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory; auto for the simulator's choice; none for
@@ -68,6 +72,9 @@ def train(
         given. Under torchrun, mpirun and srun the ranks that they start.
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
+    threads
+        Threads of computation, of each rank where there are several; short for --set training.threads=2. By
+        default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
     stores
         Where prepared pictures are kept for this and other runs; `stores` by default. A run remembers it.
     resume
@@ -76,11 +83,16 @@ def train(
         Go on if the run's directory exists, begin otherwise.
     """
     from cotswold.cli import ranks
+    from cotswold.cli.threads import threads_override, use_threads
     from cotswold.launch import world_of
 
     if restarts < 0:
         raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
-    overrides = [*(set or []), *([] if grid is None else [ranks.override(grid)])]
+    overrides = [
+        *(set or []),
+        *([] if grid is None else [ranks.override(grid)]),
+        *threads_override(threads),
+    ]
     words = Words(recipe, run, overrides, stores, resume, resume_if_started)
     world = world_of(os.environ)
     if world is not None and world.size > 1:
@@ -92,12 +104,15 @@ def train(
         ranks.prepare(world)
         with ranks.team(world, recipe, run, overrides) as team:
             return _train(words, team)
+    wanted = None
     if grid is not None or recipe is not None or run is not None:
-        shape = ranks.local_grid(ranks.wanted_recipe(recipe, run, overrides))
+        wanted = ranks.wanted_recipe(recipe, run, overrides)
+        shape = ranks.local_grid(wanted)
         if shape.size > 1:
-            return _start(words, shape, restarts)
+            return _start(words, wanted.name, shape, restarts)
     if restarts:
         raise UserError("--restarts watches over several ranks; give --grid, such as --grid 1x2")
+    use_threads(None, wanted)
     from cotswold.training.team import SOLO
 
     return _train(words, SOLO)
@@ -127,7 +142,7 @@ class Words:
         return [*words, "--resume"] if self.resume else words
 
 
-def _start(words: Words, grid: Grid, restarts: int) -> int:
+def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
     """Train on ranks of this machine, and watch over them."""
     from cotswold.cli import ranks
     from cotswold.cli.figures import cores
@@ -136,7 +151,7 @@ def _start(words: Words, grid: Grid, restarts: int) -> int:
 
     run = words.run
     if run is None:
-        run = Path("runs") / ranks.wanted_recipe(words.recipe, None, words.overrides).name
+        run = Path("runs") / name
     most = ranks.RANKS_A_CORE * cores()
     if grid.size > most:
         raise UserError(

@@ -147,6 +147,5 @@ class BlockLocal:
     @property
     def product_flops(self) -> int:
         """FLOPs of one product (Wx, W'x or δx') an image: two a weight that meets a real input."""
-        rows = sum(b - a for a, b in (self.y.reads(i, self.input.height) for i in range(self.grid[0])))
-        columns = sum(b - a for a, b in (self.x.reads(i, self.input.width) for i in range(self.grid[1])))
+        rows, columns = self.y.read_by_all(self.input.height), self.x.read_by_all(self.input.width)
         return 2 * rows * columns * self.input.channels * self.neurons

@@ -38,7 +38,7 @@ class Grid:
         """``"2x3"`` as two rows of three ranks; raises GeometryError for anything else."""
         match = re.fullmatch(r"\s*(\d{1,6})\s*[x×]\s*(\d{1,6})\s*", text)
         if match is None:
-            raise GeometryError(f"a grid is rows x columns of ranks, such as 2x2, not {text!r}")
+            raise GeometryError(f"a grid is rows x columns of ranks, such as 2x2, not {text[:60]!r}")
         return cls(int(match[1]), int(match[2]))
 
     @property

@@ -51,6 +51,22 @@ class Window:
         start = output * self.step - self.low
         return max(start, 0), min(start + self.size, extent)
 
+    def read_by_all(self, extent: int) -> int:
+        """How many real inputs all outputs read together, each counted as often as it is read.
+
+        >>> Window(3, low=1, high=1).read_by_all(4)
+        10
+        """
+        outputs = self.outputs(extent)
+        # of the last window, whatever lies beyond the axis; of those before it, a step less each
+        beyond = (outputs - 1) * self.step - self.low + self.size - extent
+        return outputs * self.size - self._overhang(self.low, outputs) - self._overhang(beyond, outputs)
+
+    def _overhang(self, most: int, outputs: int) -> int:
+        """The sum of ``most``, ``most - step``, ... as long as they are positive, of at most ``outputs``."""
+        count = min(outputs, max(-(-most // self.step), 0))
+        return count * most - self.step * (count * (count - 1) // 2)
+
     def skipped(self, output: int, extent: int) -> tuple[int, int]:
         """How much of the window lies in the padding, before the axis and after it."""
         start = output * self.step - self.low

@@ -18,13 +18,15 @@ _AWAKE_MS = 1
 """The same for libomp, in milliseconds, whose own are 200."""
 
 
-def granted_cores(root: Path = Path("/")) -> int:
+def granted_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> int:
     """Cores that this process is granted, at least 1: the least of the machine's, the affinity mask's, the
-    quota's of every control group above it (a quota of 1.5 cores grants 1), and ``OMP_NUM_THREADS``."""
+    quota's of every control group above it (a quota of 1.5 cores grants 1), and ``OMP_NUM_THREADS`` in
+    ``environ``, which speaks of the threads of one process: who divides cores among several leaves it out.
+    """
     grants = [os.cpu_count() or 1, *_quotas(root)]
     if hasattr(os, "sched_getaffinity"):
         grants.append(len(os.sched_getaffinity(0)))
-    wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is one number a nesting level
+    wish = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is one number a nesting level
     if wish.isascii() and wish.isdigit() and int(wish) > 0:
         grants.append(int(wish))
     return max(min(grants), 1)

@@ -99,6 +99,10 @@ class TrainedStack:
     training = False
     """Norms are recorded by every step, so that evaluation needs no other mode."""
 
+    def train(self) -> Self:
+        """Nothing is to be done."""
+        return self
+
     def eval(self) -> Self:
         """Nothing is to be done."""
         return self

@@ -14,10 +14,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from cotswold.recipe.bounds import BEYOND, shortened, shown
 from cotswold.recipe.kinds import bare, is_section, kind, sections_in
 from cotswold.recipe.schema import Recipe, Section
 
 _UNKNOWN = "extra_forbidden"
+_RANKS = {_UNKNOWN: 0, BEYOND: 1}
+"""Kinds of errors that are told before others."""
 
 
 def complaint(
@@ -27,7 +30,7 @@ def complaint(
 
     ``overridden`` are the keys that did not come from the text, ``root`` the schema of the whole file.
     """
-    details = sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
+    details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
     path, owner = _locate(first["loc"], root)
     others = {_locate(each["loc"], root)[0] for each in details} - {path}
@@ -37,11 +40,13 @@ def complaint(
 
 
 def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) -> str:
-    key, here = path[-1] if path else "", ".".join(path)
+    key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
         close = get_close_matches(key, owner.model_fields, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known here are {', '.join(owner.model_fields)}"
         return f"{here} is not a key; {hint}"
+    if error["type"] == BEYOND:
+        return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
         return f"{here} is missing; it takes {kind(owner.model_fields[key])}"
     if error["type"] == "union_tag_not_found":
@@ -50,20 +55,15 @@ def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) 
         context = error["ctx"]
         choices = [choice.strip(" '") for choice in context["expected_tags"].split(",")]
         close = get_close_matches(str(context["tag"]), choices, n=1)
-        return f"{here}.type is {context['tag']!r}" + (
+        return f"{here}.type is {shown(context['tag'])}" + (
             f"; did you mean {close[0]}?" if close else f", which is none of {', '.join(choices)}"
         )
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     given = error["input"]
     if key in owner.model_fields:
-        return f"{here} must be {kind(owner.model_fields[key])}, not {_shown(given)}"
-    return f"{here} cannot be {_shown(given)}"
-
-
-def _shown(value: object) -> str:
-    written = repr(value)
-    return written if len(written) <= 60 else f"{written[:57]}..."
+        return f"{here} must be {kind(owner.model_fields[key])}, not {shown(given)}"
+    return f"{here} cannot be {shown(given)}"
 
 
 def _locate(loc: Sequence[int | str], root: type[Section]) -> tuple[tuple[str, ...], type[Section]]:

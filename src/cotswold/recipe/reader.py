@@ -1,23 +1,33 @@
 """From a file, a shipped name or a text to a checked recipe.
 
-Knows: TOML, overrides, where shipped recipes lie. Does not know: what a valid recipe is (schema), nor how its
-mistakes are worded (complaints). Nothing in a recipe is executed.
+Knows: where shipped recipes lie, the order of checks. Does not know: what a valid recipe is (schema), what is
+too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is executed.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
+from tomllib import TOMLDecodeError
 
 from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError
+from cotswold.recipe import bounds
+from cotswold.recipe.bounds import shortened, shown
 from cotswold.recipe.complaints import complaint
 from cotswold.recipe.migration import Values, migrated
+from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
+
+Tell = Callable[[str], None]
+"""Hears a sentence for whoever gave the overrides."""
+
+
+def _silent(sentence: str) -> None:
+    """Hears nothing."""
 
 
 def shipped() -> list[str]:
@@ -26,26 +36,31 @@ def shipped() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
-def load(where: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = _silent) -> Recipe:
     """The recipe in a TOML file, or the shipped one of that name, with `section.key=value` overrides.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
-    Words of an older format are read as today's. Raises RecipeError for a missing file, a mistake in TOML, an
-    unknown key, a value of the wrong kind, a geometry that does not fit; FormatError for a newer format.
+    Words of an older format are read as today's. An override of ``training.epochs``, ``training.rate`` or
+    ``objective.sparsity`` is for every stack, also for one with a value of its own, unless that is overridden
+    as well; ``tell`` hears which. Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
+    value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
+    a newer format.
     """
     text, origin = _read(where)
-    return parse(text, origin, overrides)
+    return parse(text, origin, overrides, tell)
 
 
-def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = ()) -> Recipe:
+def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = _silent) -> Recipe:
     """The recipe in a TOML text; ``origin`` names it in errors. See :func:`load`."""
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{origin} is not TOML: {error}") from error
+        values = bounds.toml(text)
+    except TOMLDecodeError as error:
+        raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
+    except ValueError as error:
+        raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
     values = migrated(values, origin)
-    for override in overrides:
-        _override(values, override)
+    for sentence in override_all(values, overrides):
+        tell(sentence)
     return _checked(values, origin, text, overrides)
 
 
@@ -73,7 +88,7 @@ def _read(where: str | Path) -> tuple[str, str]:
     names = shipped()
     if path.is_file():
         try:
-            return path.read_text(encoding="utf-8"), str(path)
+            return bounds.read(path), str(path)
         except UnicodeDecodeError as error:
             raise RecipeError(f"{path} is not a text in UTF-8; a recipe is a TOML file") from error
         except OSError as error:
@@ -86,52 +101,6 @@ def _read(where: str | Path) -> tuple[str, str]:
         raise RecipeError(f"{path} is a folder; name a recipe's TOML file")
     close = get_close_matches(name, names, n=1)
     guess = f"; did you mean {close[0]}?" if close else ";"
-    raise RecipeError(f"there is no recipe file {str(where)!r}{guess} shipped recipes are {', '.join(names)}")
-
-
-def _override(values: dict[str, object], override: str) -> None:
-    """Put `a.b.0.c=value` into the raw values, in place."""
-    path, equals, written = override.partition("=")
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise RecipeError(f"override {override!r} is not of the form section.key=value")
-    holder: object = values
-    for key in keys[:-1]:
-        holder = _step(holder, key, override)
-    last = keys[-1]
-    if isinstance(holder, list):
-        _step(holder, last, override)
-        if not written.strip():
-            del holder[int(last)]
-        else:
-            holder[int(last)] = _toml_value(written, override)
-    elif isinstance(holder, dict):
-        if not written.strip():
-            holder.pop(last, None)
-        else:
-            holder[last] = _toml_value(written, override)
-    else:
-        raise RecipeError(f"override {override!r} goes through a value that has nothing inside")
-
-
-def _step(holder: object, key: str, override: str) -> object:
-    if isinstance(holder, dict):
-        return holder.setdefault(key, {})
-    if isinstance(holder, list):
-        if key.isascii() and key.isdigit() and int(key) < len(holder):
-            return holder[int(key)]
-        raise RecipeError(f"override {override!r}: {key!r} must be one of 0 to {len(holder) - 1} here")
-    raise RecipeError(f"override {override!r} goes through a value that has nothing inside")
-
-
-def _toml_value(written: str, override: str) -> object:
-    word = written.strip()
-    try:
-        parsed = tomllib.loads(f"value = {word}")
-    except tomllib.TOMLDecodeError as error:
-        if word[0] in "[{\"'" or "\n" in word:
-            raise RecipeError(f"override {override!r} does not hold a TOML value: {error}") from error
-        return word  # a bare word: training.strategy=joint
-    if parsed.keys() != {"value"}:
-        raise RecipeError(f"override {override!r} holds more than one value; give each its own --set")
-    return parsed["value"]
+    raise RecipeError(
+        f"there is no recipe file {shown(str(where), 200)}{guess} shipped recipes are {', '.join(names)}"
+    )

@@ -9,28 +9,36 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
+from cotswold.recipe.bounds import VALUES_MAX, at_most, characters, items, shown
 
+Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
 Pair = Annotated[
-    PositiveInt | tuple[PositiveInt, PositiveInt],
+    Pixels | tuple[Pixels, Pixels],
     BeforeValidator(
         lambda value: tuple(value) if isinstance(value, list) else value
     ),  # TOML knows lists only
 ]
-Count = Annotated[int, Field(ge=0)]
+Padding = Annotated[int, Field(ge=0), at_most(1 << 16)]
+Maps = Annotated[int, Field(gt=0), at_most(1 << 20)]
+Units = Annotated[int, Field(gt=0), at_most(1 << 30)]
+Pictures = Annotated[int, Field(gt=0), at_most(1 << 40)]
+Times = Annotated[int, Field(gt=0), at_most(10**6)]
+Seed = Annotated[int, Field(ge=0), at_most((1 << 63) - 1)]
+Threads = Annotated[int, Field(gt=0), at_most(4096)]
+Positive = Annotated[float, Field(gt=0), at_most(1e30)]
+NotNegative = Annotated[float, Field(ge=0), at_most(1e30)]
+Span = Annotated[float, Field(gt=0), at_most(1e6)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, characters(4096)]
+Texts = Annotated[list[Text], items(10_000)]
+
+NAME_BYTES_MAX = 240
+"""A file's name has at most 255 bytes, and that of a store is longer than the recipe's."""
+RANKS_MAX = 1 << 16
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
@@ -49,14 +57,14 @@ class Section(BaseModel):
 class Data(Section):
     """Where pictures come from and how they are prepared."""
 
-    source: str | None = None
+    source: Text | None = None
     """A folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
     `builtin:demo`; `${NAME}` is replaced by the environment variable. Prepared on first use."""
-    store: str | None = None
+    store: Text | None = None
     """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
-    include: list[str] = []
+    include: Texts = []
     """Patterns of paths inside the source that are read, such as `train/*`; empty for all."""
-    exclude: list[str] = []
+    exclude: Texts = []
     """Patterns of paths inside the source that are left out, such as `Faces/*`."""
     labels: Literal["none", "folders", "file"] = "none"
     """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10
@@ -84,7 +92,7 @@ class Data(Section):
     """Scale every prepared picture to a root mean square of 1."""
     dtype: Literal["float16", "uint8"] = "float16"
     """How the store keeps values; uint8 keeps one scale for the whole set."""
-    limit: PositiveInt | None = None
+    limit: Pictures | None = None
     """Read at most so many pictures."""
 
 
@@ -95,23 +103,23 @@ class Stack(Section):
     """Receptive field, pixels of the input map (height, width)."""
     step: Pair = 1
     """Distance between the fields of neighbouring blocks, pixels."""
-    padding: Annotated[int, Field(ge=0)] = 0
+    padding: Padding = 0
     """Zeros around the input map, pixels on each side."""
     block: Pair = (4, 4)
     """Rows and columns of neurons that share a field; they lie side by side in the output map."""
-    maps: PositiveInt = 8
+    maps: Maps = 8
     """Neurons at each position of the output map (the depth of a block)."""
-    pool: PositiveInt = 5
+    pool: Pixels = 5
     """Pooling window, pixels; 1 for none."""
-    norm: PositiveInt = 5
+    norm: Pixels = 5
     """Contrast normalisation window, pixels; 1 for none."""
     keep: bool = False
     """Pad pooling and normalisation so that the map keeps its size."""
-    sparsity: Annotated[float, Field(ge=0)] | None = None
+    sparsity: NotNegative | None = None
     """λ of this stack; `[objective] sparsity` otherwise."""
-    epochs: PositiveFloat | None = None
+    epochs: Span | None = None
     """Passes over the training pictures for this stack; `[training] epochs` otherwise."""
-    rate: PositiveFloat | None = None
+    rate: Positive | None = None
     """Step size for this stack; `[training] rate` otherwise."""
 
     def geometry(self, below: MapShape) -> StackGeometry:
@@ -127,13 +135,13 @@ class Local(Section):
 
     type: Literal["local"]
     """A layer whose every position has its own filters."""
-    channels: PositiveInt
+    channels: Maps
     """Output channels."""
     field: Pair
     """Kernel size, pixels."""
     step: Pair = 1
     """Stride, pixels."""
-    padding: Count = 0
+    padding: Padding = 0
     """Zeros on each side, pixels."""
     block: Pair = (1, 1)
     """Rows and columns of neurons that share a field."""
@@ -144,13 +152,13 @@ class Convolution(Section):
 
     type: Literal["convolution"]
     """A layer that uses the same filters at every position."""
-    channels: PositiveInt
+    channels: Maps
     """Output channels."""
     field: Pair
     """Kernel size, pixels."""
     step: Pair = 1
     """Stride, pixels."""
-    padding: Count = 0
+    padding: Padding = 0
     """Zeros on each side, pixels."""
 
 
@@ -159,7 +167,7 @@ class Full(Section):
 
     type: Literal["full"]
     """A layer in which every output reads every input."""
-    units: PositiveInt
+    units: Units
     """Outputs."""
 
 
@@ -170,9 +178,9 @@ class Pool(Section):
     """Reduces a window of each map to one number."""
     kind: Literal["max", "average", "l2"] = "max"
     """What is kept of a window."""
-    size: PositiveInt = 2
+    size: Pixels = 2
     """Window, pixels."""
-    step: PositiveInt | None = None
+    step: Pixels | None = None
     """Stride, pixels; the size of the window by default (1 for l2)."""
 
 
@@ -183,7 +191,7 @@ class Normalisation(Section):
     """Brings responses to a common scale."""
     kind: Literal["contrast", "batch"] = "batch"
     """`contrast`: local contrast normalisation over a window and all maps; `batch`: batch normalisation."""
-    size: PositiveInt = 5
+    size: Pixels = 5
     """Window of contrast normalisation, pixels."""
 
 
@@ -211,11 +219,11 @@ Layer = Annotated[
 class Network(Section):
     """Stacks (learnt without labels) or layers (learnt with labels), from the input upwards."""
 
-    stacks: list[Stack] = []
+    stacks: Annotated[list[Stack], items(100)] = []
     """Stacks of filters, pooling and normalisation, for `greedy` and `joint`."""
-    layers: list[Layer] = []
+    layers: Annotated[list[Layer], items(1000)] = []
     """Layers of a supervised network; the layer of outputs, one a class, is added."""
-    start: str | None = None
+    start: Text | None = None
     """For `supervised`: the directory of a run of stacks on whose output the layers stand. Its pictures must
     have been prepared by the same choices (size, colour, contrast, whiten, band, unit); the whitening filter
     itself is made anew from this recipe's pictures, unless both name one `store`."""
@@ -226,13 +234,13 @@ class Network(Section):
 class Objective(Section):
     """What is minimised."""
 
-    sparsity: Annotated[float, Field(ge=0)] = 0.1
+    sparsity: NotNegative = 0.1
     """λ of objective (1): the weight of the pooled responses against the squared error of reconstruction.
     Inputs of every stack are scaled to a root mean square of 1, so that λ means the same on every set."""
     ramp: Fraction = 0.3
     """The part of a stack's training over which λ rises to its value. Random filters under a strong λ
     would rather answer nothing; so they first learn to reconstruct."""
-    epsilon: PositiveFloat = 1e-6
+    epsilon: Positive = 1e-6
     """Added inside the root of pooling."""
     loss: Literal["softmax", "logistic"] = "softmax"
     """For `supervised`: softmax over the classes, or one-against-all logistic outputs."""
@@ -243,33 +251,33 @@ class Training(Section):
 
     strategy: Literal["greedy", "joint", "supervised"]
     """`greedy`: stack after stack; `joint`: all stacks at once; `supervised`: with labels."""
-    batch: PositiveInt = 96
+    batch: Times = 96
     """Pictures in a mini-batch."""
-    epochs: PositiveFloat = 2.0
+    epochs: Span = 2.0
     """Passes over the training pictures (for each stack where `greedy`)."""
-    rate: PositiveFloat | None = None
+    rate: Positive | None = None
     """Step size. For stacks in units of 1 / (α fan-in), so that one rate suits every set; 2 by default. For
     `supervised` the plain rate of SGD; 0.05 by default."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Part of the last step that is kept."""
-    decay: Annotated[float, Field(ge=0)] = 0.0
+    decay: NotNegative = 0.0
     """Weight decay, for `supervised`."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the rate falls from `rate` to 0 over the run."""
     warmup: Fraction = 0.02
     """The part of the run over which the rate rises from 0."""
-    patience: PositiveInt | None = None
+    patience: Times | None = None
     """For `supervised`: stop after so many epochs without a better validation loss."""
-    seed: Count = 0
+    seed: Seed = 0
     """Seed of filters, of the order of pictures and of dropout."""
-    checkpoint_minutes: PositiveFloat = 5.0
+    checkpoint_minutes: Span = 5.0
     """Minutes between checkpoints; one is also written at the end of every stack."""
-    checkpoints_kept: PositiveInt = 2
+    checkpoints_kept: Times = 2
     """How many of the newest checkpoints stay on disk."""
-    threads: PositiveInt | None = None
+    threads: Threads | None = None
     """Threads of computation, of each rank where there are several; all cores, divided among the ranks of a
     host, by default."""
-    device: str = "cpu"
+    device: Text = "cpu"
     """A torch device, such as `cpu` or `cuda:0`."""
     offload: Literal["none", "disk"] = "none"
     """For `greedy` and `joint`. `none`: filters and momenta are in memory; `disk`: they are in files in the
@@ -284,49 +292,54 @@ class Training(Section):
 class Mesh(Section):
     """How the network is cut over several processes: every map in space, over rows and columns of ranks."""
 
-    grid: str | None = None
+    grid: Text | None = None
     """Rows and columns of ranks, such as `2x2`, or `auto`: the grid on which the simulator expects the
     shortest update, or `none`. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
-    patience: PositiveFloat = 20.0
+    patience: Span = 20.0
     """Seconds for which a rank may be silent before all others give it up and stop."""
 
     @field_validator("grid")
     @classmethod
-    def _is_a_grid(cls, grid: str | None) -> str | None:
+    def _is_a_grid(cls, grid: Text | None) -> str | None:
         if grid == "none":
             return "1x1"
         if grid is not None and grid != "auto":
             try:
-                return str(Grid.parse(grid))
+                parsed = Grid.parse(grid)
             except GeometryError as error:
                 raise ValueError(f"{error}; or auto, or none") from error
+            if parsed.size > RANKS_MAX:
+                raise ValueError(
+                    f"mesh.grid is {parsed}: {parsed.size:,} ranks; at most {RANKS_MAX:,} can be"
+                )
+            return str(parsed)
         return grid
 
 
 class Price(Section):
     """What the machine costs, for the accounting of a run."""
 
-    hardware_dollars: PositiveFloat | None = None
+    hardware_dollars: Positive | None = None
     """Price of the bought machine, US dollars: gives cents per MFLOP/s."""
-    rent_dollars_per_hour: PositiveFloat | None = None
+    rent_dollars_per_hour: Positive | None = None
     """Price of the rented machine, US dollars an hour: gives dollars for the run."""
 
 
 class Evaluation(Section):
     """Labelled sets on which the neurons' selectivity is measured after training."""
 
-    name: str
+    name: Text
     """What the positives are, as the table calls it."""
-    positives: str
+    positives: Text
     """Source of the pictures that show it."""
-    negatives: str
+    negatives: Text
     """Source of the pictures that do not."""
 
 
 class Recipe(Section):
     """A whole recipe."""
 
-    name: str
+    name: Text
     """A short name; run directories are called after it."""
     data: Data
     """Pictures."""
@@ -338,7 +351,7 @@ class Recipe(Section):
     """How."""
     mesh: Mesh = Mesh()
     """On how many processes."""
-    evaluate: list[Evaluation] = []
+    evaluate: Annotated[list[Evaluation], items(1000)] = []
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
     """Money."""
@@ -346,9 +359,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _belongs_together(self) -> Recipe:
         network, strategy = self.network, self.training.strategy
-        if not re.fullmatch(r"\w[\w .+-]*", self.name):
+        if not re.fullmatch(r"\w[\w .+-]*", self.name) or len(self.name.encode()) > NAME_BYTES_MAX:
             raise ValueError(
-                f"name is {self.name!r}, and directories are called after it; use letters, digits, _, - and ."
+                f"name is {shown(self.name)}, and directories are called after it; use letters, digits, _, - "
+                f"and ., at most {NAME_BYTES_MAX} bytes"
             )
         if (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
@@ -399,6 +413,15 @@ class Recipe(Section):
             try:
                 stacks.append(stack.geometry(shape))
                 shape = stacks[-1].output
+                _check_livable(stacks[-1])
             except GeometryError as error:
                 raise GeometryError(f"network.stacks.{number}: {error}") from error
         return stacks
+
+
+def _check_livable(stack: StackGeometry) -> None:
+    """Raise GeometryError for a stack that no machine could hold."""
+    weights, values = stack.filters.parameters, max(stack.input.size, stack.responses.size)
+    if max(weights, values) > VALUES_MAX:
+        what = f"{weights:.3g} weights" if weights > VALUES_MAX else f"a map of {values:.3g} values"
+        raise GeometryError(f"it would have {what}, more than any machine holds; make it smaller")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cotswold.training.restore import Trained as Trained
     from cotswold.training.restore import load_stacks as load_stacks
     from cotswold.training.restore import random_stacks as random_stacks
-    from cotswold.training.restore import recipe_identity as recipe_identity
     from cotswold.training.restore import trained_layers as trained_layers
     from cotswold.training.restore import trained_stacks as trained_stacks
     from cotswold.training.stores import kept_store as kept_store
@@ -41,7 +40,6 @@ _HOME = {
     "open_job": "opening",
     "open_store": "stores",
     "random_stacks": "restore",
-    "recipe_identity": "restore",
     "store_of": "stores",
     "trained_layers": "restore",
     "trained_stacks": "restore",

@@ -6,7 +6,7 @@ Source: Coates et al. 2013, section 3; Hinton et al. 2006.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class Greedy(StackStrategy):
         """Set the stack's input gain and α from the first pictures; momentum at rest."""
         stack = self.network.stacks[phase]
         stack.calibrate(self._below(phase, batch.pictures))
-        self.home.rest([phase])
+        self.home.rest(self.moving(phase))
 
     def advance(self, phase: int, step: int, batch: Batch) -> Measured:
         """One step on the stack's filters and α."""
@@ -65,6 +65,10 @@ class Greedy(StackStrategy):
     def validate(self, phase: int) -> Measured | None:
         """The stack's objective on the held-out pictures."""
         return validate_stacks(self.network, [phase], self.held_out)
+
+    def moving(self, phase: int) -> Sequence[int]:
+        """One."""
+        return [phase]
 
     def momenta(self, phase: int, step: int) -> Momenta:
         """That of a stack that has begun."""

@@ -40,6 +40,10 @@ class Stack(Protocol):
         """Whether the norms of its filters are computed anew at each use."""
         ...
 
+    def train(self) -> object:
+        """Compute norms anew at each use."""
+        ...
+
     def eval(self) -> object:
         """Let recorded norms serve."""
         ...

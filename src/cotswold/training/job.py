@@ -40,8 +40,8 @@ from cotswold.training.offload.home import OnDisk
 from cotswold.training.on_mesh import OnMesh
 from cotswold.training.pictures import HeldOutPictures, TrainingPictures
 from cotswold.training.prepared import KEY, Prepared
+from cotswold.training.prolonging import Epochs, Prolongable, note, prolonged
 from cotswold.training.restore import supervised_network
-from cotswold.training.strategy import Strategy
 from cotswold.training.supervised import Supervised
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh, window_of
 from cotswold.training.team import SOLO, Team
@@ -81,6 +81,8 @@ class Job:
     store: Store
     resumed: bool
     team: Team = SOLO
+    totals: tuple[Epochs, ...] = ()
+    """To which the run is prolonged, one after the other."""
 
     def train(self, watch: Watch, stop: Stop) -> bool:
         """Train to the end (True) or until a stop is asked for (False).
@@ -109,13 +111,19 @@ class Job:
                 observers: list[Observer] = [_Watching(watch)]
                 observers += [] if curves is None else [curves]
                 log = open_things.enter_context(EventLog(self.run.events, observers=observers))
+                if note(self.run, self.totals):
+                    log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
             home = self._home(open_things)
             box = self._window(home)
             pictures = open_things.enter_context(
                 TrainingPictures(self.store, training.batch, training.seed, training.device, box=box)
             )
             loop = Loop(
-                strategy=self._strategy(home, HeldOutPictures(self.store, self.recipe, box=box), pictures),
+                strategy=prolonged(
+                    self._strategy(home, HeldOutPictures(self.store, self.recipe, box=box), pictures),
+                    self.recipe,
+                    self.totals,
+                ),
                 pictures=pictures,
                 log=log,
                 checkpoints=Checkpoints(
@@ -149,7 +157,9 @@ class Job:
             summary["training_seconds"] = summary.pop("seconds")
             loop.log.write("end", status=status, **summary)
 
-    def _strategy(self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures) -> Strategy:
+    def _strategy(
+        self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures
+    ) -> Prolongable:
         if home is None:
             network = supervised_network(self.recipe, len(self.store.classes))
             known = network, self.recipe, pictures.epoch_steps, held_out.batches

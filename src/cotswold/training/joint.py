@@ -6,7 +6,7 @@ Source: Coates et al. 2013, section 5.1 (the scaling runs) and footnote 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class Joint(StackStrategy):
     def begin(self, phase: int, batch: Batch) -> None:
         """Set each stack's input gain and α from the first pictures, from the bottom upwards; momenta at
         rest."""
-        self.home.rest(range(len(self.network.stacks)))
+        self.home.rest(self.moving(phase))
         pictures = batch.pictures
         with torch.no_grad():
             for stack in self.network.stacks:
@@ -80,6 +80,10 @@ class Joint(StackStrategy):
     def validate(self, phase: int) -> Measured | None:
         """The sum of all objectives on the held-out pictures."""
         return validate_stacks(self.network, list(range(len(self.network.stacks))), self.held_out)
+
+    def moving(self, phase: int) -> Sequence[int]:
+        """All."""
+        return range(len(self.network.stacks))
 
     def momenta(self, phase: int, step: int) -> Momenta:
         """Every stack's."""

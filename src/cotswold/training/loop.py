@@ -112,12 +112,14 @@ class Loop:
         strategy, position = self.strategy, self.position
         phase = position.phase
         steps, interval = strategy.steps(phase), strategy.interval(phase)
-        label, flops = strategy.describe(phase)["stack"], strategy.flops(phase)
+        described, flops = strategy.describe(phase), strategy.flops(phase)
+        label, before = described["stack"], _steps_before(described)
         meter = _Meter(self.pictures)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps:
             due = time.monotonic() - saved_at > self.checkpoint_seconds
-            wishes = [int(strategy.finished(phase)), self.stop.signal or 0, int(due)]
+            over = position.step > 0 and strategy.finished(phase)
+            wishes = [int(over), self.stop.signal or 0, int(due)]
             finished, signal, save = self.team.agree(wishes)
             if finished:
                 break
@@ -136,7 +138,7 @@ class Loop:
             self.account.add(patterns=images, flops=images * flops)
             meter.add(measured, images, images * flops)
             if meter.due() or position.step == steps:
-                place = {"step": position.total, "of": steps, "at": position.step}
+                place = {"step": position.total, "of": before + steps, "at": before + position.step}
                 self.log.write("step", stack=label, **place, **meter.take())
             if position.step % interval == 0 or position.step == steps:
                 self._validate()
@@ -157,11 +159,12 @@ class Loop:
         measured = self.strategy.validate(self.position.phase)
         if measured is None:
             return
+        described = self.strategy.describe(self.position.phase)
         self.log.write(
             "validation",
-            stack=self.strategy.describe(self.position.phase)["stack"],
+            stack=described["stack"],
             step=self.position.total,
-            at=self.position.step,
+            at=_steps_before(described) + self.position.step,
             loss=measured.loss,
             **measured.details,
         )
@@ -253,6 +256,13 @@ class _Meter:
         }
         self._reset()
         return taken
+
+
+def _steps_before(described: Mapping[str, object]) -> int:
+    """Steps that earlier phases of a prolonged run have taken of the same stack; its curves go on."""
+    before = described.get("steps_before", 0)
+    assert isinstance(before, int), "a strategy counts steps"
+    return before
 
 
 def position_from(state: Mapping[str, object]) -> Position:

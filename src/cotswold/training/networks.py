@@ -23,6 +23,7 @@ from cotswold.nn import (
     StackNetwork,
 )
 from cotswold.recipe import Recipe, schema
+from cotswold.recipe.bounds import VALUES_MAX
 from cotswold.training.budget import FLOAT_BYTES
 
 
@@ -133,6 +134,7 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
     for number, layer in enumerate([*recipe.network.layers, schema.Full(type="full", units=classes)], 1):
         try:
             built, shape, flops = _build(layer, shape)
+            _check_livable(prod(shape), "outputs")
         except GeometryError as error:
             raise GeometryError(f"layer {number} ({layer.type}): {error}") from error
         modules.extend(built)
@@ -150,6 +152,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     match layer:
         case schema.Full():
             inputs = prod(shape)
+            _check_livable(inputs * layer.units, "weights")
             flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
             return [*flatten, nn.Linear(inputs, layer.units)], (layer.units,), 2 * inputs * layer.units
         case schema.Dropout():
@@ -167,6 +170,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     match layer:
         case schema.Local():
             geometry = _local_geometry(layer, below)
+            _check_livable(geometry.parameters, "weights")
             module = LocallyConnected2d(
                 below.channels,
                 layer.channels,
@@ -182,6 +186,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             sy, sx = schema.pair(layer.step)
             p = layer.padding
             output = _windowed(below, Window(fy, sy, p, p), Window(fx, sx, p, p), layer.channels)
+            _check_livable(layer.channels * fy * fx * below.channels, "weights")
             convolution = nn.Conv2d(below.channels, layer.channels, (fy, fx), stride=(sy, sx), padding=p)
             return [convolution], _shape(output), 2 * output.size * fy * fx * below.channels
         case schema.Pool() if layer.kind == "l2":
@@ -204,6 +209,12 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             Smoothing(layer.size, keep=True).output(below)
             return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
     raise AssertionError(f"a layer that the schema does not know: {layer!r}")
+
+
+def _check_livable(count: int, what: str) -> None:
+    """Raise GeometryError for more than any machine holds, before torch counts in 64 bits."""
+    if count > VALUES_MAX:
+        raise GeometryError(f"it would have {count:.3g} {what}, more than any machine holds; make it smaller")
 
 
 def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:

@@ -20,6 +20,7 @@ from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job
 from cotswold.training.loop import position_from
+from cotswold.training.prolonging import asked_for
 from cotswold.training.restore import (
     check_device,
     check_preparation,
@@ -84,6 +85,7 @@ def open_job(
         "identity": job.store.identity,
         "recipe": recipes.dump(job.recipe),
         "resumed": job.resumed,
+        "totals": job.totals,
     }
     team.ranks.gather({"job": found})
     with together(team.ranks, MachineError):
@@ -121,6 +123,7 @@ def _taken_up(
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
+    wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
     if wanted.data.splits == "auto":  # what the run began with was one answer to it
         splits = {"splits": kept.data.splits}
@@ -130,7 +133,7 @@ def _taken_up(
     store = store_of(run, kept, stores, tally)
     wanted = with_store_shape(wanted, store)
     _same_recipe(wanted, kept, path)
-    return Job(run, wanted, store, resumed=True, team=team)
+    return Job(run, wanted, store, resumed=True, team=team, totals=totals)
 
 
 def _begun(
@@ -173,7 +176,8 @@ def _joined(team: Team) -> Job:
                 "on a file system that their hosts share or copied whole"
             )
         check_memory(recipe, len(store.classes), team)
-        return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team)
+        totals = tuple(map(tuple, found["totals"]))
+        return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team, totals=totals)
     raise AssertionError("together has raised")
 
 

@@ -7,7 +7,7 @@ stacks are trained, files, clocks, the terminal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -52,6 +52,16 @@ class StackStrategy(ABC):
     def finished(self, phase: int) -> bool:
         """A phase takes all its steps."""
         return False
+
+    def go_on(self, phase: int) -> None:
+        """Momentum at rest; norms of what moves are measured anew, as after a restart."""
+        for stack in self.network.stacks:
+            stack.train()
+        self.home.rest(self.moving(phase))
+
+    @abstractmethod
+    def moving(self, phase: int) -> Sequence[int]:
+        """The stacks that a phase trains."""
 
     @abstractmethod
     def momenta(self, phase: int, step: int) -> Momenta:

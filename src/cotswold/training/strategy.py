@@ -55,7 +55,8 @@ class Strategy(Protocol):
         ...
 
     def describe(self, phase: int) -> Mapping[str, object]:
-        """What the phase trains, for the run's events; ``stack`` is its number or its name."""
+        """What the phase trains, for the run's events; ``stack`` is its number or its name,
+        ``steps_before`` the steps that it was trained for in earlier phases, if there were any."""
         ...
 
     def flops(self, phase: int) -> int:

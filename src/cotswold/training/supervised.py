@@ -81,6 +81,10 @@ class Supervised:
     def begin(self, phase: int, batch: Batch) -> None:
         """Nothing depends on the first pictures."""
 
+    def go_on(self, phase: int) -> None:
+        """Patience begins anew; momentum, and the best loss so far, stay."""
+        self._epochs_without = 0
+
     def advance(self, phase: int, step: int, batch: Batch) -> Measured:
         """One step of SGD."""
         labels = needed(batch.labels)

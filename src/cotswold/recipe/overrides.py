@@ -1,0 +1,110 @@
+"""Overrides of single fields: `section.key=value`.
+
+Knows: their form, values that TOML has, which fields of a stack stand before a general one. Does not know:
+the schema's types and limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from tomllib import TOMLDecodeError
+
+from cotswold.errors import RecipeError
+from cotswold.recipe import bounds
+from cotswold.recipe.bounds import shown
+
+Values = dict[str, object]
+
+FOR_EVERY_STACK = {
+    "training.epochs": "epochs",
+    "training.rate": "rate",
+    "objective.sparsity": "sparsity",
+}
+"""General fields, and the field by which a stack departs from them."""
+
+
+def override_all(values: Values, overrides: Sequence[str]) -> list[str]:
+    """Put overrides into raw values, in place; a sentence about each that reaches further than it says.
+
+    Whoever overrides a general field means all stacks: a stack's own value goes, unless an override gives it.
+    """
+    for override in overrides:
+        _override(values, override)
+    given = {_path(override): override.partition("=")[2] for override in overrides}
+    return [
+        f"{general}={bounds.shortened(given[general].strip())} is for every stack; what the recipe gives "
+        f"{_listed(departing)} is set aside (network.stacks.N.{own}=... gives one its own)"
+        for general, own in FOR_EVERY_STACK.items()
+        if given.get(general, "").strip() and (departing := list(_taken_back(values, own, given)))
+    ]
+
+
+def _taken_back(values: Values, own: str, given: dict[str, str]) -> Iterator[str]:
+    """Remove a field of stacks that no override gives; names of the stacks that had it, counted from 0."""
+    network = values.get("network")
+    stacks = network.get("stacks") if isinstance(network, dict) else None
+    explicit = any(path in given for path in ("network", "network.stacks"))
+    for number, stack in enumerate(stacks if isinstance(stacks, list) and not explicit else ()):
+        named = f"network.stacks.{number}"
+        if isinstance(stack, dict) and own in stack and not {named, f"{named}.{own}"} & given.keys():
+            del stack[own]
+            yield f"{named}.{own}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _path(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _override(values: Values, override: str) -> None:
+    """Put `a.b.0.c=value` into the raw values, in place."""
+    path, equals, written = override.partition("=")
+    keys = path.strip().split(".")
+    quoted = shown(override, 120)
+    if not equals or not all(keys):
+        raise RecipeError(f"override {quoted} is not of the form section.key=value")
+    if len(keys) > bounds.DEPTH_MAX:
+        raise RecipeError(f"override {quoted} nests too deeply")
+    holder: object = values
+    for key in keys[:-1]:
+        holder = _step(holder, key, quoted)
+    last = keys[-1]
+    if isinstance(holder, list):
+        _step(holder, last, quoted)
+        if not written.strip():
+            del holder[int(last)]
+        else:
+            holder[int(last)] = _toml_value(written, quoted)
+    elif isinstance(holder, dict):
+        if not written.strip():
+            holder.pop(last, None)
+        else:
+            holder[last] = _toml_value(written, quoted)
+    else:
+        raise RecipeError(f"override {quoted} goes through a value that has nothing inside")
+
+
+def _step(holder: object, key: str, quoted: str) -> object:
+    if isinstance(holder, dict):
+        return holder.setdefault(key, {})
+    if isinstance(holder, list):
+        if key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(holder):
+            return holder[int(key)]
+        raise RecipeError(f"override {quoted}: {shown(key)} must be one of 0 to {len(holder) - 1} here")
+    raise RecipeError(f"override {quoted} goes through a value that has nothing inside")
+
+
+def _toml_value(written: str, quoted: str) -> object:
+    word = written.strip()
+    try:
+        parsed = bounds.toml(f"value = {word}")
+    except ValueError as error:
+        if not isinstance(error, TOMLDecodeError) or word[0] in "[{\"'" or "\n" in word:
+            raise RecipeError(f"override {quoted} does not hold a TOML value: {error}") from error
+        return word  # a bare word: training.strategy=joint
+    if parsed.keys() != {"value"}:
+        raise RecipeError(f"override {quoted} holds more than one value; give each its own --set")
+    return parsed["value"]

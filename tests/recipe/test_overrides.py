@@ -1,0 +1,72 @@
+"""An override of a general field is for every stack, and says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotswold.recipe import Recipe, parse
+
+TEXT = """
+name = "mine"
+[data]
+source = "pictures"
+[[network.stacks]]
+field = 12
+[[network.stacks]]
+field = 5
+epochs = 6.0
+rate = 3.0
+sparsity = 0.5
+[[network.stacks]]
+field = 3
+epochs = 8.0
+[training]
+strategy = "greedy"
+epochs = 4.0
+"""
+
+
+def read(*overrides: str) -> tuple[Recipe, list[str]]:
+    told: list[str] = []
+    return parse(TEXT, overrides=overrides, tell=told.append), told
+
+
+@pytest.mark.parametrize(
+    ("override", "own", "expected"),
+    [
+        ("training.epochs=2", "epochs", [None, None, None]),
+        ("training.rate=1", "rate", [None, None, None]),
+        ("objective.sparsity=1", "sparsity", [None, None, None]),
+        ("training.batch=2", "epochs", [None, 6.0, 8.0]),
+        ("training.epochs=", "epochs", [None, 6.0, 8.0]),
+    ],
+)
+def test_an_override_of_a_general_field_reaches_every_stack(
+    override: str, own: str, expected: list[float | None]
+) -> None:
+    recipe, _ = read(override)
+    assert [getattr(stack, own) for stack in recipe.network.stacks] == expected
+
+
+def test_it_says_what_it_sets_aside() -> None:
+    assert read("training.epochs=2")[1] == [
+        "training.epochs=2 is for every stack; what the recipe gives network.stacks.1.epochs, "
+        "network.stacks.2.epochs is set aside (network.stacks.N.epochs=... gives one its own)"
+    ]
+    assert read("training.batch=2")[1] == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("training.epochs=2", "network.stacks.1.epochs=6"),
+        ("network.stacks.1.epochs=6", "training.epochs=2"),
+    ],
+)
+def test_a_stack_that_is_overridden_as_well_keeps_its_own(overrides: tuple[str, str]) -> None:
+    assert [stack.epochs for stack in read(*overrides)[0].network.stacks] == [None, 6.0, None]
+
+
+def test_stacks_that_are_overridden_whole_keep_their_own() -> None:
+    recipe, told = read("network.stacks=[{field = 4, epochs = 3.0}]", "training.epochs=2")
+    assert (recipe.network.stacks[0].epochs, told) == (3.0, [])
