@@ -13,7 +13,7 @@ from cotswold.analysis.report.history import History
 from cotswold.errors import MachineError, RunError
 from cotswold.recipe import parse
 from cotswold.run import RunDirectory, read_events
-from cotswold.training import Job, Resume, load_layers, load_stacks, open_job
+from cotswold.training import Job, Resume, load_stacks, open_job
 from cotswold.training.prolonging import asked_for, epochs_of, note, read
 
 STRATEGIES = ["greedy", "joint", "supervised"]
@@ -173,7 +173,7 @@ def test_a_run_that_early_stopping_ended_is_trained_further(
     ended = last(run.checkpoints).step
     finish(further(run.path, stores, "training.epochs=7"))
     assert last(run.checkpoints).step > ended
-    assert load_layers(run, 2)[1] <= last(run.checkpoints).step
+    assert trained_layers(run).step <= last(run.checkpoints).step
 
 
 def test_the_curves_of_a_report_go_on(finished: dict[str, RunDirectory]) -> None:

@@ -102,66 +102,6 @@ def _store(path: Path, tell: Progress) -> list[str]:
     return verify_store(path, tell)
 
 
-CHECKS[kind].items():
-        with counting(f"verifying {name}", "files") as tally:
-            findings += check(path, tally)
-    if json_:
-        print(json.dumps({"path": str(path), "kind": kind, "sound": not findings, "findings": findings}))
-    else:
-        for finding in findings or [f"{path}: a sound {kind} ({', '.join(CHECKS[kind])})"]:
-            print(finding)
-    return 1 if findings else 0
-
-
-def kind_of(path: Path) -> Kind:
-    """What a directory holds, by the names in it; raises UserError where it is neither run nor store."""
-    from cotswold.errors import UserError
-
-    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-    if names & {"recipe.toml", "events.jsonl"}:
-        return "run"
-    if names & {"manifest.json", ".preparing"} and not any(name.endswith(".safetensors") for name in names):
-        return "store"
-    what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
-    raise UserError(f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote")
-
-
-def _recipe(path: Path, _: Progress) -> list[str]:
-    from cotswold import recipe
-    from cotswold.errors import CotswoldError
-    from cotswold.run import RunDirectory
-
-    try:
-        recipe.load(RunDirectory.open(path).recipe)
-    except CotswoldError as error:
-        return [str(error)]
-    return []
-
-
-def _run(path: Path, tell: Progress) -> list[str]:
-    from cotswold.run import RunDirectory
-    from cotswold.run.verifying import verify_run
-
-    return verify_run(RunDirectory(path.absolute()), tell)
-
-
-def _results(path: Path, _: Progress) -> list[str]:
-    from cotswold.analysis import verify_results
-
-    return verify_results(path)
-
-
-def _store(path: Path, tell: Progress) -> list[str]:
-    from cotswold.data import Store
-    from cotswold.errors import StoreError
-
-    try:
-        Store(path).verify()
-    except StoreError as error:
-        return [str(error)]
-    return []
-
-
 CHECKS: dict[Kind, dict[str, Check]] = {
     "run": {"recipe": _recipe, "environment, events and checkpoints": _run, "results": _results},
     "store": {"manifest, files and labels": _store},
