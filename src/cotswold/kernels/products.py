@@ -19,7 +19,6 @@ from cotswold.kernels.calls import (
     Call,
     Forced,
     Map,
-    Update,
     adjoint_call,
     finished_call,
     outer_call,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, StackGeometry
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
@@ -227,6 +227,7 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
     return (above + weight) / pooled
 
 
+@or_torch
 def _move_filters(
     state: StackState,
     layer: BlockLocal,
@@ -244,9 +245,7 @@ def _move_filters(
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
-        constants = torch.tensor(
-            [rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu"
-        )
+        constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
         kernels.step(
             (as_map(z), as_map(residual)),
             (as_map(to_z), as_map(batch)),
