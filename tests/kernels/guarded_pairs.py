@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels import pair_driver
-from cotswold.kernels.products import Forced
+from cotswold.kernels.calls import Forced
 
 
 def run_between(

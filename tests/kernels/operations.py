@@ -15,8 +15,8 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 from cotswold.kernels import machine
 from cotswold.kernels import products as kernels
+from cotswold.kernels.calls import FREE, Forced
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.products import FREE, Forced
 from cotswold.kernels.tile import Tile
 from cotswold.ops import images_last, reference
 from cotswold.ops.layout import empty_map

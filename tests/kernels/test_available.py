@@ -17,6 +17,7 @@ from cotswold import ops
 from cotswold.errors import UserError
 from cotswold.kernels import available, engine, machine
 from cotswold.kernels import products as kernels
+from cotswold.kernels.calls import Call
 from cotswold.ops import reference
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = kernels.execute
 
-    def noted(call: kernels.Call, *rest: object) -> None:
+    def noted(call: Call, *rest: object) -> None:
         found.append(call.kind.name)
         usual(call, *rest)  # type: ignore[arg-type]  # handed on
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +11,10 @@ from tests.kernels.operations import KERNELS, OPERATIONS, forced, operands, run,
 from tests.ops.layers import WIDE
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import choice, library, machine, store
+from cotswold.kernels import choice, library, machine, product_kernels, store
+from cotswold.kernels.calls import Forced
 from cotswold.kernels.choice import ShapeClass
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.products import Forced
 from cotswold.kernels.tile import Tile
 
 SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
@@ -41,7 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = library._compiled
 
-    def noted(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> bytes:
+    def noted(name: tuple[object, ...], processor: Machine, write: partial[ir.Module]) -> bytes:
         found.append(" ".join(map(str, name)))
         return usual(name, processor, write)
 
@@ -57,7 +57,7 @@ class Clock:
         self.measured: list[Tile] = []
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         # compiling is not what is tested
-        monkeypatch.setattr(library, "kernel", lambda *_: 0)
+        monkeypatch.setattr(product_kernels, "kernel", lambda *_: 0)
 
     def __call__(self, tile: Tile) -> float:
         self.measured.append(tile)

@@ -26,7 +26,8 @@ builder.ret(builder.load(place, typ=number))
 code = engine.compiled(module, here)
 
 libc = ctypes.CDLL(None)
-libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 PRIVATE, ANONYMOUS, NO_RESERVE, PAGE = 0x02, 0x20, 0x4000, mmap.PAGESIZE
 def reserved(pages):

@@ -9,7 +9,7 @@ from tests.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
 from cotswold.kernels import choice
-from cotswold.kernels.products import adjoint_call, product_call
+from cotswold.kernels.calls import adjoint_call, product_call
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint, adjoint_at, as_map, in_regions, product, product_of
 

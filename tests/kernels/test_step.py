@@ -14,8 +14,8 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.kernels import products as kernels
+from cotswold.kernels.calls import FREE, Forced
 from cotswold.kernels.machine import Machine
-from cotswold.kernels.products import FREE, Forced
 from cotswold.ops import rule as rules
 from cotswold.ops import step
 from cotswold.ops.products import as_map

@@ -21,10 +21,10 @@ from tests.ops.layers import WIDE, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.kernels import library, machine, threads
+from cotswold.kernels import library, machine, product_kernels, threads
 from cotswold.kernels import products as kernels
+from cotswold.kernels.calls import Forced
 from cotswold.kernels.driver import Job
-from cotswold.kernels.products import Forced
 from cotswold.kernels.tile import Tile
 from cotswold.ops import images_last
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("any_work_is_worth_threads")
 
 
 @pytest.fixture(params=["torch's pool", "Python's threads"])
-def _pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def pool_entered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
     if request.param == "Python's threads":
         monkeypatch.setattr(threads, "_openmp", lambda: None)
@@ -67,12 +67,12 @@ def _threads_of_torch() -> Iterator[None]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 def test_as_many_threads_as_are_asked_for_share_the_work(
-    operation: str, few: bool | None, dtype: torch.dtype, entered: list[int], _pool: str
+    operation: str, few: bool | None, dtype: torch.dtype, entered: list[int], pool_entered: str
 ) -> None:
     pair = operands(operation, WIDE, IMAGES, dtype)
     entered.clear()
     found = [run(operation, WIDE, pair, forced(5, 3, count, few=few)) for count in (1, 2, 3)]
-    if _pool == "torch's pool":
+    if pool_entered == "torch's pool":
         assert entered == [1, 2, 3]
     else:  # who comes when the work is done already stays out
         assert all(1 <= came <= asked for came, asked in zip(entered, (1, 2, 3), strict=True))
@@ -96,7 +96,7 @@ def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     assert called == [1]
 
 
-@pytest.mark.usefixtures("_pool")
+@pytest.mark.usefixtures("pool_entered")
 def test_several_threads_of_python_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # whoever comes first loads the kernels while the others ask for them
     monkeypatch.setattr(library, "_ADDRESSES", {})
@@ -249,7 +249,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
     def compile_for_long() -> None:
         for rows in range(1, 4):
             started.set()
-            library.kernel("adjoint", "float64", Tile(rows, 5), here)
+            product_kernels.kernel("adjoint", "float64", Tile(rows, 5), here)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns of a fork beside threads
@@ -259,7 +259,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
         child = os.fork()
     if child == 0:
         try:
-            library.kernel("adjoint", "float64", Tile(1, 6), here)
+            product_kernels.kernel("adjoint", "float64", Tile(1, 6), here)
             os._exit(7)
         finally:
             os._exit(1)

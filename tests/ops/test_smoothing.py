@@ -115,9 +115,7 @@ def test_an_epsilon_or_a_floor_that_is_no_positive_number_of_the_maps_type_is_re
     dtype: torch.dtype, value: float
 ) -> None:
     x = random_map(MapShape(1, 9, 9), 1, dtype=dtype)
-    with pytest.raises(
-        UserError, match=rf"positive epsilon .* such as 1e-6, from .* for {dtype}, not {value}"
-    ):
+    with pytest.raises(UserError, match=rf"positive epsilon .* 1e-6, from .* for {dtype}, not {value}"):
         ops.l2_pool(x, PAPER, value)
     with pytest.raises(UserError, match=rf"positive floor, such as 0.01, from .* for {dtype}, not {value}"):
         ops.contrast_norm(x, PAPER, value)

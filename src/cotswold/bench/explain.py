@@ -76,21 +76,21 @@ def explained(shape: Shape) -> list[Explanation]:
     if available.chosen() == "torch":
         kind, why = "torch.bmm", "kernels of our own are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
-    from cotswold.kernels import machine, products
+    from cotswold.kernels import calls, machine, products
 
     layer, like = shape.layer, torch.ones(1)
     x, y = (empty_map(like, shape.images, part).fill_(1) for part in (layer.input, layer.output))
     filters, gradient = torch.ones(layer.filters_shape), torch.empty(layer.filters_shape)
     here = machine.host()
     assert here is not None, "llvm is chosen only where the processor is known"
-    calls: dict[str, Callable[[], products.Call]] = {
-        "Wx": lambda: products.product_call(as_map(x), filters, layer, as_map(y)),
-        "W'x": lambda: products.adjoint_call(as_map(y), filters, layer, as_map(x)),
-        "δx'": lambda: products.outer_call(as_map(y), as_map(x), layer, gradient),
+    made: dict[str, Callable[[], calls.Call]] = {
+        "Wx": lambda: calls.product_call(as_map(x), filters, layer, as_map(y)),
+        "W'x": lambda: calls.adjoint_call(as_map(y), filters, layer, as_map(x)),
+        "δx'": lambda: calls.outer_call(as_map(y), as_map(x), layer, gradient),
     }
     found = []
     for product in PRODUCTS:
-        call = calls[product]()
+        call = made[product]()
         choice = products.choose(call, here, products.thread_count(call))
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(

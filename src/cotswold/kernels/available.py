@@ -75,7 +75,7 @@ def reason() -> str | None:
 def or_torch(operation: Callable[P, R]) -> Callable[P, R]:
     """An operation that is done again, by torch, where a kernel of its turns out to be wrong.
 
-    The operation must ask `usable` or `multiplies` each time, and change nothing before its kernels are there.
+    It must ask `usable` or `multiplies` each time, and change nothing before its kernels are there.
     """
 
     @wraps(operation)

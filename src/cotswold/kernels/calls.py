@@ -99,7 +99,7 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """As kernels call it."""
+        """The type of the result, as kernels call it."""
         return dtype_of(self.c)
 
 
@@ -122,6 +122,7 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def dtype_of(x: Tensor) -> str:
+    """A tensor's type as kernels call it."""
     return _named(x.dtype)
 
 
@@ -252,6 +253,7 @@ def step_call(
 
 
 def processor_of(forced: Forced) -> Machine:
+    """The processor that code is written for."""
     found = forced.processor or machine.host()
     assert found is not None, "asked for kernels on a processor that has none; see `available`"
     return found

@@ -96,7 +96,7 @@ def _class(kind: type) -> tuple[str, list[object]]:
     own = {
         name: value
         for name, value in sorted(vars(kind).items())
-        if isinstance(value, FunctionType) or not (name.startswith("_abc") or name.startswith("__"))
+        if isinstance(value, FunctionType) or not name.startswith(("_abc", "__"))
     }
     members = {name: value for name, value in own.items() if not _is_slot(value)}
     return _name(kind), [list(kind.__bases__), members]

@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal
+from cotswold.geometry import BlockLocal, Window
 
 Array = NDArray[np.float64]
+ROUNDING = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.0}
+"""The error that a result may have that is no whole number, as a part of the largest."""
 CURVES: dict[str, Callable[[Array], Array]] = {
     "identity": lambda y: y,
     "tanh": np.tanh,
@@ -33,12 +35,20 @@ def numbers(*shape: int, seed: int = 0) -> Array:
     count = int(np.prod(shape))
     places = np.arange(1 + seed, 1 + seed + count, dtype=np.uint64)
     mixed = (places * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    return (mixed % np.uint64(3)).astype(np.float64).reshape(shape) - 1
+    found: Array = (mixed % np.uint64(3)).astype(np.float64).reshape(shape) - 1
+    return found
+
+
+def weights(size: int, seed: int) -> Array:
+    """Weights of a mean over a window, none like its neighbour."""
+    found = np.arange(1.0, 1 + size) + seed
+    shares: Array = found / found.sum()
+    return shares
 
 
 def in_memory(values: Array, dtype: str) -> Tensor:
-    """An array as a tensor of a type, on the CPU."""
-    return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype))
+    """An array as a tensor of a type, in memory of torch's own, which begins with a line of the cache."""
+    return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, dtype), copy=True)
 
 
 def as_map(values: Array, dtype: str) -> Tensor:
@@ -68,15 +78,8 @@ class Products:
         down, across = self.layer.grid
         for y in range(down):
             for x in range(across):
-                first = y * self.layer.y.step, x * self.layer.x.step
-                yield (
-                    y,
-                    x,
-                    (
-                        slice(first[0], first[0] + self.layer.y.size),
-                        slice(first[1], first[1] + self.layer.x.size),
-                    ),
-                )
+                top, left = y * self.layer.y.step, x * self.layer.x.step
+                yield y, x, (slice(top, top + self.layer.y.size), slice(left, left + self.layer.x.size))
 
     def _matrix(self, x: Array, field: tuple[slice, slice]) -> Array:
         """The inputs of a field ``(field_y * field_x * channel, image)``."""
@@ -124,17 +127,72 @@ def moved(
     return filters, momentum, norm(filters)[:, :, 0, 0]
 
 
-def windows(x: Array, size: int) -> Array:
-    """The sum over every whole window ``(y, x, ...)`` of a size."""
-    height, width = x.shape[0] - size + 1, x.shape[1] - size + 1
-    total = np.zeros((height, width, *x.shape[2:]))
-    for i in range(size):
-        for j in range(size):
-            total += x[i : i + height, j : j + width]
+def smoothed(x: Array, along_y: Array, along_x: Array) -> Array:
+    """Weighted sums over every whole window of ``(y, x, ...)``; weights along each axis."""
+    total = np.zeros((x.shape[0] - len(along_y) + 1, x.shape[1] - len(along_x) + 1, *x.shape[2:]))
+    for i, first in enumerate(along_y):
+        for j, second in enumerate(along_x):
+            total += first * second * x[i : i + total.shape[0], j : j + total.shape[1]]
     return total
 
 
-def spread(y: Array, size: int) -> Array:
-    """The adjoint of ``windows``."""
-    reach = size - 1
-    return windows(np.pad(y, [(reach, reach)] * 2 + [(0, 0)] * 2), size)
+def spread(y: Array, along_y: Array, along_x: Array) -> Array:
+    """The adjoint of ``smoothed``."""
+    reach = [(len(one) - 1, len(one) - 1) for one in (along_y, along_x)]
+    return smoothed(np.pad(y, [*reach, (0, 0), (0, 0)]), along_y[::-1], along_x[::-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Normalised:
+    """Contrast normalisation of maps ``h``, no window of which leaves them; as `ops.contrast` defines it."""
+
+    h: Array
+    first: tuple[Array, Array]
+    """Weights along y and x of the mean that is subtracted."""
+    second: tuple[Array, Array]
+    """Those of the mean of squares."""
+    floor: float
+
+    @property
+    def _margin(self) -> tuple[int, int]:
+        """What a window takes off before and after."""
+        window = Window.same(len(self.first[0]))
+        return window.low, window.high
+
+    def _crop(self, x: Array) -> Array:
+        low, high = self._margin
+        return x[low : x.shape[0] - high, low : x.shape[1] - high]
+
+    def _uncrop(self, x: Array) -> Array:
+        return np.pad(x, [self._margin, self._margin, (0, 0), (0, 0)])
+
+    @property
+    def mean(self) -> Array:
+        """What is subtracted, of one channel."""
+        return smoothed(self.h.mean(2, keepdims=True), *self.first)
+
+    @property
+    def _centred(self) -> Array:
+        return self._crop(self.h) - self.mean
+
+    @property
+    def power(self) -> Array:
+        """The mean of squares, of one channel."""
+        return smoothed((self._centred**2).mean(2, keepdims=True), *self.second)
+
+    @property
+    def _divisor(self) -> Array:
+        return np.maximum(np.sqrt(self.power), self.floor)
+
+    def output(self) -> Array:
+        """The normalised maps."""
+        return self._crop(self._centred) / self._divisor
+
+    def gradient(self, grad: Array) -> Array:
+        """The gradient by ``h`` from that by the output."""
+        channels, over = self.h.shape[2], grad / self._divisor
+        slope = (over * self._crop(self._centred)).sum(2, keepdims=True) / self._divisor**2
+        slope = np.where(self.power > self.floor**2, slope, 0)
+        inner = self._uncrop(over) - self._centred * spread(slope, *self.second) / channels
+        back: Array = self._uncrop(inner) - spread(inner.sum(2, keepdims=True), *self.first) / channels
+        return back

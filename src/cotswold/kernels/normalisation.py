@@ -6,15 +6,16 @@ Knows: how a map is cut into tasks, which kernel does them. Does not know: Gauss
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from llvmlite import ir
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels import library
+from cotswold.kernels import known, library
 from cotswold.kernels.emit import Lanes
+from cotswold.kernels.known import Array
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform
 from cotswold.kernels.normalisation_backward import write_backward
@@ -54,13 +55,66 @@ class Bands:
 def kernel(kind: Kind, dtype: str, size: int, processor: Machine) -> int:
     """The address of a kernel for windows of a size."""
     lanes = Lanes(dtype, processor.lanes(dtype))
+    write = (
+        partial(write_backward, lanes, size, processor.triple)
+        if kind is GRADIENT
+        else partial(write_forward, kind, lanes, size, processor.triple)
+    )
+    name = ("normalisation", kind.name, dtype, size)
+    return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
 
-    def write() -> ir.Module:
-        if kind is GRADIENT:
-            return write_backward(lanes, size, processor.triple)
-        return write_forward(kind, lanes, size, processor.triple)
 
-    return library.address(("normalisation", kind.name, dtype, size), processor, write)
+def _is_right(kind: Kind, dtype: str, size: int, processor: Machine, address: int) -> bool:
+    """Whether a kernel normalises, measures, or finds the gradient of, small maps whose results are known.
+
+    Weights differ along the axes and between the means; some powers are below the floor.
+    """
+    images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
+    means = [known.weights(size, i) for i in range(4)]
+    h = known.numbers(shape.height, shape.width, shape.channels, images)
+    right = known.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
+    grad = known.numbers(*right.output().shape, seed=1)
+    given, expected = _known_maps(kind, right, grad)
+    workers = Workers(images, dtype, processor, 1)
+    work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
+    maps = [known.as_map(one, dtype) for one in (h, grad, *given)]
+    work.perform(kind, tuple(map(_viewed, maps)), address)
+    return all(
+        known.map_agrees(found, one, known.ROUNDING[dtype])
+        for found, one in zip(maps[2:], expected, strict=True)
+    )
+
+
+def _known_maps(kind: Kind, right: known.Normalised, grad: Array) -> tuple[list[Array], list[Array]]:
+    """Means, powers and result, as a kernel is given them and as they should be afterwards."""
+    none = np.zeros((0, 0, 0, 0))
+    if kind is NORMALISE:
+        expected = [none, none, right.output()]
+    elif kind is MEASURE:
+        expected = [right.mean, right.power, none]
+    else:
+        expected = [right.mean, right.power, right.gradient(grad)]
+    unwritten = [np.full_like(one, np.nan) for one in expected]
+    return (expected[:2] + unwritten[2:] if kind is GRADIENT else unwritten), expected
+
+
+def _viewed(x: Tensor) -> View:
+    """A dense map, images last; one without numbers is none."""
+    images, channels, _, width = x.shape
+    return View.of(x, images, images * channels * width) if x.numel() else NONE
+
+
+def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
+    """Bands whose weights are the same everywhere, for windows that do not leave the map."""
+    size = len(means[0])
+    outputs = [extent - (size - 1) * (1 + i // 2) for i, extent in enumerate((shape.height, shape.width) * 2)]
+    forward, transposed = [], []
+    for count, mean in zip(outputs, means, strict=True):
+        places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
+        back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
+        forward.append(known.in_memory(np.tile(mean, (count, 1)), dtype))
+        transposed.append(known.in_memory(back, dtype))
+    return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 
 @dataclass(frozen=True)
@@ -100,11 +154,15 @@ class Normalisation:
         return physical.permute(3, 2, 0, 1)
 
     def _run(self, kind: Kind, views: tuple[View, ...]) -> None:
+        if self.workers.images * self.shape.channels * self.shape.height * self.shape.width > 0:
+            address = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
+            self.perform(kind, views, address)
+
+    def perform(self, kind: Kind, views: tuple[View, ...], address: int) -> None:
+        """Do a step, or measure, by the kernel at an address; views: h, gradient, means, powers, result."""
         shape, mean, power, workers = self.shape, self._mean, self._power, self.workers
         size, images, channels = self.smoothing.size, workers.images, shape.channels
         outputs = images * channels * shape.height * shape.width
-        if outputs == 0:
-            return
         rows = shape.height if kind is GRADIENT else power.height
         low, bands = self.smoothing.window.low, self.bands.forward
         if kind is GRADIENT:
@@ -132,7 +190,7 @@ class Normalisation:
         for field, view in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), views, strict=True):
             fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
         slot = scratch_elements(block, size, shape.width)
-        perform(kernel(kind, workers.dtype, size, workers.processor), fields, slot, workers.dtype, count)
+        perform(address, fields, slot, workers.dtype, count)
 
     def _streams(self, kind: Kind, out: View, block: int) -> bool:
         """Whether the output is written past the caches: it is large, and its lines are whole."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
+import torch
 from llvmlite import ir
 
-from cotswold.kernels import library
+from cotswold.kernels import known, library
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.known import ROUNDING
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, LINE, Head, Strip, perform, strips, tasks
 from cotswold.kernels.normalisation_rows import stream
@@ -147,15 +150,30 @@ class _Columns:
 
 
 def kernel(dtype: str, processor: Machine) -> int:
-    """The address of the kernel."""
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    return library.address(("norms", dtype), processor, lambda: write_norms(lanes, processor.triple))
+    """The address of the kernel of norms."""
+    write = partial(write_norms, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    return library.address(("norms", dtype), processor, write, partial(_norms_right, dtype, processor))
+
+
+def _norms_right(dtype: str, processor: Machine, address: int) -> bool:
+    """Whether the kernel finds known norms, of whole vectors and a part of one, in three groups of rows."""
+    values = known.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
+    filters, expected = known.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
+    count, rows, neurons = values.shape
+    blocks = Blocks(count, rows, neurons, dtype)
+    _sum(address, filters.data_ptr(), found.data_ptr(), blocks, processor, 1)
+    return known.agrees(found, expected, ROUNDING[dtype])
 
 
 def norms(filters: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
     """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
-    if blocks.count * blocks.neurons == 0:
-        return
+    if blocks.count * blocks.neurons > 0:
+        _sum(kernel(blocks.dtype, processor), filters, out, blocks, processor, threads)
+
+
+def _sum(address: int, filters: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
+    """Norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(blocks.dtype)
     count = 1 if blocks.count * blocks.rows * blocks.neurons < ALONE else threads
     chunks = 1 if blocks.count >= 4 * count else min(-(-blocks.neurons // strip), 4 * count)
@@ -164,7 +182,7 @@ def norms(filters: int, out: int, blocks: Blocks, processor: Machine, threads: i
     fields = np.zeros(Norm.FIELDS, np.int64)
     fields[Head.TASKS] = blocks.count * chunks
     fields[Norm.FILTERS : Norm.SCALES] = (filters, out, blocks.rows, blocks.neurons, chunk, chunks)
-    perform(kernel(blocks.dtype, processor), fields, 2 * chunk, blocks.dtype, count)
+    perform(address, fields, 2 * chunk, blocks.dtype, count)
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
@@ -202,21 +220,43 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
+def scaled_kernel(dtype: str, processor: Machine) -> int:
+    """The address of the kernel of scaled filters."""
+    write = partial(write_scaled, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    return library.address(("scaled", dtype), processor, write, partial(_scaled_right, dtype, processor))
+
+
+def _scaled_right(dtype: str, processor: Machine, address: int) -> bool:
+    """Whether the kernel finds known products, through the caches and past them."""
+    neurons = (VECTORS + 1) * processor.lanes(dtype)
+    for part, past in ((3, False), (0, True)):
+        values = known.numbers(2, TASK_ROWS + 3, neurons + part)
+        scales = known.numbers(2, neurons + part, seed=1)
+        filters, factors = (known.in_memory(one, dtype) for one in (values, scales))
+        found = torch.full_like(filters, torch.nan)
+        blocks = Blocks(2, TASK_ROWS + 3, neurons + part, dtype)
+        addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
+        _scale(address, addresses, blocks, 1, past and found.data_ptr() % LINE == 0)
+        if not known.agrees(found, values * scales[:, None]):
+            return False
+    return True
+
+
 def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
     """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
-    numbers = blocks.count * blocks.rows * blocks.neurons
+    numbers, each = blocks.count * blocks.rows * blocks.neurons, BYTES[blocks.dtype]
     if numbers == 0:
         return
-    each, chunks = BYTES[blocks.dtype], -(-blocks.rows // TASK_ROWS)
     whole = out % LINE == 0 and blocks.neurons * each % LINE == 0
+    count, stream = 1 if numbers < ALONE else threads, whole and numbers * each >= STREAM_BYTES
+    _scale(scaled_kernel(blocks.dtype, processor), (filters, scales, out), blocks, count, stream)
+
+
+def _scale(address: int, places: tuple[int, int, int], blocks: Blocks, threads: int, stream: bool) -> None:
+    """Scaled filters by the kernel at an address; ``places`` are filters, scales, and where they go."""
+    filters, scales, out = places
+    chunks = -(-blocks.rows // TASK_ROWS)
     fields = np.zeros(Norm.FIELDS, np.int64)
     fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.FILTERS :] = (
-        *(filters, out, blocks.rows, blocks.neurons, TASK_ROWS, chunks, scales),
-        whole and numbers * each >= STREAM_BYTES,
-    )
-    lanes = Lanes(blocks.dtype, processor.lanes(blocks.dtype))
-    address = library.address(
-        ("scaled", blocks.dtype), processor, lambda: write_scaled(lanes, processor.triple)
-    )
-    perform(address, fields, 0, blocks.dtype, 1 if numbers < ALONE else threads)
+    fields[Norm.FILTERS :] = (filters, out, blocks.rows, blocks.neurons, TASK_ROWS, chunks, scales, stream)
+    perform(address, fields, 0, blocks.dtype, threads)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
+import torch
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels import library
+from cotswold.kernels import known, library
 from cotswold.kernels.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import Head, View, perform, tasks
@@ -136,12 +137,22 @@ class _Square:
 
 def kernel(dtype: str, processor: Machine, to_last: bool) -> int:
     """The address of the kernel."""
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    return library.address(
-        ("images_last" if to_last else "images_first", dtype),
-        processor,
-        lambda: write_order(lanes, processor.triple, to_last),
-    )
+    name = "images_last" if to_last else "images_first"
+    write = partial(write_order, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
+    return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
+
+
+def _is_right(dtype: str, processor: Machine, to_last: bool, address: int) -> bool:
+    """Whether the kernel copies a map of whole squares and parts of them."""
+    side = processor.lanes(dtype) + 3
+    values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
+    first, last = known.in_memory(values.transpose(3, 2, 0, 1), dtype), known.in_memory(values, dtype)
+    found = torch.full_like(last if to_last else first, torch.nan)
+    first, last = (first, found) if to_last else (found, last)
+    map_first = First(first.data_ptr(), first.stride(0), first.stride(1), *first.shape)
+    view = View(last.data_ptr(), last.stride(0), last.stride(1), last.stride(2))
+    _copy(address, map_first, view, dtype, 1)
+    return torch.equal(last.permute(3, 2, 0, 1), first)
 
 
 @lru_cache(maxsize=16)
@@ -154,6 +165,11 @@ def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) 
 
 def order(first: First, last: View, to_last: bool, dtype: str, processor: Machine, threads: int) -> None:
     """Copy a map from images first to images last, or back; both have images and positions."""
+    _copy(kernel(dtype, processor, to_last), first, last, dtype, threads)
+
+
+def _copy(address: int, first: First, last: View, dtype: str, threads: int) -> None:
+    """Copy a map by the kernel at an address."""
     area = first.height * first.width
     together = first.channel == area < TOGETHER_MOST
     channels, alike = (1, first.channels) if together else (first.channels, 1)
@@ -166,4 +182,4 @@ def order(first: First, last: View, to_last: bool, dtype: str, processor: Machin
         *(first.images, len(places), places.ctypes.data, last.address, first.address, first.pitch),
         *(blocks, first.channel, last.channel),
     )
-    perform(kernel(dtype, processor, to_last), fields, 0, dtype, count)
+    perform(address, fields, 0, dtype, count)

@@ -29,14 +29,12 @@ from cotswold.kernels.calls import (
 )
 from cotswold.kernels.driver import KINDS, write_kernel
 from cotswold.kernels.emit import Lanes
-from cotswold.kernels.known import Array
+from cotswold.kernels.known import ROUNDING, Array
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.pair_driver import write_pair_kernel
 from cotswold.kernels.plan import Grain, Pitches, Plan
 from cotswold.kernels.tile import Tile
 
-ROUNDING = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 0.0}
-"""The error of a result that is no whole number, as a part of the largest."""
 STEP = (0.9, 0.01, 0.1)
 """Constants of a step that is tried."""
 

@@ -6,12 +6,15 @@ Knows: how a map is cut into tasks, which kernel does them. Does not know: tenso
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import library, smoothing_walk
+from cotswold.kernels import known, library, smoothing_walk
 from cotswold.kernels.emit import Lanes
+from cotswold.kernels.known import Array
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.map_tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform, up_to_power
 from cotswold.kernels.smoothing_walk import Form, write_walk
@@ -48,36 +51,50 @@ ALONE = 1 << 14
 
 def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
     """The address of a kernel."""
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    return library.address(
-        ("smoothing", kind.name, dtype),
-        processor,
-        lambda: write_window(kind, lanes, processor.triple),
-    )
+    write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    trial = partial(_is_right, kind, None, dtype, processor)
+    return library.address(("smoothing", kind.name, dtype), processor, write, trial)
 
 
 def walk_kernel(kind: Kind, form: Form, dtype: str, processor: Machine) -> int:
     """The address of a kernel for a small window."""
-    lanes = Lanes(dtype, processor.lanes(dtype))
-    return library.address(
-        ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype),
-        processor,
-        lambda: write_walk(kind, form, lanes, processor.triple),
-    )
+    write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
+    return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
+
+
+def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Machine, address: int) -> bool:
+    """Whether a kernel pools, or finds the gradient of, small maps whose results are known."""
+    size = form.size if form else WRITTEN_OUT + 2
+    strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
+    images = strip if form and form.stream else strip + 3  # lines that go past the caches are whole
+    shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
+    x, ones = known.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
+    pooled = np.sqrt(known.smoothed(x**2, ones, ones) + 1)
+    workers = Workers(images, dtype, processor, 1)
+
+    def placed(values: Array) -> Tensor:
+        return known.as_map(values, dtype)
+
+    def view(values: Tensor) -> View:
+        return View.of(values, images, images * values.shape[1] * values.shape[3])
+
+    if kind is POOL:
+        expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
+        _pooling(view(given), view(found), shape, smoothing, 1.0, workers).perform(address, form)
+    else:
+        grad = known.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
+        expected = x * known.spread((grad + 0.5) / pooled, ones, ones)
+        maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
+        above, below, source, found = maps
+        views = (view(above) if kind.grad else None, view(below), view(source), view(found))
+        _sloping(*views, shape, smoothing, 0.5, workers).perform(address, form)
+    return known.map_agrees(found, expected, known.ROUNDING[dtype])
 
 
 def pool(x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
     """``out = sqrt(sum of x² over a window + epsilon)``; ``shape`` is that of ``x``."""
-    _run(
-        POOL,
-        shape,
-        smoothing.output(shape),
-        smoothing,
-        smoothing.window.low,
-        epsilon,
-        (x, NONE, NONE, out),
-        workers,
-    )
+    _pooling(x, out, shape, smoothing, epsilon, workers).run()
 
 
 def pool_gradient(
@@ -91,10 +108,97 @@ def pool_gradient(
     workers: Workers,
 ) -> None:
     """``out = x * (sum of (grad + weight) / pooled over the windows that see a place)``; ``shape`` is x's."""
+    _sloping(grad, pooled, x, out, shape, smoothing, weight, workers).run()
+
+
+def _pooling(
+    x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers
+) -> _Work:
+    views = (x, NONE, NONE, out)
+    return _Work(
+        POOL, shape, smoothing.output(shape), smoothing, smoothing.window.low, epsilon, views, workers
+    )
+
+
+def _sloping(
+    grad: View | None,
+    pooled: View,
+    x: View,
+    out: View,
+    shape: MapShape,
+    smoothing: Smoothing,
+    weight: float,
+    workers: Workers,
+) -> _Work:
     kind = PENALTY if grad is None else SLOPE
     low = smoothing.size - 1 - smoothing.window.low
     views = (grad or NONE, pooled, x, out)
-    _run(kind, smoothing.output(shape), shape, smoothing, low, weight, views, workers)
+    return _Work(kind, smoothing.output(shape), shape, smoothing, low, weight, views, workers)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is summed over which windows of which map, into which map, and who works."""
+
+    kind: Kind
+    source: MapShape
+    target: MapShape
+    smoothing: Smoothing
+    low: int
+    scalar: float
+    views: tuple[View, View, View, View]
+    workers: Workers
+
+    @property
+    def _outputs(self) -> int:
+        return self.workers.images * self.target.channels * self.target.height * self.target.width
+
+    @property
+    def _lanes(self) -> tuple[int, int]:
+        """Groups of lanes, and lanes of a group: all channels are one where they follow each other."""
+        images, channels = self.workers.images, self.target.channels
+        together = channels == 1 or all(view is NONE or view.channel == images for view in self.views)
+        return (1, channels * images) if together else (channels, images)
+
+    def run(self) -> None:
+        """Do it, by the kernel that suits the window."""
+        if self._outputs == 0:
+            return
+        if self.smoothing.size <= WRITTEN_OUT:
+            form = _form(
+                self.kind, self.smoothing.size, self.views[3], self._lanes[1], self.target, self.workers
+            )
+            self.perform(walk_kernel(self.kind, form, self.workers.dtype, self.workers.processor), form)
+        else:
+            self.perform(kernel(self.kind, self.workers.dtype, self.workers.processor), None)
+
+    def perform(self, address: int, form: Form | None) -> None:
+        """Do it by the kernel at an address, which was written in a form if the window is small."""
+        kind, source, target, workers = self.kind, self.source, self.target, self.workers
+        size, (groups, lanes) = self.smoothing.size, self._lanes
+        count = 1 if self._outputs < ALONE else workers.threads
+        width = workers.processor.lanes(workers.dtype)
+        ring = up_to_power(size + 1)
+        if form:
+            cut = _cut(target, groups, lanes, form.vectors * width, form.rows, WALK_COLUMNS, workers, count)
+            slot = smoothing_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
+        else:
+            room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
+            columns = max(LEAST_COLUMNS, room - size)
+            cut = _cut(target, groups, lanes, VECTORS * width, 2, columns, workers, count)
+            slot = scratch_elements(kind, cut.block, ring, min(source.width, cut.columns + size))
+        fields = np.zeros(Window.FIELDS, np.int64)
+        fields[Head.TASKS] = groups * cut.blocks * cut.parts * cut.beside
+        fields[Window.LANES : Window.INPUT] = (
+            *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
+            *(source.height, source.width, target.height, target.width),
+            *(self.low, size, ring, bits(self.scalar)),
+        )
+        fields[Window.COLUMN_PARTS], fields[Window.PART_COLUMNS] = cut.beside, cut.columns
+        places = (Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT)
+        for field, view in zip(places, self.views, strict=True):
+            fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
+        perform(address, fields, slot, workers.dtype, count)
 
 
 @dataclass(frozen=True)
@@ -107,50 +211,6 @@ class _Cut:
     beside: int
     rows: int
     parts: int
-
-
-def _run(
-    kind: Kind,
-    source: MapShape,
-    target: MapShape,
-    smoothing: Smoothing,
-    low: int,
-    scalar: float,
-    views: tuple[View, View, View, View],
-    workers: Workers,
-) -> None:
-    images, channels = workers.images, target.channels
-    outputs = images * channels * target.height * target.width
-    if outputs == 0:
-        return
-    together = channels == 1 or all(view is NONE or view.channel == images for view in views)
-    groups, lanes = (1, channels * images) if together else (channels, images)
-    count = 1 if outputs < ALONE else workers.threads
-    walks = smoothing.size <= WRITTEN_OUT
-    width = workers.processor.lanes(workers.dtype)
-    ring = up_to_power(smoothing.size + 1)
-    if walks:
-        form = _form(kind, smoothing.size, views[3], lanes, target, workers)
-        cut = _cut(target, groups, lanes, form.vectors * width, form.rows, WALK_COLUMNS, workers, count)
-        slot = smoothing_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
-        address = walk_kernel(kind, form, workers.dtype, workers.processor)
-    else:
-        room = CACHED_BYTES // ((smoothing.size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
-        columns = max(LEAST_COLUMNS, room - smoothing.size)
-        cut = _cut(target, groups, lanes, VECTORS * width, 2, columns, workers, count)
-        slot = scratch_elements(kind, cut.block, ring, min(source.width, cut.columns + smoothing.size))
-        address = kernel(kind, workers.dtype, workers.processor)
-    fields = np.zeros(Window.FIELDS, np.int64)
-    fields[Head.TASKS] = groups * cut.blocks * cut.parts * cut.beside
-    fields[Window.LANES : Window.INPUT] = (
-        *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
-        *(source.height, source.width, target.height, target.width),
-        *(low, smoothing.size, ring, bits(scalar)),
-    )
-    fields[Window.COLUMN_PARTS], fields[Window.PART_COLUMNS] = cut.beside, cut.columns
-    for field, view in zip((Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT), views, strict=True):
-        fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
-    perform(address, fields, slot, workers.dtype, count)
 
 
 def _form(kind: Kind, size: int, out: View, lanes: int, target: MapShape, workers: Workers) -> Form:

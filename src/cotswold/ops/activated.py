@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops import products
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import (
@@ -58,26 +58,29 @@ def _plain(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: s
     return _APPLIED[activation](local_product(x, filters, layer) + lay_out(biases, layer))
 
 
+@or_torch
+def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: str) -> Tensor:
+    if not usable(x) or not products.finishes(x, layer, activation):
+        y = products.product(x, filters, layer).add_(lay_out(biases, layer))
+        return _APPLIED[activation](y)
+    from cotswold.kernels import products as kernels
+
+    filters, biases = filters.contiguous(), biases.contiguous()
+    out = empty_map(x, x.shape[0], layer.output)
+
+    def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
+        rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
+        own, into = products.as_map(seen), products.as_map(out[:, :, rows])
+        kernels.activated(own, filters[blocks], biases[blocks], band, into, activation)
+
+    products.in_bands(x, layer, of_band)
+    return out
+
+
 @torch.library.custom_op("cotswold::local_activated", mutates_args=())
 def _activated_op(x: Tensor, filters: Tensor, biases: Tensor, code: Sequence[int], activation: str) -> Tensor:
     refuse_forward_mode("local_layer", x, filters, biases)
-    layer = decode(tuple(code))
-    if usable(x):
-        from cotswold.kernels import products as kernels
-
-        if kernels.finishes(x.shape[0], x.dtype, layer, activation):
-            filters, biases = filters.contiguous(), biases.contiguous()
-            out = empty_map(x, x.shape[0], layer.output)
-
-            def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
-                rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-                own, into = products.as_map(seen), products.as_map(out[:, :, rows])
-                kernels.activated(own, filters[blocks], biases[blocks], band, into, activation)
-
-            products.in_bands(x, layer, of_band)
-            return out
-    y = products.product(x, filters, layer).add_(lay_out(biases, layer))
-    return _APPLIED[activation](y)
+    return _activated(x, filters, biases, decode(tuple(code)), activation)
 
 
 @_activated_op.register_fake

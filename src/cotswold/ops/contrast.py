@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.pooling import check_within, fold, positive_range, unfold, view, workers
@@ -136,7 +136,11 @@ def _output_shape(h: Tensor, smoothing: Smoothing) -> MapShape:
 @torch.library.custom_op("cotswold::contrast_norm", mutates_args=())
 def _norm_op(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     refuse_forward_mode("contrast_norm", h)
-    smoothing = Smoothing(size, keep)
+    return _normalised(h, Smoothing(size, keep), floor)
+
+
+@or_torch
+def _normalised(h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
     if not usable(h):
         return arranged(_Steps(h, smoothing, floor).output())
     h = arranged(h)
@@ -153,7 +157,11 @@ def _(h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
 @torch.library.custom_op("cotswold::contrast_norm_gradient", mutates_args=())
 def _gradient_op(grad: Tensor, h: Tensor, size: int, keep: bool, floor: float) -> Tensor:
     refuse_forward_mode("contrast_norm", grad, h)
-    smoothing = Smoothing(size, keep)
+    return _gradient(grad, h, Smoothing(size, keep), floor)
+
+
+@or_torch
+def _gradient(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
     if not usable(h):
         return arranged(_Steps(h, smoothing, floor).backward(grad))
     grad, h = arranged(grad), arranged(h)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
@@ -29,6 +29,11 @@ def _plain_norms(filters: Tensor) -> Tensor:
 @torch.library.custom_op("cotswold::filter_norms", mutates_args=())
 def _norms_op(filters: Tensor) -> Tensor:
     refuse_forward_mode("filter_norms", filters)
+    return _norms(filters)
+
+
+@or_torch
+def _norms(filters: Tensor) -> Tensor:
     if not usable(filters):
         return _plain_norms(filters)
     from cotswold.kernels.norms import norms
@@ -64,6 +69,11 @@ def _plain_scaled(filters: Tensor, scales: Tensor) -> Tensor:
 @torch.library.custom_op("cotswold::scaled_filters", mutates_args=())
 def _scaled_op(filters: Tensor, scales: Tensor) -> Tensor:
     """Every filter times its number; without derivatives."""
+    return _scaled(filters, scales)
+
+
+@or_torch
+def _scaled(filters: Tensor, scales: Tensor) -> Tensor:
     if not usable(filters) or not filters.is_contiguous():
         return _plain_scaled(filters, scales)
     from cotswold.kernels.norms import scaled

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import MapShape
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops.layout import empty_map, pitch_of
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
@@ -46,6 +46,7 @@ def _check(x: Tensor) -> None:
         raise GeometryError(f"a map has the shape (image, channel, y, x), not {tuple(x.shape)}")
 
 
+@or_torch
 def arranged(x: Tensor) -> Tensor:
     """As `images_last`, inside an operation: gradients do not pass."""
     if pitch_of(x) is not None:
@@ -98,6 +99,11 @@ def _(x: Tensor) -> Tensor:
 @torch.library.custom_op("cotswold::images_first", mutates_args=())
 def _first_op(x: Tensor) -> Tensor:
     refuse_forward_mode("images_first", x)
+    return _images_first(x)
+
+
+@or_torch
+def _images_first(x: Tensor) -> Tensor:
     if not _turns(x) or pitch_of(x) is None:
         return x.clone(memory_format=torch.contiguous_format)
     out = x.new_empty(x.shape)

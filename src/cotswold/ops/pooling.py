@@ -13,7 +13,7 @@ from torch.nn.functional import avg_pool2d, pad
 
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map, pitch_of
 from cotswold.ops.order import arranged, images_last
@@ -85,7 +85,11 @@ def workers(x: Tensor) -> Workers:
 @torch.library.custom_op("cotswold::l2_pool", mutates_args=())
 def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
     refuse_forward_mode("l2_pool", x)
-    smoothing = Smoothing(size, keep)
+    return _pool(x, Smoothing(size, keep), epsilon)
+
+
+@or_torch
+def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     if not usable(x):
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.smoothing import pool
@@ -113,7 +117,11 @@ def _gradient_op(
     grad: Tensor | None, pooled: Tensor, x: Tensor, size: int, keep: bool, weight: float
 ) -> Tensor:
     refuse_forward_mode("l2_pool", *((grad,) if grad is not None else ()), pooled, x)
-    smoothing = Smoothing(size, keep)
+    return _gradient(grad, pooled, x, Smoothing(size, keep), weight)
+
+
+@or_torch
+def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
     if not usable(x):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
     from cotswold.kernels.smoothing import pool_gradient

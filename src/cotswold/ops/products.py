@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels import cuda
-from cotswold.kernels.available import multiplies, on_cuda
+from cotswold.kernels.available import multiplies, on_cuda, or_torch
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.layout import empty_map, lay_out, pitch_of
 from cotswold.ops.order import arranged
 
 if TYPE_CHECKING:
-    from cotswold.kernels import products as kernels
+    from cotswold.kernels.calls import Map
 
 
 BANDS_MOST = 4
@@ -35,6 +35,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return batched.accumulator(dtype)
 
 
+@or_torch
 def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
     if not multiplies(x) and not on_cuda(x):
@@ -52,6 +53,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return out
 
 
+@or_torch
 def product_of(
     x: Tensor,
     filters: Tensor,
@@ -66,7 +68,14 @@ def product_of(
     """
     if not _meets(only, layer.grid):
         return
-    if biases is None:
+    if not in_regions(x):  # no longer: a kernel failed after this was begun
+        whole = batched.product(x, filters, layer)
+        if biases is not None:
+            whole.add_(lay_out(biases, layer))
+        blocks = _inside(only, layer.grid)
+        inside = blocks.repeat_interleave(layer.rows, 0).repeat_interleave(layer.columns, 1)
+        out.copy_(torch.where(inside, whole, out))
+    elif biases is None:
         _kernels().product(as_map(x), filters, layer, as_map(out), only=only)
     else:
         _kernels().activated(as_map(x), filters, biases, layer, as_map(out), "identity", only=only)
@@ -74,13 +83,31 @@ def product_of(
 
 def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
     """Whether kernels add biases to a product; otherwise they are added afterwards."""
-    return bool(_kernels().finishes(x.shape[0], x.dtype, layer, "identity"))
+    return finishes(x, layer, "identity")
 
 
+def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
+    """Whether biases and an activation are part of the product; see `kernels.calls.finishes`."""
+    from cotswold.kernels import calls
+
+    return calls.finishes(x.shape[0], x.dtype, layer, activation)
+
+
+@or_torch
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
     """``W'y`` at the positions in ``only``, into their places in an input map; see `in_regions`."""
-    if _meets(only, (layer.input.height, layer.input.width)):
+    plane = (layer.input.height, layer.input.width)
+    if not _meets(only, plane):
+        return
+    if in_regions(y):
         _kernels().adjoint(as_map(y), filters, layer, as_map(out), only=only)
+    else:
+        out.copy_(torch.where(_inside(only, plane), batched.adjoint(y, filters, layer), out))
+
+
+def _inside(only: Region, plane: tuple[int, int]) -> Tensor:
+    """Which points of a plane a region holds."""
+    return torch.tensor([[only.holds(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu")
 
 
 def in_regions(x: Tensor) -> bool:
@@ -108,6 +135,7 @@ def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor
         of_band(band, arranged(x[:, :, slice(*rows)]), slice(first, stop))
 
 
+@or_torch
 def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``W'y``: back to the input map, overlapping fields summed."""
     if not multiplies(y) and not on_cuda(y):
@@ -121,6 +149,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return out
 
 
+@or_torch
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """``δx'`` summed over images: the gradient of the filters; 0 for weights that meet padding only."""
     if not multiplies(x) and not on_cuda(x):
@@ -143,10 +172,10 @@ def _kernels() -> ModuleType:
     return importlib.import_module("cotswold.kernels.products")
 
 
-def as_map(x: Tensor) -> kernels.Map:
+def as_map(x: Tensor) -> Map:
     """A map, images last, as kernels take it."""
+    from cotswold.kernels.calls import Map
     from cotswold.kernels.plan import Pitches
-    from cotswold.kernels.products import Map
 
     pitch = pitch_of(x)
     assert pitch is not None, "the images of a map must be last"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, StackGeometry
-from cotswold.kernels.available import usable
+from cotswold.kernels.available import or_torch, usable
 from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
@@ -227,6 +227,7 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
     return (above + weight) / pooled
 
 
+@or_torch
 def _move_filters(
     state: StackState,
     layer: BlockLocal,
