@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from tests.mesh.ranks import on_ranks
 
 from cotswold.errors import GeometryError
@@ -145,3 +146,30 @@ def test_ranks_of_one_host_have_channels_to_each_other() -> None:
 
 def test_a_rank_that_wants_none_has_none() -> None:
     assert on_ranks(3, _near_of_each, 1) == [[2], [], [0]]
+
+
+def _lost_though_a_child_lives() -> str:
+    """What rank 0 hears of rank 1, which has a forked child and ends."""
+    mesh = Mesh.of("1x2")
+    (channel,) = mesh.channels.values()
+    if mesh.rank == 0:
+        with pytest.raises(ConnectionResetError) as lost:
+            channel.receive(1, torch.ones(1))
+        dist.barrier()
+        return str(lost.value)
+    waiting, ending = os.pipe()
+    child = os.fork()
+    if not child:  # as a worker of a DataLoader
+        os.close(ending)
+        os.read(waiting, 1)
+        os._exit(0)
+    channel._connection.close()  # as the kernel does when a process ends
+    dist.barrier()
+    os.close(ending)
+    os.waitpid(child, 0)
+    os.close(waiting)
+    return ""
+
+
+def test_a_rank_that_ends_is_missed_though_its_forked_child_lives() -> None:
+    assert on_ranks(2, _lost_though_a_child_lives)[0] == "connection closed by peer: rank 1"

@@ -211,6 +211,24 @@ class _Failing(SpatialLayer):
         return window
 
 
+class _Bright(_Failing):
+    """Whole numbers, by a type that few layers give."""
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        return (window > 0.5).to(torch.uint8)
+
+
+def _of_small_numbers(grid: str) -> bool:
+    module = _Bright()
+    twin, x = partition(module, grid), torch.rand(2, 1, 1, 1)
+    return torch.equal(twin(x).full_tensor(), module(x))
+
+
+@pytest.mark.parametrize("grid", ["1x2", "2x1", "2x2"])
+def test_outputs_may_have_any_type_where_ranks_have_none(grid: str) -> None:
+    assert all(on_ranks(Grid.parse(grid).size, _of_small_numbers, grid))
+
+
 class _Misspelt(_Failing):
     sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"gane": (1, 2)})
 

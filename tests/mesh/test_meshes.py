@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import UserError
-from cotswold.mesh import DistributedMap, Mesh, partition
+from cotswold.geometry import Box, ExchangePlan
+from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
 from cotswold.mesh.channels import SWITCH
+from cotswold.mesh.ranks import _own_group, timeout_of
 
 
 def _same() -> list[bool]:
@@ -86,13 +89,68 @@ def test_a_twin_and_its_copy_learn_after_an_evaluation(switch: str) -> None:
         assert max(differences) < 1e-4
 
 
-def _switched(switch: str, work: Callable[[], Any]) -> Any:
+def _switched(switch: str, work: Callable[..., Any], *arguments: Any) -> Any:
     """Work on ranks that pass messages through memory, or not."""
     os.environ[SWITCH] = switch
     try:
-        return work()
+        return work(*arguments)
     finally:
         del os.environ[SWITCH]
+
+
+def _beside_messages_of_the_user(grid: str) -> bool:
+    """An exchange between two ranks, and messages of the user's own with all tags that it might have."""
+    halves = (Box((0, 0), (4, 2)), Box((0, 2), (4, 4)))
+    exchange = Exchange(Mesh.of(grid), ExchangePlan(halves, (Box((0, 0), (4, 3)), Box((0, 1), (4, 4)))))
+    rank = exchange.mesh.rank
+    values = [torch.full((4,), 99.0) for _ in range(4)]
+    verb = dist.isend if rank == 0 else dist.irecv
+    begun = [verb(one, 1 - rank, tag=tag) for tag, one in enumerate(values)] if rank == 0 else []
+    window = exchange.start(torch.full((1, 1, 4, 2), float(rank))).finish()
+    begun += [verb(one, 1 - rank, tag=tag) for tag, one in enumerate(values)] if rank == 1 else []
+    for work in begun:
+        assert work is not None
+        work.wait()
+    wanted = [[0, 0, 1], [0, 1, 1]][rank]
+    return window[0, 0].tolist() == [wanted] * 4 and all(one.eq(99).all() for one in values)
+
+
+@pytest.mark.parametrize("grid", ["1x2", "2x1"])
+def test_messages_of_the_user_are_not_taken_for_those_of_an_exchange(grid: str) -> None:
+    assert on_ranks(2, _switched, "0", _beside_messages_of_the_user, grid) == [True] * 2
+
+
+def _groups() -> bool:
+    meshes = [Mesh.of("2x2"), Mesh.of("1x4"), Mesh.of(DeviceMesh("cpu", torch.arange(4).reshape(4, 1)))]
+    found = [mesh.group for mesh in meshes]
+    waits = {timeout_of(group) for group in (None, *found)}
+    return None not in found and len({id(one) for one in found}) == 3 and len(waits) == 1
+
+
+def test_every_mesh_has_a_group_of_its_own_that_waits_as_long_as_the_jobs() -> None:
+    assert all(on_ranks(4, _groups))
+
+
+def _words_without_a_backend(store: str) -> list[str]:
+    """What is said where the job's group is for CUDA alone (Gloo stands for NCCL, which is not here)."""
+    rank = dist.get_rank()
+    dist.destroy_process_group()
+    files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped
+    dist.init_process_group("cuda:gloo", store=files, rank=rank, world_size=2)
+    with pytest.raises(UserError) as refused:
+        partition(nn.Conv2d(1, 1, 3), "1x2")
+    group = _own_group([0, 1], 2, "cuda")
+    total = torch.ones(3)
+    dist.all_reduce(total, group=group)
+    return [str(refused.value), str(total.tolist())]
+
+
+def test_a_job_for_cuda_alone_needs_a_backend_for_maps_on_the_cpu_and_gets_one_for_its_checks(
+    tmp_path: Path,
+) -> None:
+    for words, total in on_ranks(2, _words_without_a_backend, str(tmp_path / "store")):
+        assert 'call init_process_group("cpu:gloo,cuda:gloo")' in words
+        assert total == "[2.0, 2.0, 2.0]"
 
 
 def _words_of_disorder() -> str:
