@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from tests.launch.conftest import Job
+from tests.launch.test_process import PRINT
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, not in __all__
+
+from cotswold.host import Token
 
 Start = Callable[..., Job]
 NewJob = Callable[[int], Job]
@@ -137,6 +145,57 @@ def test_a_port_that_is_taken_is_named(new_job: NewJob) -> None:
     )
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_beats_but_does_nothing_while_others_wait_is_named(start: Start, victim: int) -> None:
+    job = start(3, "--on", str(victim), "hang", "--stall", "2")
+    assert [code for code in job.codes() if code != -signal.SIGKILL] in ([1, 1], [1, 1, 1])
+    for rank in {0, 1, 2} - {victim}:
+        idle = f"rank {victim} on {HOST} lives, but has done nothing for 2 s while others wait for it"
+        assert job.printed(rank) == f"cotswold: {idle}{STOPPING}"
+
+
+def test_what_a_stranger_says_in_the_store_is_not_believed_and_kills_nobody(new_job: NewJob) -> None:
+    job = new_job(2)
+    rank_0 = job.start(0, ["--arrival", "4"])
+    with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as bystander:
+        assert bystander.stdout is not None
+        store = Stranger(job)
+        claim = {"host": "a", "process": bystander.stdout.readline().strip(), "pid": 1, "facts": {}}
+        store.set("member/1", json.dumps(claim))
+        store.set("beat/1", "1")
+        store.set("end", json.dumps([1, "the stranger says so", True]))
+        assert job.codes(rank_0) == [1]
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander.wait(0.5)
+        bystander.kill()
+    ignored, ended = job.printed(0).splitlines()  # said once
+    assert "is not signed with this run's token, and is ignored" in ignored
+    assert ended.startswith("cotswold: rank 1 of 2 did not arrive")
+
+
+def test_ranks_that_know_each_other_finish_whatever_a_stranger_says(start: Start) -> None:
+    job = start(2, "--steps", "300")
+    Stranger(job).set("end", json.dumps([1, "the stranger says so", True]))
+    assert job.codes() == [0, 0]
+    assert "under 'end' is not signed" in job.printed(0)
+
+
+def test_a_rank_with_another_token_does_not_come_in(new_job: NewJob) -> None:
+    job = new_job(2)
+    job.start(0, ["--arrival", "3"])
+    job.start(1, ["--arrival", "2"], COTSWOLD_TOKEN=Token.new().text)
+    assert job.codes() == [1, 1]
+    assert "under 'open' is not signed with this run's token" in job.printed(1)
+    assert "give all ranks the same COTSWOLD_TOKEN" in job.printed(1)
+    assert "rank 1 of 2 did not arrive" in job.printed(0)
+
+
+def test_ranks_without_a_token_are_refused(start: Start) -> None:
+    job = start(1, COTSWOLD_TOKEN="")
+    assert job.codes() == [2]
+    assert "export COTSWOLD_TOKEN=$(openssl rand -hex 32)" in job.printed(0)
+
+
 def test_two_jobs_at_once_do_not_meet(start: Start) -> None:
     jobs = [start(2, "--steps", "20", "--facts", name, name) for name in ("one", "two")]
     assert [job.codes() for job in jobs] == [[0, 0], [0, 0]]
@@ -146,6 +205,30 @@ def test_ranks_end_when_the_process_that_started_them_is_gone(start: Start) -> N
     job = start(2, COTSWOLD_PARENT="1")
     assert job.codes() == [1, 1]
     assert job.printed(0) == "cotswold: the command that started this rank is gone" + STOPPING
+
+
+class Stranger:
+    """Somebody who reaches the port of a job's store, finds the names in it, and writes what he likes."""
+
+    def __init__(self, job: Job) -> None:
+        host, port = job.master.split(":")
+        job.until(lambda: listens(host, int(port)))
+        self._store = TCPStore(host, int(port), wait_for_workers=False, timeout=timedelta(seconds=20))
+        job.until(lambda: any(name.endswith("beat/1") for name in self._store.list_keys()))
+        self._before = next(
+            name.removesuffix("beat/1") for name in self._store.list_keys() if name.endswith("beat/1")
+        )
+
+    def set(self, name: str, value: str) -> None:
+        self._store.set(self._before + name, value)
+
+
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def forkserver() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from tests.launch import worker
 
 from cotswold.errors import UserError
+from cotswold.host.token import VARIABLE, Token
 from cotswold.launch import crew, run_local
 
 LIMIT_SECONDS = 30.0
@@ -27,6 +30,7 @@ def wait(name):
 """
 PARENT = """
 import sys
+from io import StringIO
 from pathlib import Path
 from cotswold.launch import run_local
 folder, program = sys.argv[1:]
@@ -353,9 +357,87 @@ def test_a_second_signal_ends_all_at_once(
     process = parent(body)
     process.send_signal(signal.SIGINT)
     until(lambda: (tmp_path / "heard-0").exists() and (tmp_path / "heard-1").exists())
-    process.send_signal(signal.SIGINT)
-    assert process.wait(LIMIT_SECONDS) == 130
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=LIMIT_SECONDS)[1] == "cotswold: left at once\n"
+    assert process.returncode == 130
     assert not alive(tmp_path / "ready-0") and not alive(tmp_path / "ready-1")
+
+
+def test_ranks_that_do_not_leave_when_told_to_twice_are_killed(
+    tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda number, _: mark("heard"))
+    mark("ready")
+    while True: time.sleep(60)
+    """
+    process = parent(body)
+    process.send_signal(signal.SIGINT)
+    until(lambda: (tmp_path / "heard-0").exists())
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=LIMIT_SECONDS)[1]
+    assert said == "cotswold: left at once; nothing since the last checkpoint is kept\n"
+    assert process.returncode == 130
+    assert not alive(tmp_path / "ready-0") and not alive(tmp_path / "ready-1")
+
+
+def test_who_has_saved_before_a_second_signal_is_not_contradicted(
+    tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    body = """
+    def save(number, _):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if rank == 0: print("cotswold: stopped and saved", file=sys.stderr, flush=True)
+        mark("saved")
+    signal.signal(signal.SIGINT, save)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(143))
+    mark("ready")
+    while True: time.sleep(60)
+    """
+    process = parent(body)
+    process.send_signal(signal.SIGINT)
+    until(lambda: (tmp_path / "saved-0").exists() and (tmp_path / "saved-1").exists())
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=LIMIT_SECONDS)[1] == "cotswold: stopped and saved\n"
+    assert process.returncode == 130
+
+
+def test_hanging_up_is_passed_on_as_a_wish_to_save(
+    tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(143))
+    mark("ready")
+    while True: time.sleep(60)
+    """
+    process = parent(body)
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=LIMIT_SECONDS)[1] == ""
+    assert process.returncode == 128 + signal.SIGHUP
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_ctrl_z_suspends_all_ranks_until_the_parent_goes_on(
+    tmp_path: Path, parent: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = parent("mark('ready'); wait('end')")
+    ranks = [tmp_path / f"ready-{rank}" for rank in range(2)]
+    process.send_signal(signal.SIGTSTP)
+    until(lambda: [state(process.pid), *map(state_of, ranks)] == ["T", "T", "T"])
+    process.send_signal(signal.SIGCONT)
+    until(lambda: "T" not in {state(process.pid), *map(state_of, ranks)})
+    (tmp_path / "end").touch()
+    assert process.wait(LIMIT_SECONDS) == 0
+
+
+@pytest.mark.usefixtures("grace")
+def test_a_terminal_that_is_gone_does_not_keep_the_parent_from_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Gone())
+    body = "sys.exit('the first time fails') if rank and sys.argv[2:] != ['again'] else None"
+    assert run(tmp_path, body, restarts=1) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the pulse of a rank looks for its parent")
@@ -391,18 +473,39 @@ def test_torchrun_starts_ranks_too(tmp_path: Path) -> None:
     torchrun = Path(sys.executable).with_name("torchrun")
     words = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", worker.__file__]
     done = subprocess.run(
-        [torchrun, *words, "--on", "1", "raise"], capture_output=True, text=True, timeout=60, check=False
+        [torchrun, *words, "--on", "1", "raise"],
+        env={**os.environ, VARIABLE: Token.new().text},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     assert "failed: ValueError: the third step is too hard; stopping" in done.stderr
 
 
+class Gone(StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def alive(mark: Path) -> bool:
     """Whether the process that left this mark runs."""
+    return state_of(mark) not in {"", "Z"}
+
+
+def state_of(mark: Path) -> str:
+    """The state of the process that left this mark: R, S, T ...; "" where there is none."""
+    return state(int(mark.read_text()))
+
+
+def state(pid: int) -> str:
     try:
-        return Path(f"/proc/{mark.read_text()}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from tests.launch import worker
 
+from cotswold.host.token import VARIABLE
+
 LIMIT_SECONDS = 50.0
 LEAVING_SECONDS = 10.0
 KINDS = {"Open MPI": ["--bind-to", "none", "--oversubscribe"], "MPICH": []}
@@ -42,6 +44,7 @@ class Mpirun:
         environ = {
             **os.environ,
             "COTSWOLD_TEST_MARK": self.mark,
+            VARIABLE: self.mark,
             "OMP_NUM_THREADS": "1",
             "TMPDIR": self.folder,  # of Open MPI's sockets
             # it does not run for root unless told twice

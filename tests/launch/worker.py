@@ -27,6 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--patience", type=float, default=2.0)
     parser.add_argument("--arrival", type=float, default=30.0)
+    parser.add_argument("--stall", type=float)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--facts", nargs="*", default=[], help="the fact 'recipe' of each rank")
     parser.add_argument("--folder", type=Path, help="a file for each rank's newest step")
@@ -41,7 +42,11 @@ def main(words: Sequence[str] | None = None) -> int:
     facts = {"recipe": given.facts[world.rank]} if given.facts else {}
     try:
         with join(
-            world, patience_seconds=given.patience, arrival_seconds=given.arrival, facts=facts
+            world,
+            patience_seconds=given.patience,
+            arrival_seconds=given.arrival,
+            stall_seconds=given.stall,
+            facts=facts,
         ) as ranks:
             assert ranks.gather({"rank": world.rank}) == [{"rank": each} for each in range(world.size)]
             for step in range(given.steps):
@@ -49,6 +54,8 @@ def main(words: Sequence[str] | None = None) -> int:
                     do(deed)
                     if deed == "leave":
                         break
+                if given.on[1] == "hang" and step == AT_STEP:
+                    ranks.barrier()
                 if given.on[1] == "leave" and step >= AT_STEP:
                     time.sleep(0.01)  # alone, without the one that has left
                     continue
@@ -80,6 +87,10 @@ def do(deed: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "hang":
+            os.read(
+                os.pipe()[0], 1
+            )  # as a write to a file server that is gone: it beats, and comes to no end
         case "quit":
             os._exit(7)
 

@@ -65,7 +65,9 @@ class Crew:
             self._pass_on()
             if self._left_at is None and self._failed():
                 self._see_to_death()
-        if not self._told:
+        if self._left_at is not None:
+            self._tell_left()
+        elif not self._told:
             self._tell()
         return self._code()
 
@@ -82,11 +84,8 @@ class Crew:
         self._passed = len(wanted)
         if self._passed < 2:
             return
-        self._told = True  # what ranks end of from now on is not worth a word
         self._left_at = self._left_at or time.monotonic()
         if time.monotonic() - self._left_at > _TERM_SECONDS:
-            if 0 not in self._ended:  # otherwise it has said so itself, or that all was saved
-                say("left at once; nothing since the last checkpoint is kept")
             self._kill_rest()
 
     def _see_to_death(self) -> None:
@@ -173,6 +172,13 @@ class Crew:
         say(sentence + (f"; the last lines of {self.logs.where(rank)}:" if lines else ""))
         for line in lines:
             _print(f"  {line}")
+
+    def _tell_left(self) -> None:
+        """Say that all left at once, unless rank 0 has: it alone knows whether it had saved before."""
+        if 0 in self._killed:
+            say("left at once; nothing since the last checkpoint is kept")
+        elif self._ended[0] < 0:
+            say("left at once")
 
     def _end_stopped(self) -> None:
         """Kill ranks that are stopped: they cannot end by themselves."""
