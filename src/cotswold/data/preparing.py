@@ -111,6 +111,7 @@ def prepare(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     path = Path(out).expanduser()
+    notes = (decided.why,) if (path / MANIFEST).exists() else (decided.why, *source.settle())
     with _claimed(path):
         if (path / MANIFEST).exists():
             return _there_already(path, request, begun)
@@ -128,7 +129,7 @@ def prepare(
         except _NothingReadableError:
             shutil.rmtree(path)
             raise
-        manifest = _finished(path, source, request, plan, shards, journal, (decided.why,))
+        manifest = _finished(path, source, request, plan, shards, journal, notes)
     return _summary(path, manifest, found, begun)
 
 
