@@ -110,7 +110,12 @@ def test_the_range_is_found_once_and_not_at_every_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    monkeypatch.setattr(module, "range_of", lambda values: looked.append(len(values)) or range_of(values))
+
+    def counted(values: NDArray[np.generic]) -> Range | None:
+        looked.append(len(values))
+        return range_of(values)
+
+    monkeypatch.setattr(module, "range_of", counted)
     source = of_array(tmp_path, np.random.default_rng(0).random((50, 8, 8)))
     source.settle()
     for index in range(50):

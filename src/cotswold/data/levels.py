@@ -33,7 +33,7 @@ class Levels:
             scaled = values >> self.shift
         else:
             from_black = values - self.low if self.low else values
-            scaled = np.rint(from_black * (255 / (self.high - self.low)))
+            scaled = np.rint(from_black * (255 / (self.high - self.low or 1)))
         levels: NDArray[np.uint8] = np.clip(scaled, 0, 255).astype(np.uint8)
         return levels
 
@@ -55,7 +55,7 @@ class Range:
         Floats: 0..1 or 0..255 where they lie in it. All others are stretched from the least to the
         greatest."""
         if self.low < 0 or self.high >= 1 << _BITS_MAX or (not self.integers and self.high > 255):
-            return Levels(self.low, max(self.high, self.low + 1e-300))
+            return Levels(self.low, self.high)
         if self.high <= 1:
             return Levels(0, 1)
         return Levels(0, 255, self._bits - 8 if self.integers else None)
