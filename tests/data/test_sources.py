@@ -240,7 +240,7 @@ def test_arrays_that_are_no_pictures_are_refused(
 ) -> None:
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(SourceError, match=says):
-        open_source(tmp_path / "a.npy")
+        open_source(tmp_path / "a.npy").settle()
 
 
 def test_npz_files_give_splits_and_the_labels_that_belong_to_them(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Knows: zip members. Does not know: decoding.
 
 from __future__ import annotations
 
+import lzma
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,7 +15,7 @@ from PIL import Image
 
 from cotswold.data.folder import is_picture
 from cotswold.data.picture import BrokenPictureError, open_picture
-from cotswold.data.source import Labels, NamedFiles, chosen
+from cotswold.data.source import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.errors import SourceError
 
 MEMBER_BYTES_MAX = 1 << 29
@@ -42,8 +43,15 @@ class ZipSource(NamedFiles):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_archive": None}
 
-    def read(self, index: int) -> Image.Image:
+    def opened(self, index: int) -> Image.Image:
         """Unpack one member."""
+        return open_picture(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
+
+    def begins(self, index: int) -> bytes:
+        """Unpack the beginning of one member."""
+        return self._unpacked(index, PNG_HEADER_BYTES)
+
+    def _unpacked(self, index: int, most: int) -> bytes:
         name, archive = self.name(index), self._opened()
         try:
             member = archive.getinfo(name)
@@ -51,7 +59,8 @@ class ZipSource(NamedFiles):
                 raise BrokenPictureError(
                     f"{name}: unpacks to {member.file_size:,} bytes (a decompression bomb?)"
                 )
-            data = archive.read(member)
+            with archive.open(member) as file:
+                return file.read(most)
         except (
             zipfile.BadZipFile,
             RuntimeError,
@@ -59,9 +68,9 @@ class ZipSource(NamedFiles):
             EOFError,
             OSError,
             zlib.error,
+            lzma.LZMAError,
         ) as error:
             raise BrokenPictureError(f"{name}: {error}") from error
-        return open_picture(name, data)
 
     def _opened(self) -> zipfile.ZipFile:
         if self._archive is None:

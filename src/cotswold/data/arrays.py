@@ -6,9 +6,10 @@ Knows: which axis is which, ranges of values, parts with labels and splits. Does
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.levels import Ranges, is_deep
+from cotswold.data.packed import Npz
+from cotswold.data.picture import BrokenPictureError
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed, split_named
 from cotswold.errors import SourceError
 
-_SAMPLE = 64
+_MOST = (1 << 16) - 1
+"""The greatest integer that a picture may have."""
 _WORDS = {"images", "image", "pictures", "picture", "x", "data"}
 """Words in the names of arrays of an .npz that say that pictures are in it."""
 
@@ -68,11 +73,40 @@ class ArraySource(Source):
         return f"{self._parts[part].name}[{offset}]"
 
     def read(self, index: int) -> Image.Image:
-        """One picture of the array."""
+        """One picture of the array. Raises BrokenPictureError for numbers that are not finite."""
         number, offset = self._place(index)
+        picture = np.asarray(self._array(number)[offset])
+        if picture.ndim == 3 and picture.shape[2] == 1:
+            picture = picture[:, :, 0]
+        if picture.dtype == np.bool_:
+            picture = picture.astype(np.uint8) * np.uint8(255)
+        levels = self._ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
+        if levels is None:
+            raise BrokenPictureError(f"{self.name(index)}: holds numbers that are infinite or none (NaN)")
+        return Image.fromarray(levels)
+
+    def settle(self) -> tuple[str, ...]:
+        """Find the range of all numbers, if they have more than 8 bits. Raises SourceError where they are
+        neither 0..1 nor 0..255 nor integers of 16 bits."""
+        return (str(self._ranges),) if str(self._ranges) else ()
+
+    @cached_property
+    def _ranges(self) -> Ranges:
+        ranges = Ranges()
+        for number, part in enumerate(self._parts):
+            array = self._array(number)
+            found = ranges.add(array) if is_deep(array) else None
+            if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
+                raise SourceError(
+                    f"{part.name} has values from {found.low:.4g} to {found.high:.4g}; scale them to 0..1 or "
+                    "0..255"
+                )
+        return ranges
+
+    def _array(self, number: int) -> NDArray[Any]:
         if number not in self._loaded:
             self._loaded[number] = self._parts[number].load()
-        return Image.fromarray(eight_bits(self._loaded[number], offset))
+        return self._loaded[number]
 
     def label(self, index: int) -> int:
         """What the file says."""
@@ -99,43 +133,28 @@ def kept(parts: list[Part], include: tuple[str, ...], exclude: tuple[str, ...], 
     return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
 
 
-def eight_bits(pictures: NDArray[Any], index: int) -> NDArray[np.uint8]:
-    """One picture as Pillow takes it: uint8 (y, x) or (y, x, channel)."""
-    picture = np.asarray(pictures[index])
-    if picture.ndim == 3 and picture.shape[2] == 1:
-        picture = picture[:, :, 0]
-    if picture.dtype == np.uint8:
-        return np.ascontiguousarray(picture)
-    if picture.dtype == np.bool_:
-        return picture.astype(np.uint8) * np.uint8(255)
-    if picture.dtype == np.uint16:
-        return (picture >> 8).astype(np.uint8)
-    scale = 255.0 if float(np.max(pictures[:_SAMPLE])) <= 1 else 1.0
-    values: NDArray[np.uint8] = np.rint(np.clip(np.nan_to_num(picture) * scale, 0, 255)).astype(np.uint8)
-    return values
-
-
 def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     """A .npy file, or the picture arrays of an .npz with the labels that belong to them."""
     identity = hashed(["arrays", path.stat().st_size, *_ends_of(path)])
     if path.suffix.lower() == ".npy":
         if include or exclude:
             raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
-        array = _checked(str(path), _load_npy(path))
+        array = _load_npy(path)
+        _check(str(path), array.shape, array.dtype)
         parts = [Part(path.name, len(array), split_named(path.stem), partial(_npy_pictures, path))]
         return ArraySource(parts, (), labels, identity)
-    with _open_npz(path) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    pictures = {name: array for name, array in arrays.items() if array.ndim >= 3}
+    archive = Npz(path)
+    pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
     if not pictures:
         raise SourceError(
-            f"{path} holds no array of pictures (image, y, x[, channel]); it has {sorted(arrays)}"
+            f"{path} holds no array of pictures (image, y, x[, channel]); it has {sorted(archive.shapes)}"
         )
     parts = []
     for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
-        array = _checked(f"{path}:{name}", pictures[name])
-        marks = _labels_for(name, len(array), arrays)
-        parts.append(Part(name, len(array), _split_in(name), partial(_npz_pictures, path, name), marks))
+        shape, dtype = archive.shapes[name]
+        _check(f"{path}:{name}", shape, dtype)
+        marks = _labels_for(name, shape[0], archive)
+        parts.append(Part(name, shape[0], _split_in(name), partial(_npz_pictures, path, name), marks))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
     return ArraySource(kept(parts, include, exclude, path), classes, labels, identity)
@@ -169,44 +188,25 @@ def _load_npy(path: Path) -> NDArray[Any]:
     return array
 
 
-def _open_npz(path: Path) -> Any:
-    try:
-        archive = np.load(path, allow_pickle=False)
-        for name in archive.files:
-            archive[name]
-    except Exception as error:  # zip, zlib and format errors of every kind
-        raise SourceError(
-            f"{path} cannot be read as .npz ({error}); save it anew with numpy.savez"
-        ) from error
-    return archive
-
-
 def _npy_pictures(path: Path) -> NDArray[Any]:
     return _channels_last(_load_npy(path))
 
 
 def _npz_pictures(path: Path, name: str) -> NDArray[Any]:
-    with np.load(path, allow_pickle=False) as archive:
-        return _channels_last(archive[name])
+    return _channels_last(Npz(path)[name])
 
 
-def _checked(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Channels last; SourceError where it cannot be pictures."""
-    if array.ndim not in (3, 4) or (array.ndim == 4 and not {array.shape[1], array.shape[3]} & {1, 3, 4}):
+def _check(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise SourceError where an array cannot be pictures."""
+    if len(shape) not in (3, 4) or (len(shape) == 4 and not {shape[1], shape[3]} & {1, 3, 4}):
         raise SourceError(
-            f"{name} has shape {array.shape}; pictures are (image, y, x), (image, y, x, channel) or "
+            f"{name} has shape {shape}; pictures are (image, y, x), (image, y, x, channel) or "
             "(image, channel, y, x) with 1, 3 or 4 channels"
         )
-    if 0 in array.shape:
-        raise SourceError(f"{name} has shape {array.shape}: no pictures in it")
-    if array.dtype.kind not in "buif" or array.dtype.itemsize > 8:
-        raise SourceError(f"{name} is of type {array.dtype}; pictures are unsigned integers or floats")
-    sample = np.asarray(array[:_SAMPLE], np.float64)
-    if array.dtype not in (np.uint8, np.bool_, np.uint16) and (sample.min() < 0 or sample.max() > 255):
-        raise SourceError(
-            f"{name} has values from {sample.min():.4g} to {sample.max():.4g}; scale them to 0..1 or 0..255"
-        )
-    return _channels_last(array)
+    if 0 in shape:
+        raise SourceError(f"{name} has shape {shape}: no pictures in it")
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise SourceError(f"{name} is of type {dtype}; pictures are unsigned integers or floats")
 
 
 def _channels_last(array: NDArray[Any]) -> NDArray[Any]:
@@ -223,15 +223,17 @@ def _split_in(name: str) -> str | None:
     return next((split for word in _words(name) if (split := split_named(word))), None)
 
 
-def _labels_for(name: str, count: int, arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+def _labels_for(name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:
     """The integer array of the same length and split, if there is exactly one."""
     found = [
-        array.reshape(-1)
-        for other, array in arrays.items()
-        if array.dtype.kind in "iu"
-        and array.size == len(array) == count
+        other
+        for other, (shape, dtype) in archive.shapes.items()
+        if dtype.kind in "iu"
+        and shape[:1] == (count,)
+        and math.prod(shape) == count
         and _split_in(other) == _split_in(name)
     ]
-    if len(found) != 1 or int(found[0].min(initial=0)) < 0:
+    if len(found) != 1:
         return None
-    return found[0].astype(np.int64)
+    labels = archive[found[0]].reshape(-1)
+    return None if int(labels.min(initial=0)) < 0 else labels.astype(np.int64)

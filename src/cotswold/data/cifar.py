@@ -5,9 +5,7 @@ Knows: records, the names of the ten classes. Does not know: anything of the pic
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.arrays import ArraySource, Part, kept
+from cotswold.data.packed import bytes_in, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
 from cotswold.errors import SourceError
 
@@ -52,13 +51,10 @@ def _split(name: str) -> str:
 
 
 def _records(path: Path) -> NDArray[np.uint8]:
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"{path} cannot be read ({error}); fetch it anew") from error
-    if not data or len(data) % _RECORD:
+    size = size_of(path)
+    if not size or size % _RECORD:
         raise SourceError(f"{path} is no whole number of CIFAR-10 records of {_RECORD} bytes; fetch it anew")
-    return np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
+    return bytes_in(path, size).reshape(-1, _RECORD)
 
 
 def _pictures(path: Path) -> NDArray[np.uint8]:

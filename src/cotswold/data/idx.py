@@ -5,11 +5,9 @@ Knows: the header, which label file belongs to which pictures. Does not know: wh
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
 import struct
-import zlib
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.arrays import ArraySource, Part, kept
+from cotswold.data.packed import bytes_in, opened, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
 from cotswold.errors import SourceError
 
@@ -36,7 +35,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
     for path in files:
         match = _PICTURES.match(path.name)
         assert match is not None
-        count = len(_read(path, 3))
+        count = _shape(path, 3)[0]
         marks = _labels_beside(path, count) if labels == "file" else None
         parts.append(Part(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks))
     parts = kept(parts, include, exclude, where)
@@ -60,16 +59,24 @@ def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
 
 def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of an idx file of unsigned bytes."""
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"{path} cannot be read ({error}); fetch it anew") from error
-    if data[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(data) < 4 + 4 * dimensions:
+    shape = _shape(path, dimensions)
+    return bytes_in(path, math.prod(shape), _header_bytes(dimensions)).reshape(shape)
+
+
+def _shape(path: Path, dimensions: int) -> tuple[int, ...]:
+    """What the header says, if the file has as many bytes."""
+    with opened(path) as file:
+        head = file.read(_header_bytes(dimensions))
+    if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < _header_bytes(dimensions):
         raise SourceError(f"{path} is not an idx file of bytes with {dimensions} dimensions; fetch it anew")
-    shape = struct.unpack_from(f">{dimensions}I", data, 4)
-    body = np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions)
-    if body.size != math.prod(shape):
+    shape: tuple[int, ...] = struct.unpack_from(f">{dimensions}I", head, 4)
+    body = size_of(path) - len(head)
+    if body != math.prod(shape):
         raise SourceError(
-            f"{path} holds {body.size:,} bytes of values where its header says {shape}; fetch it anew"
+            f"{path} holds {body:,} bytes of values where its header says {shape}; fetch it anew"
         )
-    return body.reshape(shape)
+    return shape
+
+
+def _header_bytes(dimensions: int) -> int:
+    return 4 + 4 * dimensions

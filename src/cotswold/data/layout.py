@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from zlib_ng.zlib_ng import crc32
 
+from cotswold.files import real_folder, writing_whole
 from cotswold.geometry import MapShape
 
 Chunk = tuple[int, int]
@@ -52,9 +53,9 @@ def write_shard(path: Path, pictures: NDArray[Any], shard: int) -> Chunk:
     Zarr's codec "sharding_indexed": the chunks one after another, each with its CRC-32C, then where each
     begins and how long it is, then the CRC-32C of that.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside, total, crc, index = path.with_name("partial"), 0, 0, b""
-    with beside.open("wb") as file:
+    real_folder(path.parent)
+    total, crc, index = 0, 0, b""
+    with writing_whole(path) as file:
         for tile in _tiles(pictures, shard):
             index += struct.pack("<QQ", total, len(tile) + 4)
             for part in (tile, struct.pack("<I", google_crc32c.value(tile))):
@@ -62,7 +63,6 @@ def write_shard(path: Path, pictures: NDArray[Any], shard: int) -> Chunk:
                 total, crc = total + len(part), crc32(part, crc)
         index += struct.pack("<I", google_crc32c.value(index))
         file.write(index)
-    beside.replace(path)
     return total + len(index), crc32(index, crc)
 
 

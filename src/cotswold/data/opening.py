@@ -38,6 +38,8 @@ def open_source(
         raise SourceError(f"{where} does not exist; give {KINDS}")
     if where.is_dir():
         return _open_folder(where, *patterns, labels)
+    if not where.is_file():
+        raise SourceError(f"{where} is no regular file; give {KINDS}")
     return _open_file(where, *patterns, labels)
 
 

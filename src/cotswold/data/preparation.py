@@ -26,6 +26,7 @@ from cotswold.data.whitening import (
     roll_off,
 )
 from cotswold.errors import UserError
+from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
 
 _BATCH_VALUES = 1 << 17
@@ -175,10 +176,13 @@ class Transform:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Transform:
-        """The inverse of `state`."""
-        whitening = None if state["whitening"] is None else Whitening.from_state(state["whitening"])
-        preparation = Preparation.from_state(state["preparation"])
-        return cls(preparation, whitening, float(state["scale"]), float(state["offset"]))
+        """The inverse of `state`; raises MalformedError for anything else."""
+        try:
+            whitening = None if state["whitening"] is None else Whitening.from_state(state["whitening"])
+            preparation = Preparation.from_state(state["preparation"])
+            return cls(preparation, whitening, float(state["scale"]), float(state["offset"]))
+        except (KeyError, TypeError, ValueError, OverflowError, UserError) as error:
+            raise MalformedError(f"describes no transform ({error})") from error
 
 
 def _parts(pixels: Pixels) -> list[slice]:

@@ -42,6 +42,7 @@ from cotswold.data.shard import Broken, Shard, kept_pixels
 from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
 from cotswold.errors import BusyError, SourceError, UserError
+from cotswold.files import real_folder
 
 Progress = Callable[[int, int], None]
 """Called with the pictures done and the pictures in all."""
@@ -111,13 +112,14 @@ def prepare(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     path = Path(out).expanduser()
+    notes = (decided.why,) if (path / MANIFEST).exists() else (decided.why, *source.settle())
     with _claimed(path):
         if (path / MANIFEST).exists():
             return _there_already(path, request, begun)
         journal = Journal(path)
-        _begin(path, journal, request)
         plan = assigned(source, request)
         shards = _shards(plan, preparation)
+        _begin(path, journal, request, shards)
         pictures = sum(len(shard.pictures) for shard in shards)
         found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
         jobs = min(jobs or cores(), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
@@ -126,9 +128,11 @@ def prepare(
                 _make_arrays(path, plan, preparation)
                 _write_all(crew, journal, shards, preparation, progress)
         except _NothingReadableError:
-            shutil.rmtree(path)
+            shutil.rmtree(path / layout.GROUP)
+            journal.end()  # last: what a kill leaves here can be gone on with
+            path.rmdir()
             raise
-        manifest = _finished(path, source, request, plan, shards, journal, (decided.why,))
+        manifest = _finished(path, source, request, plan, shards, journal, notes)
     return _summary(path, manifest, found, begun)
 
 
@@ -154,6 +158,7 @@ def _claimed(path: Path) -> Iterator[None]:
 
 def _there_already(path: Path, request: Request, begun: float) -> Summary:
     manifest = read_manifest(path)
+    Journal(path).end()  # a kill may have come between the manifest and this
     if manifest["request"] != request.state():
         differences = _differences(manifest["request"], request.state())
         raise UserError(
@@ -162,11 +167,11 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
     return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
 
 
-def _begin(path: Path, journal: Journal, request: Request) -> None:
+def _begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
     """Find what an interrupted run left, or make sure that nothing is overwritten."""
     earlier = journal.request()
     if earlier is None:
-        if any(path.iterdir()):
+        if not journal.is_unbegun():
             raise UserError(f"{path} is neither empty nor a store; give another directory")
         journal.begin(request.state())
     elif earlier != request.state():
@@ -174,15 +179,21 @@ def _begin(path: Path, journal: Journal, request: Request) -> None:
             f"{path} holds an unfinished store that differs in {_differences(earlier, request.state())}; "
             "finish it as it was begun, give another directory, or delete it"
         )
-    journal.read()
+    journal.read({shard.key: len(shard.pictures) for shard in shards})
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     """The keys in which two requests differ, with their values."""
-    flat_old, flat_new = ({**r, **r["preparation"], "preparation": None} for r in (old, new))
+    flat_old, flat_new = (_flat(request) for request in (old, new))
     different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
     said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
     return ", ".join(["its pictures"] * ("source" in different) + said)
+
+
+def _flat(request: dict[str, Any]) -> dict[str, Any]:
+    """Without tables inside; what was read from a disk may have something else in their place."""
+    inner = request.get("preparation")
+    return {**request, **(inner if isinstance(inner, dict) else {}), "preparation": None}
 
 
 def _shards(plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:
@@ -201,8 +212,10 @@ def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Pr
 
     size = layout.shard_pictures(preparation.shape, preparation.dtype)
     with disk_full_named(path):
+        real_folder(path / layout.GROUP)
         group.begin(path)
         for split, order in plan.items():
+            real_folder(path / layout.folder(split))
             group.create(path / layout.folder(split), len(order), preparation.shape, preparation.dtype, size)
 
 

@@ -24,6 +24,7 @@ from cotswold.data.picture import BrokenPictureError, Pixels
 from cotswold.data.preparation import Preparation, Transform, spectra
 from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
+from cotswold.files import open_file, open_reading
 
 Broken = dict[int, str]
 """Why a picture could not be read, by its position in the shard."""
@@ -61,7 +62,9 @@ class Worker:
         """The spectra of the readable pictures of a shard; its pixels are kept until it is written."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
-            shard.pixels(self._store).write_bytes(pixels.tobytes())
+            file = open_file(shard.pixels(self._store), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with os.fdopen(file, "wb") as kept:
+                kept.write(pixels.data)
         return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
 
     def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
@@ -94,7 +97,8 @@ class Worker:
 def kept_pixels(shard: Shard, store: Path, preparation: Preparation) -> Pixels:
     """What `Worker.look` decoded: (image, y, x, channel)."""
     shape = preparation.shape
-    values = np.frombuffer(shard.pixels(store).read_bytes(), np.uint8)
+    with open_reading(shard.pixels(store)) as kept:
+        values = np.frombuffer(kept.read(), np.uint8)
     return values.reshape(len(shard.pictures), shape.height, shape.width, shape.channels)
 
 

@@ -5,6 +5,7 @@ Knows: names, labels, classes and splits as a table. Does not know: any file for
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import re
@@ -16,6 +17,8 @@ from typing import Literal
 
 from PIL import Image
 
+from cotswold.data.levels import Ranges
+from cotswold.data.picture import BrokenPictureError, numbers, shallow
 from cotswold.errors import SourceError
 
 Labels = Literal["none", "folders", "file"]
@@ -74,6 +77,11 @@ class Source(ABC):
     def split_of(self, index: int) -> str | None:
         """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""
 
+    def settle(self) -> tuple[str, ...]:
+        """Decide what holds for all pictures, before many threads or processes read them; a sentence for each
+        thing that people should know. Raises SourceError where no picture can be used."""
+        return ()
+
     @property
     @abstractmethod
     def identity(self) -> str:
@@ -114,6 +122,20 @@ def hashed(parts: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
+_SHALLOW = frozenset(
+    [".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".webp", ".ico", ".avif", ".heic", ".heif"]
+)
+"""Files with these endings have 8 bits; there may be millions of them, so they are not even opened."""
+PNG_HEADER_BYTES = 26
+"""How far a PNG must be read to know its depth and colours."""
+
+
+def _is_shallow_png(begins: bytes) -> bool:
+    """Whether a file is a PNG that Pillow decodes to 8 bits."""
+    depth, colours = begins[24:25], begins[25:26]
+    return begins.startswith(b"\x89PNG") and (depth, colours) != (b"\x10", b"\x00")
+
+
 class NamedFiles(Source):
     """Pictures that are files with paths: labels are the parent folders, splits the top folders.
 
@@ -141,6 +163,36 @@ class NamedFiles(Source):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @abstractmethod
+    def opened(self, index: int) -> Image.Image:
+        """The picture as its file has it. Raises BrokenPictureError."""
+
+    @abstractmethod
+    def begins(self, index: int) -> bytes:
+        """The first bytes of a file. Raises BrokenPictureError."""
+
+    def read(self, index: int) -> Image.Image:
+        """The picture; if it has more than 8 bits, by the range of all that have."""
+        return shallow(self.name(index), self.opened(index), self._ranges)
+
+    def settle(self) -> tuple[str, ...]:
+        """Look for pictures of more than 8 bits, by the beginnings of files, and decode those."""
+        return (str(self._ranges),) if str(self._ranges) else ()
+
+    @cached_property
+    def _ranges(self) -> Ranges:
+        ranges = Ranges()
+        for index, name in enumerate(self._names):
+            if PurePosixPath(name).suffix.lower() in _SHALLOW:
+                continue
+            with contextlib.suppress(BrokenPictureError):  # `read` names it again
+                if not _is_shallow_png(self.begins(index)):
+                    with self.opened(index) as picture:
+                        deep = numbers(name, picture)
+                        if deep is not None:
+                            ranges.add(deep[None])
+        return ranges
 
     def name(self, index: int) -> str:
         """The path inside the source, with forward slashes."""

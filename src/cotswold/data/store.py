@@ -23,6 +23,7 @@ from cotswold.data.preparation import Transform
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
 from cotswold.errors import StoreError, UserError
+from cotswold.files import MalformedError
 from cotswold.geometry import Box, MapShape
 
 _MEASURED_BYTES = 256 << 20
@@ -47,8 +48,8 @@ class Store:
         self.path, self._manifest = path, read_manifest(path)
         try:
             self.transform = Transform.from_state(self._manifest["transform"])
-        except (KeyError, TypeError, ValueError, OverflowError, UserError) as error:
-            raise StoreError(f"{path / MANIFEST} describes no transform ({error}); {_REMEDY}") from error
+        except MalformedError as error:
+            raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
 
     @classmethod
     def unchecked(cls, path: str | Path) -> Store:

@@ -57,6 +57,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         self.broken = []
+        self._source.settle()
         pictures: list[Float32] = []
         indices: list[int] = []
         seen = False

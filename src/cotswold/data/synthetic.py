@@ -24,7 +24,8 @@ from PIL import Image
 
 from cotswold.data.picture import open_picture
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed
-from cotswold.errors import MissingExtraError, SourceError, UserError
+from cotswold.errors import MachineError, MissingExtraError, SourceError, UserError
+from cotswold.files import PARTIAL, disk_errors, writing_whole
 
 _PHOTOGRAPHS = (
     ("skimage", "data/astronaut.png"),
@@ -54,8 +55,6 @@ _FACES, _HALF, _PATCH = 100, 50, 25
 _CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
 _SHORTEST, _LONGEST = 64, 400
 """Sides of the square crops, pixels of the photograph."""
-_PARTIAL = ".partial"
-"""Ending of a file that is being written."""
 _ENLARGED = 96
 """Side to which patches are enlarged."""
 
@@ -156,20 +155,25 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
         for index in range(len(source))
     }
     there = {path for path in (root, *root.rglob("*")) if path.exists() and not path.is_dir()}
-    begun = there & {path.with_name(path.name + _PARTIAL) for path in wanted}
+    begun = {path for path in there if path.name.endswith(PARTIAL) and _whole(path) in wanted}
     if there and (there >= set(wanted) or not there - begun <= set(wanted)):
         raise UserError(f"{root} is there already; give a new or empty directory")
     for done, (path, (source, index)) in enumerate(wanted.items(), 1):
         if path not in there:
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_name(path.name + _PARTIAL)
-            source.read(index).save(beside, "PNG")
-            beside.replace(path)
+            with disk_errors(path, MachineError), writing_whole(path) as file:
+                source.read(index).save(file, "PNG")
         if progress is not None:
             progress(done, len(wanted))
     for path in begun:
         path.unlink(missing_ok=True)
     return {name: len(source) for name, source in sources.items()}
+
+
+def _whole(partial: Path) -> Path:
+    """The file that one is, which is being written: `a.png.123.partial`, or, of earlier versions,
+    `a.png.partial`."""
+    return partial.with_name(partial.name[: partial.name.index(".png") + len(".png")])
 
 
 def _demo() -> list[_Crop]:

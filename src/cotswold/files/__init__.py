@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cotswold.files.durable import replacing as replacing
     from cotswold.files.durable import sync_folder as sync_folder
     from cotswold.files.durable import write_all as write_all
+    from cotswold.files.durable import writing_whole as writing_whole
     from cotswold.files.lock import DirectoryLock as DirectoryLock
     from cotswold.files.opening import open_file as open_file
     from cotswold.files.opening import open_reading as open_reading
@@ -42,6 +43,7 @@ _HOME = {
     "sync_folder": "durable",
     "take": "untrusted",
     "write_all": "durable",
+    "writing_whole": "durable",
 }
 __all__ = list(_HOME)
 

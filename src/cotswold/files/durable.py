@@ -80,21 +80,31 @@ def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 @contextmanager
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
+    """As :func:`replacing`, but the content reaches the disk when the system likes: for files that are synced
+    later, or checked after a power cut, before anybody relies on them."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    beside.unlink(missing_ok=True)
+    try:
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(file, "wb") as stream:
+            yield stream
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well: written beside, synced, renamed.
 
     Whoever reads ``path`` finds the old content or the new, whole. Where the block raises, the old one stays
     and what was written beside goes. A symbolic link at ``path`` is replaced, not followed.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
-    beside.unlink(missing_ok=True)
-    try:
-        with durable_file(beside) as file, os.fdopen(file, "wb", closefd=False) as stream:
-            yield stream
-            stream.flush()
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with writing_whole(path) as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
     sync_folder(path.parent)
 
 

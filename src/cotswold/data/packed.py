@@ -1,0 +1,131 @@
+"""Files of numbers that may be compressed, read without being trusted.
+
+Knows: gzip, members of .npz, how much may come out of them. Does not know: what the numbers mean.
+
+A file of a few kilobytes can unpack to more than there is memory. So sizes are read first, compared with
+`UNPACKED_BYTES_MAX`, and only then is memory taken; what a file unpacks to is counted a piece at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.errors import SourceError
+from cotswold.files import open_reading
+
+UNPACKED_BYTES_MAX = 4 << 30
+"""What one compressed array may unpack to; more lies in memory once for each process, and is better kept
+unpacked."""
+_PIECE_BYTES = 1 << 20
+
+
+@contextmanager
+def opened(path: Path, remedy: str = "fetch it anew") -> Iterator[BinaryIO]:
+    """A file as it is, or as it unpacks if it ends with .gz; links are followed, pipes are not waited for.
+
+    Raises SourceError, with the remedy, for whatever goes wrong while it is open.
+    """
+    try:
+        with open_reading(os.path.realpath(path)) as file:
+            if path.suffix == ".gz":
+                with gzip.open(file) as unpacked:
+                    yield unpacked  # type: ignore[misc]  # it reads like any binary file
+            else:
+                yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(f"{path} cannot be read ({_said(error)}); {remedy}") from error
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a file, unpacked. Raises SourceError where they are more than may be."""
+    with opened(path) as file:
+        if path.suffix != ".gz":
+            return os.fstat(file.fileno()).st_size
+        total = 0
+        while piece := file.read(_PIECE_BYTES):
+            total += len(piece)
+            if total > UNPACKED_BYTES_MAX:
+                raise too_much(path, total)
+    return total
+
+
+def bytes_in(path: Path, count: int, offset: int = 0) -> NDArray[np.uint8]:
+    """``count`` bytes of a file from ``offset`` on, which `size_of` has found there: mapped, or unpacked."""
+    if path.suffix != ".gz":
+        return np.memmap(path, np.uint8, "r", offset, (count,)) if count else np.empty(0, np.uint8)
+    found = np.empty(count, np.uint8)
+    with opened(path) as file:
+        file.seek(offset)
+        if file.readinto(found) != count:  # type: ignore[attr-defined]  # a buffered reader has it
+            raise SourceError(f"{path} has become shorter; fetch it anew")
+    return found
+
+
+def too_much(what: Path | str, count: int) -> SourceError:
+    """That something unpacks to too many bytes."""
+    return SourceError(
+        f"{what} unpacks to {count:,} bytes or more (a decompression bomb?); if you trust it, unpack it "
+        "first, an array to .npy, which is read in place"
+    )
+
+
+class Npz:
+    """The arrays of an .npz: names, shapes and types at once, numbers when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+        with self._opened() as archive:
+            for member in archive.infolist():
+                with archive.open(member) as file:
+                    shape, dtype = _header(file)
+                    body = member.file_size - file.tell()
+                needed = math.prod(shape) * dtype.itemsize
+                if dtype.hasobject or needed != body:
+                    raise ValueError(f"{member.filename} is no array of {shape} {dtype}")
+                self.shapes[member.filename.removesuffix(".npy")] = shape, dtype
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """An array, unpacked. Raises SourceError where that is more than may be."""
+        shape, dtype = self.shapes[name]
+        needed = math.prod(shape) * dtype.itemsize
+        if needed > UNPACKED_BYTES_MAX:
+            raise too_much(f"{self._path}:{name}", needed)
+        with self._opened() as archive, archive.open(f"{name}.npy") as file:
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return array
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with open_reading(os.path.realpath(self._path)) as file, zipfile.ZipFile(file) as archive:
+                yield archive
+        except SourceError:
+            raise
+        except Exception as error:  # zip, zlib and format errors of every kind
+            raise SourceError(
+                f"{self._path} cannot be read as .npz ({_said(error)}); save it anew with numpy.savez"
+            ) from error
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array in .npy format, from its beginning."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
