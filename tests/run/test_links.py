@@ -1,4 +1,4 @@
-"""No file of a run is opened through a link: whoever can write there would have others of the user's changed."""
+"""No file of a run is opened through a link: whoever writes there could have others of the user changed."""
 
 from __future__ import annotations
 
