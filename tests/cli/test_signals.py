@@ -156,7 +156,7 @@ def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)

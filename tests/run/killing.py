@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,6 @@ from tests.run.crowd import processes
 from cotswold.geometry import Box
 from cotswold.run import ALONE, Checkpoint, Checkpoints, Piece, Ranks
 
-SIZE = 3
 WIDTH = 50_000
 CALLS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")
 """What a save does to the disk, a call at a time."""
@@ -56,16 +53,15 @@ def is_sound(checkpoint: Checkpoint) -> bool:
     )
 
 
-def report(folder: Path, before: int) -> dict[str, object]:
+def report(folder: Path) -> dict[str, object]:
     """What is in the folder."""
     found, skipped = Checkpoints(folder).latest()
     assert found is not None
-    partial_there = bool(list(folder.glob("*.partial")))
     return {
-        "before": before,
         "after": found.step,
         "sound": is_sound(found) and not skipped,
-        "partial": partial_there,
+        "partial": bool(list(folder.glob("*.partial"))),
+        "whole": len(Checkpoints(folder).paths()),
     }
 
 
@@ -74,37 +70,21 @@ def ended(children: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def at_random_moments(folder: Path, kills: int) -> Iterator[dict[str, object]]:
-    """Kill one rank or another at some moment of saves that follow each other."""
-    began = time.monotonic()
-    save(folder, range(1, 2), ALONE)
-    once = time.monotonic() - began
-    for kill in range(kills):
-        found = Checkpoints(folder).latest().checkpoint
-        assert found is not None
-        before = found.step
-        size = random.choice([2, 3])
-        children = processes(size, partial(save, folder, range(before + 1, before + 1000)))
-        time.sleep(random.uniform(0, 4 * once))
-        os.kill(children[kill % size], signal.SIGKILL)
-        yield {"ended": ended(children), **report(folder, before)}
-
-
-def at_every_call(folder: Path) -> Iterator[dict[str, object]]:
-    """Kill each rank before each of the calls that a save makes on the disk."""
-    for victim in range(SIZE):
+def at_every_call(folder: Path, size: int) -> Iterator[dict[str, object]]:
+    """Kill each rank before each of the calls that a save makes on the disk: inside it, between the renaming
+    and the removal of what is too much, in the middle of that."""
+    for victim in range(size):
         number, survived = 0, False
         while not survived:
-            save(folder, range(1, 2), ALONE)
-            children = processes(SIZE, partial(dying_save, folder, victim, number))
-            codes = ended(children)
-            survived = codes == [0] * SIZE
-            yield {"victim": victim, "call": number, "ended": codes, **report(folder, 1)}
+            save(folder, range(1, 3), ALONE)
+            codes = ended(processes(size, partial(dying_save, folder, victim, number)))
+            survived = codes == [0] * size
+            yield {"victim": victim, "call": number, "ended": codes, **report(folder)}
             number += 1
 
 
 def dying_save(folder: Path, victim: int, number: int, ranks: Ranks) -> None:
-    """Save a second checkpoint, unless a rank dies before a call of that number."""
+    """Save a third checkpoint, unless a rank dies before a call of that number."""
     left = number
 
     def dying(real: object, *arguments: object, **named: object) -> object:
@@ -117,12 +97,9 @@ def dying_save(folder: Path, victim: int, number: int, ranks: Ranks) -> None:
     if ranks.rank == victim:
         for call in CALLS:
             setattr(os, call, partial(dying, getattr(os, call)))
-    save(folder, range(2, 3), ranks)
+    save(folder, range(3, 4), ranks)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    random.seed(0)
-    place = Path(sys.argv[1])
-    found_all = at_random_moments(place, int(sys.argv[2])) if len(sys.argv) > 2 else at_every_call(place)
-    print(json.dumps(list(found_all)))
+    print(json.dumps(list(at_every_call(Path(sys.argv[1]), int(sys.argv[2])))))

@@ -177,3 +177,79 @@ def test_an_observer_sees_every_event_and_the_end(path: Path) -> None:
         log.write("one")
         log.write("two")
     assert (observer.seen, observer.closed) == (["one", "two"], True)
+
+
+class Failing:
+    """An observer that raises from its second event on, or when it is closed."""
+
+    name = "a gauge"
+
+    def __init__(self, error: Exception, at: str) -> None:
+        self.error, self.at, self.seen = error, at, 0
+
+    def write(self, event: Mapping[str, object]) -> None:
+        self.seen += 1
+        if event["kind"] == self.at:
+            raise self.error
+
+    def close(self) -> None:
+        if self.at == "close":
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "full"), ValueError("x")])
+def test_an_observer_that_fails_is_left_out_and_named_once(path: Path, error: Exception) -> None:
+    failing, well = Failing(error, "two"), Failing(error, "never")
+    with EventLog(path, observers=[failing, well]) as log:
+        for kind in ("one", "two", "three"):
+            log.write(kind)
+    found = list(read_events(path))
+    assert [event["kind"] for event in found] == ["one", "two", "observer_lost", "three"]
+    assert found[2]["observer"] == "a gauge" and str(error) in str(found[2]["error"])
+    assert (failing.seen, well.seen) == (2, 4)
+
+
+def test_an_observer_that_fails_at_the_end_is_named(path: Path) -> None:
+    with EventLog(path, observers=[Failing(OSError("gone"), "close")]) as log:
+        log.write("one")
+    assert [event["kind"] for event in read_events(path)] == ["one", "observer_lost"]
+
+
+def test_an_interrupt_while_an_observer_looks_is_no_failure_of_its(path: Path) -> None:
+    class Interrupted(Failing):
+        def write(self, event: Mapping[str, object]) -> None:
+            raise KeyboardInterrupt
+
+    with EventLog(path, observers=[Interrupted(ValueError(), "")]) as log:
+        with pytest.raises(KeyboardInterrupt):
+            log.write("one")
+        with pytest.raises(KeyboardInterrupt):
+            log.write("two")  # it still looks
+    assert [event["kind"] for event in read_events(path)] == ["one", "two"]
+
+
+def test_seconds_go_on_when_the_clock_on_the_wall_is_set(path: Path, clock: Clock) -> None:
+    ticks = Clock()
+    with EventLog(path, clock=clock, ticks=ticks) as log:
+        for step in (-3600, 7200):
+            clock.now += step
+            ticks.now += 2
+            log.write("step")
+    assert [(event["time"], event["seconds"]) for event in read_events(path)] == [(-2600, 2), (4600, 4)]
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "-5", "Infinity", "true", '"4"', "9" * 400, "1e300", "null"])
+def test_seconds_that_are_none_do_not_stop_the_clock(path: Path, seconds: str) -> None:
+    path.write_text('{"kind":"a","seconds":4}\n' + f'{{"kind":"b","seconds":{seconds}}}\n')
+    with EventLog(path) as log:
+        log.write("c")
+    assert [event["kind"] for event in read_events(path)] == ["a", "b", "c"]
+    assert 4 <= float(str(list(read_events(path))[-1]["seconds"])) < 5 or seconds == "true"
+
+
+def test_a_line_that_is_nested_too_deeply_is_no_event(path: Path) -> None:
+    path.write_text('{"kind":"a"}\n{"kind":' + "[" * 100_000 + "\n" + '{"kind":"b"}\n')
+    with pytest.raises(MachineError, match="line 2, is not an event"):
+        list(read_events(path))
+    with EventLog(path) as log:
+        log.write("c")

@@ -1,8 +1,9 @@
 """Runs of other versions: `format_1.tar.xz` holds two that version 0.1 left half-way, before a run had an id.
 
 They were trained for 22 of 32 steps (`stacks`, greedy) and for 14 of 24 (`layers`, supervised) on 28
-pictures of 8 x 8 pixels; `store` is what they learnt from. `recipes` are resolved recipes of that version, called
-after the hash by which its checkpoints knew their run. No later version may need anything else to go on with them.
+pictures of 8 x 8 pixels; `store` is what they learnt from. `recipes` are resolved recipes of that version,
+called after the hash by which its checkpoints knew their run. No later version may need anything else to go
+on with them.
 """
 
 from __future__ import annotations

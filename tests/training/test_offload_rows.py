@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cotswold.errors import CheckpointError, DiskFullError
-from cotswold.run import Checkpoints
+from cotswold.errors import CheckpointError, DiskFullError, MachineError
+from cotswold.run import Checkpoint, Checkpoints
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena
 from cotswold.training.offload.row_files import RowFiles
@@ -234,3 +234,55 @@ def test_a_row_that_is_dropped_leaves_its_neighbours_as_they_are(tmp_path: Path)
     kept = [row for row in range(rows.arena.rows) if row != 2]
     assert torch.equal(rows.arena.tensor[kept], expected[kept])
     assert int((rows.arena.tensor[2] == 0).sum()) > 0
+
+
+def test_a_flipped_bit_anywhere_in_a_row_is_found_when_it_is_read(rows: RowFiles) -> None:
+    write_all(rows)
+    path = next(iter(sorted(rows.folder.iterdir())))
+    whole = path.read_bytes()
+    for place in (0, 11, len(whole) - rows.row_bytes, len(whole) - 3, len(whole) // 2):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x40
+        path.write_bytes(damaged)
+        with pytest.raises(MachineError, match=rf"{path.name} is damaged: .* go on from the last checkpoint"):
+            rows.read(0)
+    path.write_bytes(whole)
+    rows.read(0)
+
+
+def test_rows_that_were_taken_up_by_links_are_verified_when_they_are_read(tmp_path: Path) -> None:
+    checkpoint = saved_and_read(tmp_path)
+    again = RowFiles(tmp_path / "again", "filters", Arena((5, 5, 1001)))
+    again.folder.mkdir()
+    again.take_up(checkpoint)
+    again.read(2)
+    path = sorted(again.folder.iterdir())[2]
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.unlink()
+    path.write_bytes(content)
+    with pytest.raises(MachineError, match=rf"{path.name} is damaged"):
+        again.read(2)
+
+
+def saved_and_read(folder: Path) -> Checkpoint:
+    rows = filled(folder / "rows")
+    write_all(rows)
+    found = saved(rows, folder / "checkpoints").latest().checkpoint
+    assert found is not None
+    return found
+
+
+def test_a_row_is_neither_read_nor_written_through_a_link(tmp_path: Path) -> None:
+    rows = filled(tmp_path / "rows")
+    write_all(rows)
+    path = sorted(rows.folder.iterdir())[0]
+    mine = tmp_path / "mine"
+    path.rename(mine)
+    before = mine.read_bytes()
+    path.symlink_to(mine)
+    with pytest.raises(MachineError, match="it is a symbolic link, which is not followed"):
+        rows.read(0)
+    rows.arena.tensor[0] = 5
+    rows.write(0)
+    assert mine.read_bytes() == before and not path.is_symlink()

@@ -8,7 +8,8 @@ import pytest
 from tests.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.training.small import greedy, supervised
 
-from cotswold.errors import DiskFullError, MemoryLimitError, RecipeError
+from cotswold.cli.ranks import local_grid, wanted_recipe
+from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.recipe import load
 from cotswold.run import memory
 from cotswold.training import Resume, Stop, fit, open_job
@@ -92,3 +93,53 @@ def test_a_network_that_fits_from_the_disk_alone_is_told_so(monkeypatch: pytest.
         monkeypatch.setattr(module, "available_bytes", lambda: 20_000_000_000)
     with pytest.raises(MemoryLimitError, match=r"training\.offload=disk would fit"):
         fit.check_memory(load("coates2013-11b"), 0)
+
+
+def test_where_the_filters_are_is_remembered_until_something_else_is_said(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    run = tmp_path / "run"
+    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=disk"])
+    assert not stop_after(job, 5, monkeypatch)
+    job = resumed(run, stores)
+    assert job.recipe.training.offload == "disk"
+    assert not stop_after(job, 7, monkeypatch)
+    assert events(job.run, "resumed")[-1]["remembered"] == ['training.offload="disk"']
+    job = open_job(tmp_path / "run.toml", run, stores=stores, resume=Resume.ALWAYS)
+    assert job.recipe.training.offload == "disk"
+    job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=none"])
+    assert not stop_after(job, 9, monkeypatch)
+    job = resumed(run, stores)
+    assert job.recipe.training.offload == "none"
+    assert bits(finish(job)) == bits(whole)
+    assert "remembered" in events(job.run, "resumed")[-1] and job.run.remembered == []
+
+
+def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_process(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    text = greedy(pictures) + '[mesh]\ngrid = "1x2"\n'
+    assert not stop_after(started(text, run, stores), 3, monkeypatch)
+    words = ["mesh.grid=none", "training.offload=disk"]
+    job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=words)
+    assert not stop_after(job, 5, monkeypatch)
+    assert local_grid(wanted_recipe(None, run, [])).size == 1
+    assert resumed(run, stores).recipe.training.offload == "disk"
+    with pytest.raises(RecipeError, match=r"set training\.offload=none"):
+        wanted_recipe(None, run, ["mesh.grid=1x2"])
+    assert local_grid(wanted_recipe(None, run, ["mesh.grid=1x2", "training.offload=none"])).size == 2
+
+
+def test_files_of_rows_are_not_put_into_a_folder_that_is_a_link(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    job = started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    (job.run.path / "offload").symlink_to(tmp_path / "mine")
+    with pytest.raises(MachineError, match="offload cannot be written: it is a symbolic link"):
+        finish(job)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]

@@ -148,6 +148,7 @@ def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
     from cotswold.cli.figures import cores
     from cotswold.cli.progress import say
     from cotswold.launch import run_local
+    from cotswold.run import RunDirectory
 
     run = words.run
     if run is None:
@@ -158,6 +159,9 @@ def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
             f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
             "or more on several machines (torchrun, mpirun, srun)"
         )
+    if (run / "recipe.toml").is_file():
+        with RunDirectory.open(run).lock():
+            pass  # if another process trains it, that is said once and at once
     code = run_local(
         words.again(grid, run, resumed=False),
         grid.size,

@@ -1,18 +1,28 @@
 """One writer for each directory.
 
 Knows: flock, which the kernel gives up when a process ends, however it ends. Does not know: what is locked.
+The file `lock` says who holds it, as JSON: ``process``, ``host`` and ``since`` (unix seconds); what it says
+when nobody does is of the past.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import platform
+import time
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
 from cotswold.errors import BusyError, MachineError
+from cotswold.files.durable import write_all
 from cotswold.files.opening import open_file
+from cotswold.files.untrusted import MalformedError, parse_object, take
+
+_BYTES_MAX = 4096
 
 
 class DirectoryLock:
@@ -30,15 +40,16 @@ class DirectoryLock:
             raise MachineError(f"{place} cannot be opened: {error.strerror}; remove it to go on") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            own = {"process": os.getpid(), "host": platform.node(), "since": int(time.time())}
             os.ftruncate(file, 0)
-            os.write(file, str(os.getpid()).encode())
+            write_all(file, json.dumps(own).encode())
         except OSError as error:
-            holder = os.read(file, 20).decode(errors="replace") or "unknown"
+            holder, remedy = _holder(os.pread(file, _BYTES_MAX, 0))
             os.close(file)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise BusyError(
-                    f"two runs in one directory: {self._directory} is in use by process {holder}; "
-                    "wait for it, or choose another directory"
+                    f"two runs in one directory: {self._directory} is in use by {holder}; "
+                    f"wait for it, {remedy}, or choose another directory"
                 ) from error
             raise MachineError(
                 f"{self._directory} cannot be locked ({error.strerror}); use a file system that has locks"
@@ -52,3 +63,21 @@ class DirectoryLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _holder(content: bytes) -> tuple[str, str]:
+    """Who holds a lock, and how they are stopped, by what they wrote into its file."""
+    try:
+        found = parse_object(content)
+        process, host, since = (
+            take(found, "process", int),
+            take(found, "host", str),
+            take(found, "since", int),
+        )
+        began = datetime.fromtimestamp(since).astimezone().isoformat(" ", "minutes")
+    except (MalformedError, ValueError, OverflowError, OSError):  # it is just being written, or damaged
+        return "a process that has not said which", "stop it"
+    if not host.isprintable():
+        host = repr(host)
+    there = "" if host == platform.node() else f" on {host}"
+    return f"process {process} on {host} since {began}", f"stop it (kill {process}{there})"

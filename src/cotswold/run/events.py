@@ -93,14 +93,12 @@ class EventLog:
     def _show(self, show: Callable[[Observer], None]) -> None:
         """Have every observer see something; training does not depend on who looks on."""
         lost: dict[str, str] = {}
-        watching, self._observers = self._observers, []
-        for observer in watching:
+        for observer in [*self._observers]:
             try:
                 show(observer)
             except Exception as error:  # whatever it is, it is the observer's
+                self._observers.remove(observer)
                 lost[observer.name] = f"{type(error).__name__}: {error}"
-            else:
-                self._observers.append(observer)
         for name, sentence in lost.items():
             self.write("observer_lost", observer=name, error=sentence)
 

@@ -18,6 +18,9 @@ from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 
+_HOST, _CUDA = "random", "random.cuda"
+"""Names under which a checkpoint has random states: dropout draws where the network is."""
+
 LabelledHeldOut = Callable[[], Iterable[Batch]]
 """Gives the held-out pictures and labels anew, in batches."""
 
@@ -132,17 +135,23 @@ class Supervised:
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
         """Weights, momenta and the random state of dropout."""
         momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
-        tensors = {**network_tensors(self.network), **momenta, "random": torch.get_rng_state()}
-        if self._device.type == "cuda":  # dropout draws where the network is
-            tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
-        return tensors
+        return {**network_tensors(self.network), **momenta, _HOST: torch.get_rng_state()}
 
     def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
-        """Nothing: everything is in memory."""
-        return ()
+        """The random state of the device, where dropout draws on one."""
+        if self._device.type == "cuda":
+            yield Piece(_CUDA, torch.cuda.get_rng_state(self._device))
 
     def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """Nothing: everything is in memory."""
+        """The random state of the device; a checkpoint that was written without one gives a seed for it."""
+        if self._device.type != "cuda":
+            return
+        if _CUDA in checkpoint.names:
+            torch.cuda.set_rng_state(checkpoint.read(_CUDA), self._device)
+        else:
+            drawn = torch.Generator().set_state(checkpoint.read(_HOST))
+            with torch.cuda.device(self._device):
+                torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=drawn)))
 
     def state(self) -> dict[str, object]:
         """What early stopping remembers."""
@@ -151,9 +160,7 @@ class Supervised:
 
     def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
         """Take over the random state and the memory of early stopping."""
-        torch.set_rng_state(tensors["random"])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random.cuda"], self._device)
+        torch.set_rng_state(tensors[_HOST])
         best, without = state["best_loss"], state["epochs_without"]
         self.best_loss = best if isinstance(best, float) else inf
         self._epochs_without = without if isinstance(without, int) else 0

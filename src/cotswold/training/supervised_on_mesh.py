@@ -17,7 +17,7 @@ from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
 from cotswold.mesh.parameters import own_box
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Piece
+from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.supervised import LabelledHeldOut, Supervised
 
@@ -46,8 +46,10 @@ class SupervisedOnMesh(Supervised):
         """Nothing is whole on one rank."""
         return {}
 
-    def apart(self, phase: int, step: int) -> Iterator[Piece]:
+    def apart(self, phase: int, step: int) -> Iterator[Piece | SealedPiece]:
         """This rank's parts of weights and momenta; what all ranks have alike is rank 0's."""
+        if self._mesh.rank == 0:
+            yield from super().apart(phase, step)
         for name, values in super().tensors(phase, step).items():
             part, box = _part(values)
             if box != Box.whole(tuple(values.shape)):
@@ -58,6 +60,7 @@ class SupervisedOnMesh(Supervised):
 
     def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
         """Read this rank's parts of a checkpoint, whatever grid wrote it."""
+        super().take_up(checkpoint, phase, step)
         found = super().tensors(phase, step)
         for name, values in found.items():
             checkpoint.read_into(name, *_part(values))

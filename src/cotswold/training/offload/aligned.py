@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cotswold.files.durable import write_all
+from cotswold.files import open_file, write_all
 from cotswold.training.offload.arena import PAGE
 
 CHUNK_BYTES = 16 << 20
@@ -84,7 +84,7 @@ def _read(file: int, target: memoryview, offset: int) -> int:
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[AlignedFile]:
     """A file that is there."""
-    plain = os.open(path, flags | os.O_CLOEXEC)
+    plain = open_file(path, flags)
     try:
         direct = _direct(path, flags)
         try:
@@ -111,6 +111,6 @@ def _direct(path: Path, flags: int) -> int | None:
     if not hasattr(os, "O_DIRECT"):
         return None
     try:
-        return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC)
+        return os.open(path, flags | os.O_DIRECT | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # a file system that knows no way past the cache, such as tmpfs
         return None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import DiskFullError, MachineError
-from cotswold.files.durable import disk_errors
+from cotswold.files import disk_errors, real_folder
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, SealedPiece, available_bytes
@@ -34,7 +34,7 @@ class OnDisk:
 
     def __init__(self, recipe: Recipe, folder: Path, *, fresh: bool) -> None:
         with disk_errors(folder, MachineError):
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(real_folder(folder), ignore_errors=True)
             folder.mkdir(parents=True)
         self._folder, self._crew = folder, Crew()
         geometries = recipe.stack_geometries()

@@ -10,6 +10,7 @@ checkpoint are whole, and its manifest, which is renamed into place, says which 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from cotswold.run import Checkpoint, SealedPiece
 from cotswold.run.piece import PieceRecord, piece_prefix
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena
+
+_REMEDY = "go on from the last checkpoint: cotswold train --resume"
 
 
 class RowFiles:
@@ -45,22 +48,28 @@ class RowFiles:
         return len(self._records)
 
     def read(self, row: int) -> None:
-        """Bring a row into memory."""
-        path = self._path(row)
+        """Bring a row into memory; raises MachineError where the file is not what was written."""
+        path, values = self._path(row), self.arena.values(row)
+        prefix = bytearray(len(self._prefix(row)))
         try:
             with aligned.opened(path, os.O_RDONLY) as file:
-                file.read(self.arena.values(row), len(self._prefix(row)))
+                file.read(memoryview(prefix), 0)
+                checksum = crc32(prefix)
+                for first in range(0, values.nbytes, aligned.CHUNK_BYTES):
+                    chunk = values[first : first + aligned.CHUNK_BYTES]
+                    file.read(chunk, len(prefix) + first)
+                    checksum = crc32(chunk, checksum)
         except (OSError, EOFError) as error:
-            raise MachineError(
-                f"{path} cannot be read ({error}); go on from the last checkpoint: cotswold train --resume"
-            ) from error
+            raise MachineError(f"{path} cannot be read ({error}); {_REMEDY}") from error
+        if f"{checksum:08x}" != self._records[row].crc32:
+            raise MachineError(f"{path} is damaged: its checksum is not that of what was written; {_REMEDY}")
 
     def write(self, row: int) -> None:
         """Write a row from memory, over its file where no checkpoint has it."""
         path, prefix, values = self._path(row), self._prefix(row), self.arena.values(row)
         checksum = crc32(prefix)
         with disk_errors(path, MachineError):
-            if not (path.exists() and path.stat().st_nlink == 1):
+            if not _is_own(path):
                 path.unlink(missing_ok=True)
                 aligned.create(path, prefix, len(prefix) + values.nbytes)
             with aligned.opened(path, os.O_WRONLY) as file:
@@ -133,3 +142,12 @@ class RowFiles:
 
     def _key(self, record: PieceRecord) -> str:
         return repr(replace(record, file="", crc32=""))
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is there that no checkpoint has."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1

@@ -1,0 +1,64 @@
+"""A directory has one writer; whoever comes second is told who that is."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from cotswold.errors import BusyError, MachineError
+from cotswold.files import DirectoryLock
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(BusyError) as caught, DirectoryLock(folder):
+        pass
+    return str(caught.value)
+
+
+def test_whoever_comes_second_hears_which_process_on_which_host_since_when_and_how_to_stop_it(
+    tmp_path: Path,
+) -> None:
+    with DirectoryLock(tmp_path):
+        said = refusal(tmp_path)
+    process, host = os.getpid(), platform.node()
+    assert f"{tmp_path} is in use by process {process} on {host} since 20" in said
+    assert f"wait for it, stop it (kill {process}), or choose another directory" in said
+
+
+def test_a_holder_on_another_host_is_to_be_stopped_there(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path):
+        (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "far\naway", "since": 1.7e9 // 1}))
+        assert "a process that has not said which" in refusal(tmp_path)  # since is no whole number
+        (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "far", "since": 1_700_000_000}))
+        assert "stop it (kill 7 on far), or choose" in refusal(tmp_path)
+        (tmp_path / "lock").write_text(json.dumps({"process": 7, "host": "a\n\x1b[2Jb", "since": 1}))
+        assert r"on 'a\n\x1b[2Jb' since 19" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "123", "[]", "[" * 4000, "{}", '{"process":1,"host":"x","since":' + "9" * 400 + "}", "\xff"]
+)
+def test_a_lock_that_does_not_say_whose_it_is_is_still_a_lock(tmp_path: Path, text: str) -> None:
+    with DirectoryLock(tmp_path):
+        (tmp_path / "lock").write_text(text)
+        assert "is in use by a process that has not said which; wait for it, stop it," in refusal(tmp_path)
+    with DirectoryLock(tmp_path):
+        assert json.loads((tmp_path / "lock").read_text())["process"] == os.getpid()
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_is_left_alone(tmp_path: Path) -> None:
+    keys = tmp_path / "authorized_keys"
+    keys.write_text("ssh-ed25519 AAAA")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "lock").symlink_to(keys)
+    with (
+        pytest.raises(MachineError, match="lock cannot be opened: it is a symbolic link"),
+        DirectoryLock(run),
+    ):
+        pass
+    assert keys.read_text() == "ssh-ed25519 AAAA"
