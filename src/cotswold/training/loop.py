@@ -21,6 +21,8 @@ from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 
 EVENT_SECONDS = 1.0
+EVENTS_LEAST = 60
+"""Events of a phase at least, however short it is: the points of its curves."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ class Loop:
         phase = position.phase
         steps, interval = strategy.steps(phase), strategy.interval(phase)
         label, flops = strategy.describe(phase)["stack"], strategy.flops(phase)
-        meter = _Meter(self.pictures)
+        meter, every = _Meter(self.pictures), -(-steps // EVENTS_LEAST)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps:
             due = time.monotonic() - saved_at > self.checkpoint_seconds
@@ -135,7 +137,7 @@ class Loop:
             images = batch.pictures.shape[0]
             self.account.add(patterns=images, flops=images * flops)
             meter.add(measured, images, images * flops)
-            if meter.due() or position.step == steps:
+            if meter.due() or position.step % every == 0 or position.step == steps:
                 place = {"step": position.total, "of": steps, "at": position.step}
                 self.log.write("step", stack=label, **place, **meter.take())
             if position.step % interval == 0 or position.step == steps:

@@ -184,23 +184,24 @@ def portraits(evaluation: Evaluation | None) -> str:
     found = [o for o in evaluation.objects if o.portraits] if evaluation else []
     if not found:
         return ""
-    parts = []
-    for one in found:
-        mean = ""
-        if one.mean_positive:
-            alt = f"mean of the pictures of {one.name}"
-            mean = figure(image(one.mean_positive, alt), "Mean positive picture", "mean")
-        parts.append(
-            f"<h3>{escape(one.name.capitalize())}</h3>{mean}" + "".join(_portrait(p) for p in one.portraits)
-        )
     note = paragraph(
-        "Left: the picture of fixed norm that the neuron answers most strongly, found by gradient ascent on "
+        "Left: the picture of fixed norm that a neuron answers most strongly, found by gradient ascent on "
         "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
         "or from noise where none were given. "
         "Right: test pictures at both ends of its answers; green frames mark positives.",
         "note",
     )
-    return section("The most selective neurons", "".join(parts) + note, "neurons")
+    parts = []
+    for number, one in enumerate(found):
+        about = note if number == 0 else ""
+        if one.mean_positive:
+            alt = f"mean of the pictures of {one.name}"
+            mean = figure(image(one.mean_positive, alt), "Mean positive picture")
+            about = f'<div class="portrait">{mean}<div>{about}</div></div>'
+        parts.append(
+            f"<h3>{escape(one.name.capitalize())}</h3>{about}" + "".join(map(_portrait, one.portraits))
+        )
+    return section("The most selective neurons", "".join(parts), "neurons")
 
 
 def _portrait(portrait: Portrait) -> str:
