@@ -15,10 +15,10 @@ from cotswold.nn import SparseAutoencoderStack
 
 
 def noise_share(stack: SparseAutoencoderStack, preparation: Preparation) -> float | None:
-    """The part of a first stack's filters with power where pictures have none: at least half as much as noise.
+    """The part of a first stack's filters that have power where pictures have none.
 
-    A filter that nothing has shaped has the same power at all frequencies, those beyond the whitened band too.
-    None where pictures are not whitened, or the band leaves out less than a tenth of all frequencies: then
+    A filter that nothing has shaped has the same power at all frequencies, those beyond the whitened band
+    too; one that has at least half as much there counts as noise. None where pictures are not whitened, or the band leaves out less than a tenth of all frequencies: then
     noise cannot be told by that.
     """
     layer = stack.geometry.filters
