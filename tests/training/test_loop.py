@@ -106,6 +106,12 @@ def events(folder: Path, kind: str) -> list[Event]:
     return [event for event in read_events(folder / "events.jsonl") if event["kind"] == kind]
 
 
+def test_a_phase_shorter_than_a_second_still_has_a_curve(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        assert loop_in(tmp_path, Sums(), Numbers(), Stop(), log).run()
+    assert [event["at"] for event in events(tmp_path, "step")] == [1, 2, 3, 4, 5] * 2
+
+
 def test_every_phase_takes_its_steps_and_is_accounted_for(tmp_path: Path) -> None:
     strategy = Sums()
     with EventLog(tmp_path / "events.jsonl") as log:

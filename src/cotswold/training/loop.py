@@ -21,6 +21,8 @@ from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 
 EVENT_SECONDS = 1.0
+EVENTS_LEAST = 60
+"""Events of a phase at least, however short it is: the points of its curves."""
 
 
 @dataclass
@@ -114,7 +116,7 @@ class Loop:
         steps, interval = strategy.steps(phase), strategy.interval(phase)
         described, flops = strategy.describe(phase), strategy.flops(phase)
         label, before = described["stack"], _steps_before(described)
-        meter = _Meter(self.pictures)
+        meter, every = _Meter(self.pictures), -(-steps // EVENTS_LEAST)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps:
             due = time.monotonic() - saved_at > self.checkpoint_seconds
@@ -137,7 +139,7 @@ class Loop:
             images = batch.pictures.shape[0]
             self.account.add(patterns=images, flops=images * flops)
             meter.add(measured, images, images * flops)
-            if meter.due() or position.step == steps:
+            if meter.due() or position.step % every == 0 or position.step == steps:
                 place = {"step": position.total, "of": before + steps, "at": before + position.step}
                 self.log.write("step", stack=label, **place, **meter.take())
             if position.step % interval == 0 or position.step == steps:

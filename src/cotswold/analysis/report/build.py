@@ -202,18 +202,10 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     return [
         (
             percent(contestants[who].held_out),
-            f"{'best' if who == winner else 'the best'} neuron for {found.name}, held out: {_WHOSE[who]}",
+            f"{'best' if who == winner else 'the best'} neuron for {found.name}, held out: {who}",
         )
         for who in shown
     ]
-
-
-_WHOSE = {
-    THIS_NETWORK: "this network",
-    "random filters": "random filters",
-    "k-means": "k-means in the last stack",
-    "control": "the control",
-}
 
 
 def _left_out(found: LeftOut | None) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.analysis.layers import Layer, StackLayers
+from cotswold.analysis.noise import noise_share
 from cotswold.analysis.pictures import contact_sheet, png_uri, signed
-from cotswold.analysis.report.words import figure, grid, image, missing, paragraph, section
+from cotswold.analysis.report.words import figure, grid, image, missing, paragraph, percent, section
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
 from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Transform
@@ -37,7 +38,11 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     tiles = first_stack_tiles(stacks[0], _FILTERS)
     alt = "filters of stack 1, one tile each"
-    figures = [figure(image(png_uri(contact_sheet(tiles)), alt), f"Stack 1: {len(tiles)} filters.")]
+    caption = f"Stack 1: {len(tiles)} filters."
+    noise = None if transform is None else noise_share(stacks[0], transform.preparation)
+    if noise is not None:
+        caption += f" {percent(noise)} of all are noise: they have power where pictures have none."
+    figures = [figure(image(png_uri(contact_sheet(tiles)), alt), caption)]
     for index in range(1, len(stacks)):
         figures.append(_stimuli(network, stacks, index, transform))
     note = paragraph(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from cotswold.analysis.classification import Classification
-from cotswold.analysis.evaluation import Evaluation, Exemplar, ObjectSelectivity, Portrait
+from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, Exemplar, ObjectSelectivity, Portrait
 from cotswold.analysis.layers import Layer
 from cotswold.analysis.report.words import (
     Best,
@@ -32,42 +32,71 @@ def selectivity(evaluation: Evaluation | None, run: str) -> str:
         text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
         command = f"cotswold evaluate {run} --positives A --negatives B"
         return section("Selectivity", missing(text, command), "selectivity")
-    layers = list(dict.fromkeys(layer.layer for found in evaluation.objects for layer in found.network))
-    rivals: list[tuple[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]]] = [
-        ("Random", lambda found: found.random),
-        ("k-means", lambda found: found.dictionary),
-        ("Control", lambda found: found.control),
-        ("Mean picture", lambda found: (found.oracle,) if found.oracle else ()),
-    ]
-    rivals = [rival for rival in rivals if any(rival[1](found) for found in evaluation.objects)]
-    head = [
-        "Object",
-        "Guess",
-        *_stack_headings(layers),
-        *(name for name, _ in rivals),
-    ]
-    oracle = any(found.oracle for found in evaluation.objects)
+    objects = evaluation.objects
+    layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
+    rivals = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
+    oracle = any(found.oracle for found in objects)
+    head = ["Object", "Guess", *_stack_headings(layers), *rivals, *(["Mean picture"] if oracle else [])]
     body = []
-    for found in evaluation.objects:
+    for found in objects:
+        best = found.contestants[found.winner]
         by_name = {layer.layer: layer for layer in found.network}
         cells = [escape(found.name), percent(found.guess)]
-        cells += [_cell(by_name.get(name), found.best.layer == name) for name in layers]
-        cells += [_cell(_best(of(found))) for _, of in rivals]
+        cells += [_cell(by_name.get(name), best) for name in layers]
+        cells += [_cell(_best(of(found)), best) for of in rivals.values()]
+        cells += [_cell(found.oracle)] if oracle else []
         body.append(cells)
+    said = "".join(_result(found) for found in objects)
+    columns = [*rivals, *(["Mean picture"] if oracle else [])]
+    how = _columns(layers, columns) + _how(evaluation, oracle)
+    return section("Selectivity", said + table(head, body) + how + _every_layer(objects), "selectivity")
+
+
+_COLUMNS: dict[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]] = {
+    "Random": lambda found: found.random,
+    "k-means": lambda found: found.dictionary,
+    "Control": lambda found: found.control,
+}
+_WHOSE = {
+    THIS_NETWORK: "this network",
+    "random filters": "a network of random filters",
+    "k-means": "a k-means dictionary in the last stack",
+    "control": "the control, a network trained on other pictures",
+}
+
+
+def _result(found: ObjectSelectivity) -> str:
+    """Who tells an object best, in one sentence."""
+    contestants, winner = found.contestants, found.winner
+    best = contestants[winner]
+    said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
+    if winner != THIS_NETWORK:
+        said += f"; the best of this network has {percent(contestants[THIS_NETWORK].held_out)}"
+    return paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
+
+
+def _how(evaluation: Evaluation, oracle: bool) -> str:
+    """How the figures of the table came about."""
+    objects = evaluation.objects
     tests = "; ".join(
-        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without"
-        for found in evaluation.objects
+        f"{found.name}: {count(found.positives)} with, {count(found.negatives)} without, weighing "
+        f"{found.weights.positives:.3f} to {found.weights.negatives:.3f}"
+        for found in objects
     )
-    note = paragraph(f"{_columns(layers, [name for name, _ in rivals])}.", "note") + paragraph(
-        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures, the "
-        "classes weighted so that guessing gives the column Guess. Lower figure: neuron and threshold "
-        "chosen on one half of the pictures, measured on the other, mean ± standard deviation over "
-        f"{evaluation.objects[0].best.measurements} choices. Pictures: {tests}. Network: that of step "
-        f"{count(evaluation.step)}."
-        + (" The mean picture is an oracle: it has seen the labels." if oracle else ""),
-        "note",
+    said = (
+        "Upper figure: accuracy of the best neuron at the best of 20 thresholds, on all pictures. Lower "
+        "figure: neuron and threshold chosen on one half of the pictures, measured on the other, mean ± "
+        f"standard deviation over {objects[0].best.measurements} choices. Marked: the best held out. "
+        f"Pictures: {tests}. Network: that of step {count(evaluation.step)}."
     )
-    return section("Selectivity", table(head, body) + note + _every_layer(evaluation.objects), "selectivity")
+    made = next((found.clustering for found in objects if found.clustering is not None), None)
+    if made is not None:
+        settled = "settled" if made.converged else "had not settled, and was ended,"
+        passes = f"{made.passes} passes over {count(made.pictures)} pictures"
+        said += f" The k-means dictionary {settled} after {passes}."
+    if oracle:
+        said += " The mean picture has seen the labels, and does not compete."
+    return paragraph(said, "note")
 
 
 def _stack_headings(names: Sequence[str]) -> list[str]:
@@ -81,7 +110,8 @@ def _columns(names: Sequence[str], rivals: Sequence[str]) -> str:
     """What the headings stand for."""
     parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
     said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
-    return "; ".join(said + [f"{name}: {_RIVALS[name]}" for name in rivals])
+    said += [f"{name}: {_RIVALS[name]}" for name in rivals]
+    return paragraph("; ".join(said) + ".", "note")
 
 
 _PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
@@ -104,12 +134,13 @@ def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
     return max(layers, key=lambda layer: layer.held_out, default=None)
 
 
-def _cell(layer: LayerSelectivity | None, best: bool = False) -> str:
+def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> str:
+    """Both figures of a layer, which stands out where it is the ``best``."""
     if layer is None:
         return "–"
     spread = f'<br><span class="small">{percent(layer.held_out)} ± {100 * layer.spread:.1f}</span>'
     text = f"{percent(layer.best[0].accuracy)}{spread}"
-    return Best(text) if best else text
+    return Best(text) if layer is best else text
 
 
 def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
@@ -153,45 +184,46 @@ def portraits(evaluation: Evaluation | None) -> str:
     found = [o for o in evaluation.objects if o.portraits] if evaluation else []
     if not found:
         return ""
-    parts = []
-    for one in found:
-        mean = ""
-        if one.mean_positive:
-            alt = f"mean of the pictures of {one.name}"
-            mean = figure(image(one.mean_positive, alt), "Mean positive picture", "mean")
-        parts.append(
-            f"<h3>{escape(one.name.capitalize())}</h3>{mean}" + "".join(_portrait(p) for p in one.portraits)
-        )
     note = paragraph(
-        "Left: the picture of fixed norm that the neuron answers most strongly, found by gradient ascent on "
+        "Left: the picture of fixed norm that a neuron answers most strongly, found by gradient ascent on "
         "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
         "or from noise where none were given. "
         "Right: test pictures at both ends of its answers; green frames mark positives.",
         "note",
     )
-    return section("The most selective neurons", "".join(parts) + note, "neurons")
+    parts = []
+    for number, one in enumerate(found):
+        about = note if number == 0 else ""
+        if one.mean_positive:
+            alt = f"mean of the pictures of {one.name}"
+            mean = figure(image(one.mean_positive, alt), "Mean positive picture")
+            about = f'<div class="portrait">{mean}<div>{about}</div></div>'
+        parts.append(
+            f"<h3>{escape(one.name.capitalize())}</h3>{about}" + "".join(map(_portrait, one.portraits))
+        )
+    return section("The most selective neurons", "".join(parts), "neurons")
 
 
 def _portrait(portrait: Portrait) -> str:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
-    caption = (
-        f"{name}. Accuracy on all pictures {percent(portrait.accuracy)}; correlation with the mean positive "
-        f"picture {portrait.correlation:.2f}"
+    said = (
+        f"Accuracy on all pictures {percent(portrait.accuracy)}; correlation with the mean positive picture "
+        f"{portrait.correlation:.2f}"
     )
     if portrait.percentile is not None:
         share = percent(portrait.percentile / 100)
-        caption += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
+        said += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
     if portrait.percentile_random is not None:
-        caption += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
-    caption += "."
-    right = (
+        said += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
+    strips = (
         f"<h4>Most exciting</h4>{_strip(portrait.most)}<h4>Least exciting</h4>{_strip(portrait.least)}"
         if portrait.most
         else ""
     )
-    stimulus = figure(image(portrait.image, f"optimal stimulus of {name}"), caption)
-    return f'<div class="portrait">{stimulus}<div>{right}</div></div>'
+    stimulus = figure(image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus")
+    words = f"<h4>{escape(name)}</h4>{paragraph(said + '.', 'note')}"
+    return f'<div class="portrait">{stimulus}<div>{words}{strips}</div></div>'
 
 
 def _strip(exemplars: Iterable[Exemplar]) -> str:

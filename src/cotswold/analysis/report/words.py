@@ -5,11 +5,13 @@ Knows: units, escaping, tables. Does not know: runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from math import floor, log10
 
 _FITS_A_PHONE = 3  # columns
+_TAGS = re.compile("<[^>]*>")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -80,19 +82,23 @@ class Best(str):
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], kind: str = "") -> str:
-    """A table in a box of its own that scrolls under its first column.
+    """A table in a box of its own; cells are HTML, the first of a row is its heading.
 
-    Cells are HTML, the first of a row is its heading.
+    On a phone a wide one shows each row as a list of its columns' names and values (page.html); a ``kind`` of
+    table that has a shape of its own, such as `confusion`, scrolls under its first column instead.
     """
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    names = [escape(_TAGS.sub(" ", cell), quote=True) for cell in head]
     rows = "".join(
-        f'<tr><th scope="row">{row[0]}</th>' + "".join(_cell(cell) for cell in row[1:]) + "</tr>"
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(_cell(cell, name) for cell, name in zip(row[1:], names[1:], strict=True))
+        + "</tr>"
         for row in body
     )
     top = f"<thead><tr>{top}</tr></thead>" if any(head) else ""
     whole = f"<table{_kind(kind)}>{top}<tbody>{rows}</tbody></table>"
-    wide = " wide" if len(head) > _FITS_A_PHONE else ""
-    return f'<div class="scroll{wide}">{whole}</div>'
+    wide = len(head) > _FITS_A_PHONE
+    return f'<div class="scroll{(" wide" if kind else " listed") if wide else ""}">{whole}</div>'
 
 
 def facts(items: Iterable[tuple[str, str]]) -> str:
@@ -117,8 +123,9 @@ def grid(figures: Iterable[str], kind: str = "plots") -> str:
     return f'<div class="{kind}">{"".join(figures)}</div>'
 
 
-def _cell(cell: str) -> str:
-    return f'<td class="best">{cell}</td>' if isinstance(cell, Best) else f"<td>{cell}</td>"
+def _cell(cell: str, name: str) -> str:
+    best = ' class="best"' if isinstance(cell, Best) else ""
+    return f'<td{best} data-name="{name}">{cell}</td>'
 
 
 def _kind(kind: str) -> str:
