@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.recipe.comments import commented as commented
     from cotswold.recipe.reader import load as load
     from cotswold.recipe.reader import parse as parse
     from cotswold.recipe.reader import shipped as shipped
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Recipe": "schema",
+    "commented": "comments",
     "dump": "writer",
     "expand": "variables",
     "explain": "reference",
