@@ -9,11 +9,28 @@ import importlib
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "analysis", "data", "geometry", "nn", "ops", "optim", "recipe", "run", "training"]
+_PACKAGES = (
+    "analysis",
+    "bench",
+    "data",
+    "errors",
+    "geometry",
+    "kernels",
+    "launch",
+    "mesh",
+    "nn",
+    "ops",
+    "optim",
+    "recipe",
+    "run",
+    "simulate",
+    "training",
+)
+__all__ = ["__version__", *_PACKAGES]
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in __all__:
+    if name in _PACKAGES:
         return importlib.import_module(f"cotswold.{name}")
     raise AttributeError(f"module 'cotswold' has no attribute {name!r}")
 

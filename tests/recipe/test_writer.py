@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cotswold.recipe import Recipe, dump, load, parse, shipped
-from cotswold.recipe.schema import Data, Evaluation, Network, Objective, Price, Stack, Training
+from cotswold.recipe import Recipe, commented, dump, load, parse, shipped
+from cotswold.recipe.schema import Data, Evaluation, Network, Objective, Price, Section, Stack, Training
 
 AWKWARD = r'"\t\n\"\\\u007f\u0080\u2028😀"'
 
@@ -66,3 +66,30 @@ def test_defaults_are_written_out_so_that_a_run_does_not_change_when_they_do() -
     written = tomllib.loads(dump(load("demo")))
     assert written["training"]["momentum"] == 0.9
     assert written["network"]["stacks"][0]["padding"] == 0
+
+
+@given(recipes)
+def test_any_recipe_survives_being_shown_with_comments(recipe: Recipe) -> None:
+    assert parse(commented(recipe)) == recipe
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_recipe_is_shown_with_the_meaning_of_every_field(name: str) -> None:
+    recipe = load(name)
+    shown = commented(recipe)
+    assert parse(shown) == recipe
+    words = " ".join(line.removeprefix("# ") for line in shown.splitlines())
+    tables: list[Section] = [recipe.data, recipe.network, recipe.objective, recipe.training, recipe.mesh]
+    for table in [*tables, recipe.price, *recipe.network.stacks, *recipe.network.layers]:
+        for field, about in type(table).model_fields.items():
+            assert " ".join(str(about.description).split()) in words
+            if getattr(table, field) is None:
+                assert f"# {field} =   # not set; " in shown
+    assert max(map(len, shown.splitlines())) <= 110
+
+
+def test_what_is_not_set_can_be_filled_in_where_it_stands() -> None:
+    shown = commented(load("demo"))
+    assert "# rate =   # not set; a number > 0\n" in shown
+    recipe = parse(shown.replace("# threads =   #", "threads = 3 #"))
+    assert recipe.training.threads == 3

@@ -13,7 +13,7 @@ from cotswold.analysis.report.history import History
 from cotswold.errors import MachineError, RunError
 from cotswold.recipe import parse
 from cotswold.run import RunDirectory, read_events
-from cotswold.training import Job, Resume, load_stacks, open_job
+from cotswold.training import Job, Resume, load_stacks, open_job, trained_layers
 from cotswold.training.prolonging import asked_for, epochs_of, note, read
 
 STRATEGIES = ["greedy", "joint", "supervised"]
@@ -64,8 +64,9 @@ def test_it_learns_further_with_a_schedule_of_its_own(
     run = finished[strategy]
     steps = [event for event in events(run, "step") if event["stack"] in (0, "all", "layers")]
     assert steps[-1]["at"] == steps[-1]["of"]
-    for stack in {event["stack"] for event in events(run, "validation")}:
-        held_out = {e["at"]: float(str(e["loss"])) for e in events(run, "validation") if e["stack"] == stack}
+    validations = events(run, "validation")
+    for stack in {event["stack"] for event in validations}:
+        held_out = {int(str(e["at"])): float(str(e["loss"])) for e in validations if e["stack"] == stack}
         own = STEPS[strategy] // (2 if strategy == "greedy" else 1)
         assert max(held_out) == own + MORE[strategy] // (2 if strategy == "greedy" else 1)
         if stack == 0 or strategy != "greedy":  # what the second stack reads has changed

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from cotswold.cli.bench_kernels import kernels
 from cotswold.cli.bench_scaling import scaling
 from cotswold.cli.bench_simulate import machine, simulate
-from cotswold.cli.figures import at_least_one, command, cores, leave, table
+from cotswold.cli.figures import at_least_one, check_stacks, command, cores, leave, table
 
 if TYPE_CHECKING:
     from cotswold.bench.measure import Document
@@ -79,6 +79,7 @@ def training(
 
     overrides = [*(set or []), *threads_override(threads)]
     chosen = load(recipe, overrides, say)
+    check_stacks(chosen)
     use_threads(None, chosen)
     with counting("preparing", "pictures") as tally:
         open_store(chosen, stores, tally)
@@ -137,8 +138,11 @@ def evaluate(
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])
+    check_stacks(chosen)
     use_threads(threads, chosen)
-    measured = evaluation_passes(chosen, part, at_least_one(pictures), at_least_one(rounds))
+    measured = evaluation_passes(
+        chosen, part, at_least_one(pictures, "--pictures"), at_least_one(rounds, "--rounds")
+    )
     found = document("evaluate", command(), **measured)
     leave(found, "evaluate", out, json_)
     if not json_:
@@ -188,10 +192,10 @@ def prepare(
     with counting("measuring", "rounds") as tally:
         measured = preparing(
             open_source(source),
-            (size, size),
-            at_least_one(jobs or cores()),
+            (at_least_one(size, "--size"),) * 2,
+            cores() if jobs is None else at_least_one(jobs, "--jobs"),
             limit,
-            at_least_one(rounds),
+            at_least_one(rounds, "--rounds"),
             tally,
         )
     found = document("prepare", command(), **measured)
@@ -261,9 +265,12 @@ def offload(
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])
+    check_stacks(chosen)
     use_threads(threads, chosen)
     geometry = part_of(chosen, stack, largest_rows(chosen, stack, folder, 2) if largest else rows)
-    trial = Trial(geometry, at_least_one(batch), None, at_least_one(rounds), saved=largest)
+    trial = Trial(
+        geometry, at_least_one(batch, "--batch"), None, at_least_one(rounds, "--rounds"), saved=largest
+    )
     if not largest:
         gigabytes = limit if limit is not None else trial.stack_bytes / SHARE / 1e9
         trial = replace(trial, limit_bytes=int(gigabytes * 1e9))
@@ -291,7 +298,7 @@ def start(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> 
     from cotswold.bench.measure import document
     from cotswold.bench.start import start as measured
 
-    found = document("start", command(), **measured(at_least_one(rounds)))
+    found = document("start", command(), **measured(at_least_one(rounds, "--rounds")))
     leave(found, "start", out, json_)
     if not json_:
         _spreads("seconds", found["spread_seconds"])

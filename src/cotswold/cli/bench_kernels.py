@@ -87,7 +87,12 @@ def kernels(
     if explain or layer is not None:
         _explain(
             counts[-1],
-            _shapes(only or [], match, layer, at_least_one(EXPLAINED_IMAGES if images is None else images)),
+            _shapes(
+                only or [],
+                match,
+                layer,
+                at_least_one(EXPLAINED_IMAGES if images is None else images, "--images"),
+            ),
             json_,
         )
         return

@@ -56,7 +56,7 @@ def machine(
     if out is not None and out.exists():
         raise UserError(f"--out {out} is there already; name another file, or remove it")
     work = stack_work(load(recipe, set or []))
-    values = described(name, [work], cores(), available_bytes(), at_least_one(rounds))
+    values = described(name, [work], cores(), available_bytes(), at_least_one(rounds, "--rounds"))
     text = toml(values) + "\n"
     if out is None:
         print(text, end="")
@@ -87,7 +87,9 @@ def simulate(*, rounds: int = 5, out: Path | None = None, json_: Json = False) -
     from cotswold.run import available_bytes
 
     ready(out)
-    found = document("predictions", command(), **foretold(at_least_one(rounds), available_bytes()))
+    found = document(
+        "predictions", command(), **foretold(at_least_one(rounds, "--rounds"), available_bytes())
+    )
     leave(found, "predictions", out, json_)
     if json_:
         return

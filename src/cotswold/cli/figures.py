@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cotswold.bench.measure import Document
+    from cotswold.recipe import Recipe
 
 WIDE = 180
 """Columns of a table that no terminal shows."""
@@ -118,13 +119,21 @@ def thread_counts(words: str | None) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def at_least_one(number: int) -> int:
-    """The number; raises UserError below 1."""
+def at_least_one(number: int, option: str) -> int:
+    """The number of an option; raises UserError below 1."""
     from cotswold.errors import UserError
 
     if number < 1:
-        raise UserError(f"{number} measures nothing; give 1 or more")
+        raise UserError(f"{option} {number} measures nothing; give 1 or more")
     return number
+
+
+def check_stacks(recipe: Recipe) -> None:
+    """Raise UserError for a recipe that trains no stacks."""
+    from cotswold.errors import UserError
+
+    if not recipe.network.stacks:
+        raise UserError(f"{recipe.name} trains no stacks; name a recipe with strategy greedy or joint")
 
 
 def cores() -> int:

@@ -5,6 +5,7 @@ Knows: the list of commands and the exit codes. Does not know: what any command 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from cyclopts import App, CycloptsError
 
 from cotswold import __version__
+from cotswold.cli import usage
 from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
 from cotswold.launch import own_log
@@ -112,13 +114,13 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
-        say(str(error) + " See cotswold --help, or --help after the command's name.")
+        say(usage.shortened(usage.sentence(error)))
         return 2
     except CotswoldError as error:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
-        say(str(error))
+        say(usage.shortened(str(error)))
         return error.exit_code
     except KeyboardInterrupt:
         say("stopped")
@@ -130,7 +132,11 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if debug:
             own_log.keep(traceback.format_exc())
             raise
-        say(f"{_sentence(error)} (not foreseen; run the command again with --debug for the traceback)")
+        sentence = usage.shortened(_sentence(error))
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            say(sentence)
+            return 2
+        say(f"{sentence} (not foreseen; run the command again with --debug for the traceback)")
         return 1
     return status if isinstance(status, int) else 0
 

@@ -44,7 +44,7 @@ def list_() -> None:
 def show(
     recipe: str, *, set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
 ) -> None:
-    """Print a recipe with every field filled in; a good beginning for one's own.
+    """Print a recipe with every field and its meaning; a good beginning for one's own.
 
     Examples:
 
@@ -58,9 +58,10 @@ def show(
     set
         Overrides a field, as in training.rate=0.1; may be given again.
     """
-    from cotswold.recipe import dump, load
+    from cotswold.cli.progress import say
+    from cotswold.recipe import commented, load
 
-    print(dump(load(recipe, set or [])), end="")
+    print(commented(load(recipe, set or [], say)), end="")
 
 
 @app.command(help_epilogue="")

@@ -72,6 +72,8 @@ def simulate(
     from cotswold.recipe import load
     from cotswold.simulate import load_cluster, predict, stages
 
+    if (list_ or explain) and (cluster, recipe, ranks) != (None, None, None):
+        raise UserError("--list and --explain predict nothing; leave out the other words")
     if list_:
         _list(json_)
         return

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.recipe.comments import commented as commented
     from cotswold.recipe.migration import FORMAT as FORMAT
     from cotswold.recipe.migration import first_identity as first_identity
     from cotswold.recipe.migration import format_of as format_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOME = {
     "FORMAT": "migration",
     "Recipe": "schema",
+    "commented": "comments",
     "dump": "writer",
     "expand": "variables",
     "explain": "reference",

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cotswold.recipe.bounds import BEYOND, shortened, shown
-from cotswold.recipe.kinds import bare, is_section, kind, sections_in
+from cotswold.recipe.kinds import bare, is_section, kind, places_of, sections_in
 from cotswold.recipe.schema import Recipe, Section
 
 _UNKNOWN = "extra_forbidden"
@@ -42,7 +42,7 @@ def complaint(
 def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) -> str:
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
-        close = get_close_matches(key, owner.model_fields, n=1)
+        close = get_close_matches(key, owner.model_fields, n=1) or places_of(key)
         hint = f"did you mean {close[0]}?" if close else f"known here are {', '.join(owner.model_fields)}"
         return f"{here} is not a key; {hint}"
     if error["type"] == BEYOND:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from cotswold.recipe.schema import Section
+from cotswold.recipe.schema import Recipe, Section
 
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -35,6 +35,17 @@ def sections_in(annotation: Any) -> list[type[Section]]:
 def is_section(annotation: Any) -> bool:
     """Whether this is a table of its own."""
     return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def places_of(name: str, root: type[Section] = Recipe) -> list[str]:
+    """Dotted names of the fields of that name in the tables of which there is one each: training.epochs."""
+    found = []
+    for key, field in root.model_fields.items():
+        if is_section(bare(field.annotation)):
+            found += [f"{key}.{place}" for place in places_of(name, bare(field.annotation))]
+        elif key == name and not sections_in(field.annotation):
+            found.append(key)
+    return found
 
 
 def kind(field: FieldInfo) -> str:

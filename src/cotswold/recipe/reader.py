@@ -1,14 +1,12 @@
 """From a file, a shipped name or a text to a checked recipe.
 
-Knows: where shipped recipes lie, the order of checks. Does not know: what a valid recipe is (schema), what is
+Knows: the order of checks. Does not know: what a valid recipe is (schema), what is
 too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is executed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
-from importlib import resources
 from pathlib import Path
 from tomllib import TOMLDecodeError
 
@@ -16,11 +14,14 @@ from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.recipe import bounds
-from cotswold.recipe.bounds import shortened, shown
+from cotswold.recipe.bounds import shortened
 from cotswold.recipe.complaints import complaint
 from cotswold.recipe.migration import Values, migrated
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
+from cotswold.recipe.source import Shelf
+
+_SHELF = Shelf("cotswold.recipe", "recipe", RecipeError)
 
 Tell = Callable[[str], None]
 """Hears a sentence for whoever gave the overrides."""
@@ -32,8 +33,7 @@ def _silent(sentence: str) -> None:
 
 def shipped() -> list[str]:
     """Names of the recipes that come with Cotswold."""
-    folder = resources.files("cotswold.recipe") / "shipped"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return _SHELF.names()
 
 
 def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = _silent) -> Recipe:
@@ -46,7 +46,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = _silent)
     value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
     a newer format.
     """
-    text, origin = _read(where)
+    text, origin = _SHELF.text(where)
     return parse(text, origin, overrides, tell)
 
 
@@ -81,26 +81,3 @@ def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[st
         except GeometryError as error:
             raise RecipeError(f"{origin}: {error}") from error
     return recipe
-
-
-def _read(where: str | Path) -> tuple[str, str]:
-    path = Path(where)
-    names = shipped()
-    if path.is_file():
-        try:
-            return bounds.read(path), str(path)
-        except UnicodeDecodeError as error:
-            raise RecipeError(f"{path} is not a text in UTF-8; a recipe is a TOML file") from error
-        except OSError as error:
-            raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
-    name = str(where).removesuffix(".toml")
-    if name in names:
-        file = resources.files("cotswold.recipe") / "shipped" / f"{name}.toml"
-        return file.read_text(encoding="utf-8"), f"{name}.toml"
-    if path.is_dir():
-        raise RecipeError(f"{path} is a folder; name a recipe's TOML file")
-    close = get_close_matches(name, names, n=1)
-    guess = f"; did you mean {close[0]}?" if close else ";"
-    raise RecipeError(
-        f"there is no recipe file {shown(str(where), 200)}{guess} shipped recipes are {', '.join(names)}"
-    )

@@ -254,7 +254,8 @@ class Training(Section):
     batch: Times = 96
     """Pictures in a mini-batch."""
     epochs: Span = 2.0
-    """Passes over the training pictures (for each stack where `greedy`)."""
+    """Passes over the training pictures (for each stack where `greedy`). Given with --set it is for every
+    stack, as are `rate` and `sparsity`."""
     rate: Positive | None = None
     """Step size. For stacks in units of 1 / (α fan-in), so that one rate suits every set; 2 by default. For
     `supervised` the plain rate of SGD; 0.05 by default."""
@@ -275,8 +276,8 @@ class Training(Section):
     checkpoints_kept: Times = 2
     """How many of the newest checkpoints stay on disk."""
     threads: Threads | None = None
-    """Threads of computation, of each rank where there are several; all cores, divided among the ranks of a
-    host, by default."""
+    """Threads of computation, of each rank where there are several; all cores that the process is granted,
+    divided among the ranks of a host, by default. `--threads` stands before it."""
     device: Text = "cpu"
     """A torch device, such as `cpu` or `cuda:0`."""
     offload: Literal["none", "disk"] = "none"

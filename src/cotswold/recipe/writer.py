@@ -32,11 +32,12 @@ def _table(path: tuple[str, ...], table: Mapping[str, object]) -> list[str]:
             for item in value:
                 below += ["", f"[[{_dotted(here)}]]", *_table(here, item)]
         else:
-            lines.append(f"{_dotted((key,))} = {_value(value)}")
+            lines.append(f"{_dotted((key,))} = {value_text(value)}")
     return lines + below
 
 
-def _value(value: object) -> str:
+def value_text(value: object) -> str:
+    """A value as TOML; raises TypeError for what no recipe holds."""
     if isinstance(value, str):
         # JSON escapes what TOML escapes, the same way, but for DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
@@ -45,9 +46,9 @@ def _value(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Sequence):
-        return f"[{', '.join(_value(item) for item in value)}]"
+        return f"[{', '.join(value_text(item) for item in value)}]"
     raise TypeError(f"a recipe holds no {type(value).__name__}")
 
 
 def _dotted(path: tuple[str, ...]) -> str:
-    return ".".join(key if _BARE.fullmatch(key) else _value(key) for key in path)
+    return ".".join(key if _BARE.fullmatch(key) else value_text(key) for key in path)

@@ -1,0 +1,49 @@
+"""What is said of words that make no command.
+
+Knows: the errors of the parser, recipes' fields. Does not know: what any command does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+
+_LONG = 160
+
+
+def sentence(error: CycloptsError) -> str:
+    """The mistake, its remedy, and whose help says more."""
+    chain = " ".join(error.command_chain or ())
+    return f"{_mistake(error, chain or 'cotswold')} See {f'cotswold {chain}'.strip()} --help."
+
+
+def shortened(text: str) -> str:
+    """A sentence whose longest words are cut in the middle, and in which nothing steers the terminal."""
+    plain = "".join(each if each.isprintable() or each.isspace() else repr(each)[1:-1] for each in text)
+    return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", plain)
+
+
+def _mistake(error: CycloptsError, command: str) -> str:
+    match error:
+        case MissingArgumentError() if error.argument is not None and error.argument.required:
+            option = error.argument.name
+            return f"{command} needs {option.lstrip('-').upper()}, alone or as {option} VALUE."
+        case UnusedCliTokensError() if error.unused_tokens:
+            return f"{command} has no use for {' '.join(error.unused_tokens)!r}; take it out."
+        case UnknownOptionError():
+            return _unknown(error, command)
+    return str(error)
+
+
+def _unknown(error: UnknownOptionError, command: str) -> str:
+    """For an option that is a recipe's field, the way to set it; otherwise the option that is most alike."""
+    option = (error.token.keyword or error.token.value or "").partition("=")[0]
+    if any("--set" in argument.names for argument in error.argument_collection):
+        from cotswold.recipe.kinds import places_of
+
+        places = places_of(option.lstrip("-").replace("-", "_"))
+        if places:
+            ways = " or ".join(f"--set {place}=VALUE" for place in places)
+            return f"{command} has no option {option}; a recipe's field is set by {ways}."
+    return str(error)
