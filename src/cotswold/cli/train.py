@@ -60,7 +60,8 @@ def train(
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
         Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
-        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate.
+        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate. Of these the run
+        remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory; auto for the simulator's choice; none for

@@ -85,10 +85,11 @@ def store_of(
     Pictures are prepared under `STORES` where it is neither. Raises as `open_store`.
     """
     kept = run.environment()
-    if stores is None and "store" in kept:
+    place = kept.get("store")
+    if stores is None and isinstance(place, str):
         try:
-            store = Store(str(kept["store"]))
-        except StoreError:  # moved or deleted
+            store = Store(place)
+        except (StoreError, ValueError):  # moved or deleted, or no path at all
             return open_store(recipe, STORES, tally)
         if store.identity == kept.get("store_identity"):
             return store
