@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import resource
 import shutil
 from collections.abc import Iterator
@@ -101,6 +103,16 @@ def test_a_second_run_in_the_directory_is_refused(desk: Desk) -> None:
         said = resume(desk.stacks, desk)
     assert said.status == 1
     assert said.error.startswith("two runs in one directory: ")
+    assert f"is in use by process {os.getpid()} on {platform.node()} since " in said.error
+
+
+def test_a_run_in_use_is_refused_before_ranks_are_started_again_and_again(desk: Desk, tmp_path: Path) -> None:
+    run = copied(desk.stacks, tmp_path / "run")
+    with RunDirectory.open(run).lock():
+        said = cotswold("train", "--run", run, "--resume", "--grid", "1x2", "--restarts", 3)
+    assert said.status == 1
+    assert said.error.startswith("two runs in one directory: ")
+    assert not (run / "logs").exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_named(desk: Desk, tmp_path: Path) -> None:

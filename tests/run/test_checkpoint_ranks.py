@@ -378,3 +378,19 @@ def test_saving_and_reading_take_no_more_than_a_chunk_beyond_the_tensors(tmp_pat
     assert len(growth) == 6
     for what, grown in growth.items():
         assert grown < 24 << 20, (what, growth)  # a chunk has 16 MiB, the tensors 128
+
+
+def test_all_ranks_go_back_where_one_cannot_take_the_newest(tmp_path: Path) -> None:
+    for step in (1, 2):
+        Checkpoints(tmp_path).save(step, {"w": torch.zeros(3)}, {})
+
+    def found(ranks: Ranks) -> tuple[int, tuple[str, ...]]:
+        def take(checkpoint: Checkpoint) -> None:
+            if (ranks.rank, checkpoint.step) == (1, 2):
+                raise CheckpointError("its disk is gone")
+
+        latest = Checkpoints(tmp_path, ranks=ranks).latest(take)
+        assert latest.checkpoint is not None
+        return latest.checkpoint.step, latest.skipped
+
+    assert returned(threads(3, found)) == [(1, ("rank 1: its disk is gone",))] * 3

@@ -64,7 +64,7 @@ def train(
         Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
-        own, every stack again from the lowest.
+        own, every stack again from the lowest. The run remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory; auto for the simulator's choice; none for

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cotswold.errors import RunError
-from cotswold.files.durable import disk_errors
+from cotswold.files import disk_errors, open_file, real_folder
 from cotswold.run.directory import RunDirectory
 
 _TAIL_BYTES = 4096
@@ -32,7 +32,7 @@ class Logs:
         run = self._final.parent
         with disk_errors(run, RunError):
             if self._run_exists():
-                self._final.mkdir(exist_ok=True)
+                real_folder(self._final)
             else:
                 run.parent.mkdir(parents=True, exist_ok=True)
                 self._folder = Path(tempfile.mkdtemp(prefix=f".{run.name}-logs-", dir=run.parent))
@@ -59,7 +59,7 @@ class Logs:
     def open(self, rank: int) -> int:
         """A descriptor that appends to the file of one rank."""
         with disk_errors(self._folder, RunError):
-            return os.open(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            return open_file(self.path(rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def head(self, rank: int, line: str) -> None:
         """Append our line, with the time, at the start of a rank."""

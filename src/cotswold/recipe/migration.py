@@ -3,9 +3,10 @@
 Knows: the formats that Cotswold has written into the directories of runs, and what changed from each to the
 next. Does not know: files, what the words mean.
 
-What a run keeps (its recipe, its events, the state in its checkpoints) is written in the words of one format.
-Those of an older one are read through here and nowhere else, so that a name changes in one place. A text
-without a format is of the first. To change a name: raise ``FORMAT`` and add a step.
+What a run keeps (its recipe, its events, the state in its checkpoints) is written in the words of one format,
+and says which. Recipes of an older one are read through here and nowhere else, so that a name changes in one
+place; the names of events and states have not changed yet. What says no format is of the first. To change a
+name: raise ``FORMAT`` and add a step.
 
 | format | since |
 |---|---|

@@ -15,7 +15,8 @@ from torch import Tensor
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 from cotswold.run.manifest import Manifest, by_tensor
-from cotswold.run.piece import PieceRecord, read_piece, verify_piece
+from cotswold.run.piece import read_piece, verify_piece
+from cotswold.run.piece_record import PieceRecord
 from cotswold.run.ranks import ALONE, Ranks, together
 
 

@@ -22,7 +22,8 @@ from cotswold.errors import CheckpointError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.run.checkpoint import Checkpoint
 from cotswold.run.manifest import Manifest, State
-from cotswold.run.piece import Piece, PieceRecord
+from cotswold.run.piece import Piece
+from cotswold.run.piece_record import PieceRecord
 from cotswold.run.ranks import ALONE, Ranks, together
 from cotswold.run.sealed import SealedPiece
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, durable_file, read_object, take, write_all
-from cotswold.run.piece import PieceRecord
+from cotswold.run.piece_record import PieceRecord
 
 _FORMAT = 1
 _NAME = "manifest.json"

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import FileIO
 from math import prod
 from pathlib import Path
@@ -24,15 +23,13 @@ from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
 from cotswold.errors import CheckpointError
-from cotswold.files import MalformedError, durable_file, open_file, take, write_all
+from cotswold.files import durable_file, open_file, write_all
 from cotswold.geometry import Box
+from cotswold.run.piece_record import PieceRecord
 from cotswold.run.stretch import stretch_boxes
 
 _CHUNK_BYTES = 1 << 24
 _HEADER_BYTES_MAX = 1 << 20
-_VALUES_MAX = 1 << 62
-_DIMENSIONS_MAX = 64
-_FILE_NAME = re.compile(r"[0-9]{5,12}\.safetensors")
 _CODES = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -74,66 +71,6 @@ class Piece:
     def write(self, folder: Path, file_name: str) -> PieceRecord:
         """See `write_piece`."""
         return write_piece(folder, file_name, self)
-
-
-@dataclass(frozen=True)
-class PieceRecord:
-    """What the manifest says of a piece."""
-
-    tensor: str
-    dtype: str
-    shape: list[int]
-    start: list[int]
-    stop: list[int]
-    file: str
-    bytes: int
-    crc32: str
-
-    @classmethod
-    def read(cls, entry: Mapping[str, object]) -> PieceRecord:
-        """The record that JSON holds; its file lies in the checkpoint's folder, its box in the whole, its
-        values in the file.
-
-        Raises MalformedError for any other, CheckpointError for a type of values that torch does not have.
-        """
-        unknown = set(entry) - {each.name for each in fields(cls)}
-        if unknown:
-            raise MalformedError(f"says {min(unknown)[:40]!r} of a piece, which is not known here")
-        record = cls(
-            tensor=take(entry, "tensor", str),
-            dtype=take(entry, "dtype", str),
-            shape=_sizes(entry, "shape"),
-            start=_sizes(entry, "start"),
-            stop=_sizes(entry, "stop"),
-            file=take(entry, "file", str),
-            bytes=take(entry, "bytes", int),
-            crc32=take(entry, "crc32", str),
-        )
-        corners = zip(record.start, record.stop, record.shape, strict=False)
-        if not len(record.start) == len(record.stop) == len(record.shape) or not all(
-            start <= stop <= size for start, stop, size in corners
-        ):
-            raise MalformedError(f"has a piece of {record.tensor[:80]!r} that is no part of the whole")
-        if not _FILE_NAME.fullmatch(record.file):
-            raise MalformedError(f"names the file {record.file[:80]!r}, which is none of a checkpoint's")
-        if record.box.size * record.torch_dtype.itemsize > record.bytes:
-            raise MalformedError(f"has a piece of {record.tensor[:80]!r} that is larger than its file")
-        return record
-
-    @property
-    def box(self) -> Box:
-        """Where the piece lies in the whole."""
-        return Box(tuple(self.start), tuple(self.stop))
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """The type of the values; raises CheckpointError if torch has none of that name."""
-        dtype = getattr(torch, self.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise CheckpointError(
-                f"tensor {self.tensor} is of type {self.dtype}, which this torch does not have"
-            )
-        return dtype
 
 
 def piece_prefix(
@@ -228,16 +165,6 @@ def _check(path: Path, record: PieceRecord, count: int, checksum: int) -> None:
         raise CheckpointError(f"{path} is damaged: {count} bytes long instead of {record.bytes}")
     if f"{checksum:08x}" != record.crc32:
         raise CheckpointError(f"{path} is damaged: its checksum is not the one in the manifest")
-
-
-def _sizes(entry: Mapping[str, object], name: str) -> list[int]:
-    """A list of numbers from 0, as few and as small as those of an array."""
-    found = take(entry, name, list)
-    if not all(type(each) is int and each >= 0 for each in found):
-        raise MalformedError(f"has something else than numbers from 0 in the field {name!r}")
-    if len(found) > _DIMENSIONS_MAX or prod(max(each, 1) for each in found) > _VALUES_MAX:
-        raise MalformedError(f"has a {name} of more values than an array can have")
-    return found
 
 
 def _fits(box: Box, shape: tuple[int, ...]) -> bool:

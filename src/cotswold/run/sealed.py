@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotswold.run.piece import PieceRecord
+from cotswold.run.piece_record import PieceRecord
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def store_of(
     if stores is None and place is not None:
         try:
             store = Store(place)
-        except StoreError:  # moved or deleted
+        except (StoreError, ValueError):  # moved or deleted, or no path at all
             store = open_store(recipe, STORES, tally)
         else:
             if store.identity != identity and recipe.data.store is None:  # its place was taken by another
@@ -112,7 +112,7 @@ def kept_store(run: RunDirectory) -> Store | None:
     place, identity = _noted(run)
     try:
         store = None if place is None else Store(place)
-    except StoreError:
+    except (StoreError, ValueError):
         return None
     return store if store is not None and store.identity == identity else None
 
@@ -123,7 +123,7 @@ def _noted(run: RunDirectory) -> tuple[str | None, str | None]:
     place, identity = kept.get("store"), kept.get("store_identity")
     if identity is None and run.events.is_file():
         identity = next((e.get("store") for e in read_events(run.events) if e.get("kind") == "start"), None)
-    return None if place is None else str(place), None if identity is None else str(identity)
+    return place if isinstance(place, str) else None, identity if isinstance(identity, str) else None
 
 
 def place_of(store: Store) -> dict[str, object]:

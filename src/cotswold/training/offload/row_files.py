@@ -20,7 +20,8 @@ from cotswold.errors import CheckpointError, MachineError
 from cotswold.files.durable import disk_errors
 from cotswold.geometry import Box
 from cotswold.run import Checkpoint, SealedPiece
-from cotswold.run.piece import PieceRecord, piece_prefix
+from cotswold.run.piece import piece_prefix
+from cotswold.run.piece_record import PieceRecord
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena
 
