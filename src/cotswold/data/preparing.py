@@ -112,7 +112,8 @@ def prepare(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     path = Path(out).expanduser()
-    notes = (decided.why,) if (path / MANIFEST).exists() else (decided.why, *source.settle())
+    settled = () if (path / MANIFEST).exists() else source.settle()
+    notes = tuple(filter(None, (decided.why, *settled)))
     with _claimed(path):
         if (path / MANIFEST).exists():
             return _there_already(path, request, begun)
