@@ -17,7 +17,7 @@ from tests.cli.conftest import Desk
 from tests.training.small import draw, stripes
 
 from cotswold.errors import RecipeError
-from cotswold.run import RunDirectory
+from cotswold.run import RunDirectory, read_events
 
 
 def train(text: str, tmp_path: Path, *words: object) -> Said:
@@ -175,6 +175,27 @@ def test_pictures_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_
     summary = json.loads(prepare(folder, tmp_path, "--json").out)
     assert sum(summary["splits"].values()) == 16
     assert summary["broken"] == 2
+
+
+def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_in_the_run(
+    desk: Desk, tmp_path: Path
+) -> None:
+    draw(tmp_path / "set" / "train", 12, level=True)
+    draw(tmp_path / "set" / "test", 4, level=True, first=100)
+    (tmp_path / "set" / "train" / "torn.png").write_bytes(b"torn")
+    text = desk.stacks_recipe.read_text().replace(str(desk.pictures), str(tmp_path / "set"))
+    said = train(text, tmp_path)
+    assert said.status == 0, said.err
+    left_out = "1 broken pictures were left out: train/torn.png: not a picture of a known kind"
+    split = "splits by the names of folders or files: 13 train and 4 test; validation is drawn from train"
+    assert f"cotswold: {left_out}\n" in said.err
+    assert f"cotswold: {split}\n" in said.err
+    (begun,) = [
+        event for event in read_events(RunDirectory(tmp_path / "run").events) if event["kind"] == "start"
+    ]
+    assert begun["notes"] == [split, left_out]
+    again = cotswold("train", "--run", tmp_path / "run", "--resume")
+    assert "left out" not in again.err
 
 
 def test_a_store_is_never_overwritten_by_another(tmp_path: Path) -> None:

@@ -129,9 +129,13 @@ def prepare(
     counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
     print(f"{summary.path}: {counts} pictures in {summary.seconds:.0f} s")
     for note in summary.notes:
-        print(note)
+        print(_printable(note))
     if summary.broken:
         shown = "\n  ".join(summary.broken_files[:10])
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
-        named = shown.encode("utf-8", "backslashreplace").decode()  # names of files need not be UTF-8
-        print(f"{summary.broken} broken pictures were left out:\n  {named}{more}")
+        print(_printable(f"{summary.broken} broken pictures were left out:\n  {shown}{more}"))
+
+
+def _printable(text: str) -> str:
+    """A text that may name files, whose names need not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()

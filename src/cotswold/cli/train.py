@@ -190,6 +190,9 @@ def _train(words: Words, team: Team) -> int:
             tally=tally,
             team=team,
         )
+    if team.leads and not job.resumed:
+        for note in job.store.notes:
+            say(note)
     stop = training.Stop()
     with stopping(stop), TrainingDisplay() if team.leads else nullcontext(_unseen) as display:
         finished = job.train(watch=display, stop=stop)

@@ -91,8 +91,7 @@ def range_of(values: NDArray[Any]) -> Range | None:
         block = np.asarray(values[start : start + each])
         parts = [block] if is_finite(block) else [picture for picture in block if is_finite(picture)]
         for part in parts:
-            here = Range(float(part.min()), float(part.max()), values.dtype.kind in "iu")
-            found = here if found is None else found | here
+            found = _range(part) if found is None else found | _range(part)
     return found
 
 
@@ -115,12 +114,16 @@ class Ranges:
         where it is not finite."""
         if not is_finite(picture):
             return None
-        own = Range(float(picture.min()), float(picture.max()), picture.dtype.kind in "iu")
-        return self._of.get(_kind(picture), own).levels.applied(picture)
+        found = self._of.get(_kind(picture)) or _range(picture)
+        return found.levels.applied(picture)
 
     def __str__(self) -> str:
         """A sentence; empty where all pictures have 8 bits."""
         return f"grey levels: {' and '.join(map(str, self._of.values()))}" if self._of else ""
+
+
+def _range(values: NDArray[Any]) -> Range:
+    return Range(float(values.min()), float(values.max()), values.dtype.kind in "iu")
 
 
 def _kind(values: NDArray[Any]) -> str:

@@ -103,8 +103,9 @@ def numbers(name: str, picture: Image.Image) -> NDArray[Any] | None:
         return None
     try:
         ImageOps.exif_transpose(picture, in_place=True)
-        return np.asarray(picture)
+        return np.array(picture)
     except Exception as error:  # as above
+        picture.close()
         raise BrokenPictureError(f"{name}: {_reason(error)}") from error
 
 
@@ -114,6 +115,7 @@ def shallow(name: str, picture: Image.Image, ranges: Ranges) -> Image.Image:
     deep = numbers(name, picture)
     if deep is None:
         return picture
+    picture.close()
     levels = ranges.applied(deep)
     if levels is None:
         raise BrokenPictureError(f"{name}: holds numbers that are infinite or none (NaN)")

@@ -28,7 +28,7 @@ class Rule:
     test_by_name: bool
     """Whether pictures are drawn at random but for those that are called test, which stay there."""
     why: str
-    """A sentence for people."""
+    """A sentence for people; empty where nothing in the source is called like a split."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def rule(source: Source, splits: Splits) -> Rule:
         held = "" if "validation" in counts else "; validation is drawn from train"
         return Rule("folders", False, f"splits by the names of folders or files: {told}{held}")
     if "test" not in counts:
-        named = f"nothing is called test ({told})" if counts else "no folder or file is called as one"
-        return Rule("random", False, f"splits at random: {named}")
+        why = f"splits at random: nothing is called test ({told})" if counts else ""
+        return Rule("random", False, why)
     if counts["test"] == len(names):
         return Rule("random", False, "splits at random: all pictures are called test")
     return Rule(

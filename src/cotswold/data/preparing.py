@@ -9,12 +9,9 @@ gaps, which pictures from the end fill. The manifest comes last: without it ther
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data import layout
+from cotswold.data.claiming import begin, claimed, differences
 from cotswold.data.crew import Crew, cores
 from cotswold.data.journal import Journal, sync
 from cotswold.data.layout import Chunk
@@ -41,7 +39,7 @@ from cotswold.data.preparation import Preparation, Transform, estimate, plain
 from cotswold.data.shard import Broken, Shard, kept_pixels
 from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
-from cotswold.errors import BusyError, SourceError, UserError
+from cotswold.errors import SourceError, UserError
 from cotswold.files import real_folder
 
 Progress = Callable[[int, int], None]
@@ -112,14 +110,15 @@ def prepare(
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     path = Path(out).expanduser()
-    notes = (decided.why,) if (path / MANIFEST).exists() else (decided.why, *source.settle())
-    with _claimed(path):
+    settled = () if (path / MANIFEST).exists() else source.settle()
+    notes = tuple(filter(None, (decided.why, *settled)))
+    with claimed(path):
         if (path / MANIFEST).exists():
             return _there_already(path, request, begun)
         journal = Journal(path)
         plan = assigned(source, request)
         shards = _shards(plan, preparation)
-        _begin(path, journal, request, shards)
+        begin(path, journal, request, shards)
         pictures = sum(len(shard.pictures) for shard in shards)
         found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
         jobs = min(jobs or cores(), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
@@ -136,64 +135,15 @@ def prepare(
     return _summary(path, manifest, found, begun)
 
 
-@contextlib.contextmanager
-def _claimed(path: Path) -> Iterator[None]:
-    """The directory, locked for this process."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file; give a directory for the store")
-    with disk_full_named(path):
-        path.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(
-                f"another process is preparing {path}; wait for it or give another directory"
-            ) from error
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _there_already(path: Path, request: Request, begun: float) -> Summary:
     manifest = read_manifest(path)
     Journal(path).end()  # a kill may have come between the manifest and this
     if manifest["request"] != request.state():
-        differences = _differences(manifest["request"], request.state())
+        found = differences(manifest["request"], request.state())
         raise UserError(
-            f"{path} already holds a store that differs in {differences}; give another directory or delete it"
+            f"{path} already holds a store that differs in {found}; give another directory or delete it"
         )
     return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
-
-
-def _begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
-    """Find what an interrupted run left, or make sure that nothing is overwritten."""
-    earlier = journal.request()
-    if earlier is None:
-        if not journal.is_unbegun():
-            raise UserError(f"{path} is neither empty nor a store; give another directory")
-        journal.begin(request.state())
-    elif earlier != request.state():
-        raise UserError(
-            f"{path} holds an unfinished store that differs in {_differences(earlier, request.state())}; "
-            "finish it as it was begun, give another directory, or delete it"
-        )
-    journal.read({shard.key: len(shard.pictures) for shard in shards})
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """The keys in which two requests differ, with their values."""
-    flat_old, flat_new = (_flat(request) for request in (old, new))
-    different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
-    said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
-    return ", ".join(["its pictures"] * ("source" in different) + said)
-
-
-def _flat(request: dict[str, Any]) -> dict[str, Any]:
-    """Without tables inside; what was read from a disk may have something else in their place."""
-    inner = request.get("preparation")
-    return {**request, **(inner if isinstance(inner, dict) else {}), "preparation": None}
 
 
 def _shards(plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:

@@ -27,6 +27,8 @@ from cotswold.files import MalformedError
 from cotswold.geometry import Box, MapShape
 
 _MEASURED_BYTES = 256 << 20
+_NAMED = 5
+"""Broken pictures that are named in a sentence, at most."""
 _REMEDY = "prepare the store anew or copy it again"
 
 
@@ -94,8 +96,11 @@ class Store:
         """What whoever uses the store should know, a sentence each: how splits came about, how values became
         8 bits, what was left out. Stores of earlier versions tell only the last."""
         count, named = self.broken
-        left_out = f"{count:,} broken pictures were left out (the first: {named[0]})" if count else ""
-        return (*self._manifest.get("notes", ()), *([left_out] if count else ()))
+        if not count:
+            return tuple(self._manifest.get("notes", ()))
+        more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
+        left_out = f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
+        return (*self._manifest.get("notes", ()), left_out)
 
     @property
     def files(self) -> list[str]:

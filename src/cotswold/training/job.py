@@ -195,6 +195,7 @@ class Job:
             strategy=self.recipe.training.strategy,
             pictures=self.store.splits["train"],
             store=self.store.identity,
+            notes=list(self.store.notes),
             threads=torch.get_num_threads(),
             grid=str(self.team.mesh.grid if self.team.mesh is not None else Grid(1, 1)),
             parameters=strategy.parameters,
