@@ -252,7 +252,7 @@ class Pulse:
         if rank is None:
             return None
         idle = f"lives, but has done nothing for {minutes(self._stall)} while others wait for it"
-        return Verdict(rank, f"{self.names[rank]} {idle}", silent=True)
+        return Verdict(rank, f"{self.names[rank]} {idle}", silent=False)  # it beats, and hears of it
 
     def _own_standstill(self) -> Verdict:
         return Verdict(
