@@ -16,6 +16,8 @@ import pytest
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
+from cotswold.cli.ranks import token_file
+
 COMMAND = (sys.executable, "-m", "cotswold.cli.main")
 ENDED_SECONDS = 120
 LONG = ("--set", "training.epochs=4000", "--set", "training.checkpoint_minutes=0.02")
@@ -124,7 +126,7 @@ def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_pa
     said = said_by(process)
     assert process.returncode == 0, said
     assert "not signed" not in said
-    assert stat.S_IMODE((tmp_path / ".cotswold-token").stat().st_mode) == 0o600
+    assert stat.S_IMODE(token_file(tmp_path / "run").stat().st_mode) == 0o600
     process = begun(*torchrun, "2", *words, "--run", tmp_path / "other", "--grid", "3x1")
     assert "a 3x1 grid has 3 ranks, and 2 were started" in said_by(process)
     assert process.returncode != 0
