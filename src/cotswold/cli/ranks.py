@@ -120,7 +120,7 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
 
 
 def token_file(run: Path | None) -> Path:
-    """Where ranks that others start find the secret by which they know each other; users may share a folder."""
+    """Where ranks that others start find the secret by which they know each other; users share folders."""
     folder = Path("runs") if run is None else run.parent
     return folder / f".cotswold-token-{os.geteuid()}"
 
