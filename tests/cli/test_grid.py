@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
+
+from cotswold.cli.ranks import token_file
 
 COMMAND = (sys.executable, "-m", "cotswold.cli.main")
 ENDED_SECONDS = 120
@@ -81,6 +84,27 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(desk: De
     assert kinds(run)[-1] == "end"
 
 
+def test_hanging_up_saves_and_a_second_signal_says_one_thing(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2", *LONG)
+
+    def told(*signals: signal.Signals) -> tuple[int, str]:
+        before = len(kinds(run)) if run.exists() else 0
+        process = begun(*COMMAND, *words, "--resume-if-started")
+        wait_for(lambda: (run / "events.jsonl").exists() and "step" in kinds(run)[before:])
+        for number in signals:
+            process.send_signal(number)
+        said = said_by(process)
+        return process.returncode, said
+
+    code, said = told(signal.SIGHUP)
+    assert code == 128 + signal.SIGHUP and "stopped and saved" in said, said
+    assert kinds(run)[-1] == "end"
+    code, said = told(signal.SIGINT, signal.SIGTERM)
+    assert code == 130, said
+    assert said.count("stopped and saved") + said.count("left at once") == 1, said
+
+
 def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "2x1", *LONG)
@@ -101,6 +125,8 @@ def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_pa
     process = begun(*torchrun, "2", *words, "--run", tmp_path / "run", "--grid", "2x1")
     said = said_by(process)
     assert process.returncode == 0, said
+    assert "not signed" not in said
+    assert stat.S_IMODE(token_file(tmp_path / "run").stat().st_mode) == 0o600
     process = begun(*torchrun, "2", *words, "--run", tmp_path / "other", "--grid", "3x1")
     assert "a 3x1 grid has 3 ranks, and 2 were started" in said_by(process)
     assert process.returncode != 0

@@ -55,6 +55,13 @@ def test_an_address_that_is_translated_on_the_way_means_the_named_interface() ->
         assert listener.getsockname()[0] == "127.0.0.1"
 
 
+def test_a_name_that_nobody_knows_is_no_translated_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interface, "_addresses", lambda host: [])
+    monkeypatch.setattr(interface, "_address_to_others", lambda name: "127.0.0.1")
+    with pytest.raises(OSError, match="name of its host is not known"):
+        listener_at("no.such.host.invalid", 0, interface=None)
+
+
 @linux
 def test_where_there_is_no_such_address_nothing_listens() -> None:
     with pytest.raises(OSError) as raised:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cotswold.launch.asked import ECHO_SECONDS, passed_on
+from cotswold.launch.asked import ECHO_SECONDS, Asked, passed_on
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 LATER = 2 * ECHO_SECONDS
@@ -32,6 +32,18 @@ def test_the_first_signal_asks_to_stop_and_a_second_to_leave(
 
 def test_hanging_up_asks_to_save_as_sigterm_does() -> None:
     assert passed_on([(HUP, 0.0)]) == [TERM]
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Asked().listening() as asked:
+            signal.raise_signal(signal.SIGHUP)
+            assert not asked.heard
+            signal.raise_signal(signal.SIGTERM)
+            assert asked.first == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_same_signal_again_within_a_moment_is_an_echo() -> None:

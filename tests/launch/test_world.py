@@ -50,6 +50,12 @@ SRUN = {
 }
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "80000"])
+def test_a_number_that_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(LaunchError, match="no port from 1 to 65535"):
+        world_of({**OWN, "COTSWOLD_MASTER": f"10.0.0.1:{port}"})
+
+
 def test_a_process_that_nobody_launched_is_alone() -> None:
     assert world_of({"PATH": "/bin"}) is None
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from cotswold.training.team import Team
 
 AUTO = "auto"
-TOKEN = ".cotswold-token"
-"""The file beside runs in which ranks that others start find the secret by which they know each other."""
 RANKS_A_CORE = 4
 """Processes that a command starts at most for each core of this machine."""
 
@@ -115,8 +113,7 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
     patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
-    folder = Path("runs") if run is None else run.parent
-    secret = token_of(os.environ) or token_in(folder / TOKEN)
+    secret = token_of(os.environ) or token_in(token_file(run))
     facts = _facts(wanted, failure)
     with join(world, patience_seconds=patience, token=secret, facts=facts) as members:
         if wanted is None:
@@ -130,6 +127,12 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
 
 def _unheard(sentence: str) -> None:
     """What another process has said."""
+
+
+def token_file(run: Path | None) -> Path:
+    """Where ranks that others start find the secret by which they know each other; users share folders."""
+    folder = Path("runs") if run is None else run.parent
+    return folder / f".cotswold-token-{os.geteuid()}"
 
 
 def _facts(wanted: Recipe | None, failure: CotswoldError | None) -> dict[str, str]:

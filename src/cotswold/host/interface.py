@@ -51,13 +51,11 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
 
     Where ``host`` is no address of this machine (its network translates addresses) it is that of
     ``interface`` or of the default route. Raises OSError: EADDRINUSE where the port is taken, EADDRNOTAVAIL
-    where there is no such address.
+    where there is no such address or nobody knows the name.
     """
-    unavailable: OSError | None = None
-    own = sorted(
-        _addresses(host), key=_loops
-    )  # a name that leads to the loopback, too, is for others as well
-    for address in filter(None, [*own, _address_to_others(interface)]):
+    unavailable = OSError(errno.EADDRNOTAVAIL, "the name of its host is not known")
+    own = sorted(_addresses(host), key=_loops)  # where a name leads elsewhere, too, others use that
+    for address in filter(None, [*own, _address_to_others(interface)] if own else []):
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             return socket.create_server((address, port), family=family, backlog=1024)
@@ -65,7 +63,7 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
             unavailable = error
-    raise unavailable or OSError(errno.EADDRNOTAVAIL, "it has no address")
+    raise unavailable
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 
 _CORE_SHARE = 0.01
@@ -41,13 +41,13 @@ class Beat:
 
     def dumps(self) -> str:
         """As text for the store."""
-        return json.dumps(asdict(self))
+        return json.dumps(astuple(self))
 
     @classmethod
     def loads(cls, text: str) -> Beat:
         """From the store's text."""
-        fields = json.loads(text)
-        return cls(**{**fields, "state": State(fields["state"])})
+        count, state, *rest = json.loads(text)
+        return cls(count, State(state), *rest)
 
 
 def newest(known: Beat | None, said: str | None) -> Beat | None:

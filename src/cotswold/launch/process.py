@@ -10,13 +10,13 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cotswold.launch.beat import Effort
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
-_STATE, _STARTED = 0, 19
+_STATE, _USER, _STARTED = 0, 11, 19
 """Fields of /proc/PID/stat after the name."""
 
 
@@ -41,15 +41,18 @@ def kill(who: str) -> None:
 
 
 def effort_of(thread: int) -> Callable[[], Effort]:
-    """Reads what a thread of this process (that lives) has computed, and the process read and written.
+    """Reads what a thread of this process (that lives) and its child processes have computed, and the process
+    read and written.
 
-    Where threads have no clock (macOS) all that the process has computed.
+    Where threads have no clock (macOS) nobody is known to rest.
     """
-    clock = time.pthread_getcpuclockid(thread) if hasattr(time, "pthread_getcpuclockid") else None
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return lambda: Effort(time.monotonic(), 0)
+    clock, pid = time.pthread_getcpuclockid(thread), os.getpid()
 
     def read() -> Effort:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = time.process_time() if clock is None else time.clock_gettime(clock)
+        seconds = time.clock_gettime(clock) + sum(map(_seconds, _descendants(pid)))
         return Effort(seconds, used.ru_inblock + used.ru_oublock)
 
     return read
@@ -65,9 +68,26 @@ def _host() -> str:
     return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
 
 
+def _descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in _text(task).split():
+            yield int(child)
+            yield from _descendants(int(child))
+
+
+def _seconds(pid: int) -> float:
+    """Seconds of a core that a process has used."""
+    ticks = _fields(pid)[_USER : _USER + 2]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def _fields(pid: int) -> list[str]:
+    # the name, in brackets, may hold anything
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+
+
+def _text(path: Path) -> str:
     try:
-        # the name, in brackets, may hold anything
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+        return path.read_text()
+    except OSError:  # the process has ended
+        return ""

@@ -235,8 +235,8 @@ class Pulse:
         }
 
     def _silent(self, watch: Watch) -> Verdict | None:
-        hurried = self._suspicious or self._stood_still
-        patience = min(self._patience, _SUSPICION_BEATS * self._every) if hurried else self._patience
+        # after a standstill, too, the whole patience: all may have been suspended, and wake up one by one
+        patience = min(self._patience, _SUSPICION_BEATS * self._every) if self._suspicious else self._patience
         rank = watch.dead(patience)
         if rank is None:
             return None
@@ -252,7 +252,7 @@ class Pulse:
         if rank is None:
             return None
         idle = f"lives, but has done nothing for {minutes(self._stall)} while others wait for it"
-        return Verdict(rank, f"{self.names[rank]} {idle}", silent=True)
+        return Verdict(rank, f"{self.names[rank]} {idle}", silent=False)  # it beats, and hears of it
 
     def _own_standstill(self) -> Verdict:
         return Verdict(
@@ -277,7 +277,7 @@ class Pulse:
             now = time.monotonic()
             if now - last > self._patience / 2:
                 self._stood_still, resumed = now - last, now
-            elif now - resumed > 2 * _SUSPICION_BEATS * self._every:
+            elif now - resumed > self._patience + _SUSPICION_BEATS * self._every:
                 self._stood_still = 0.0  # nobody has given it up
             # time in which this process was stopped is no silence of the store
             silent = silent + min(now - last, 1.0) if answered == self._answered else 0.0

@@ -73,8 +73,9 @@ class Opening:
 
 @dataclass(frozen=True)
 class Meeting:
-    """The store in which the ranks of one start meet, as torch has it and with its texts signed."""
+    """The store in which the ranks of one start meet: its address, as torch has it, with its texts signed."""
 
+    address: str
     raw: Store
     signed: SignedStore
     opening: Opening
@@ -99,7 +100,8 @@ class Rendezvous:
         else:
             self._reach()
             # rank 0 may have inherited a socket that listens, and import torch before it answers
-            tcp = self._connect(max(self.deadline - time.monotonic(), self.patience_seconds))
+            seconds = max(self.deadline - time.monotonic(), self.patience_seconds)
+            tcp = self._connect(self._address(), seconds)
         if self.world.rank == 0:
             return self._within(lambda: self._open(tcp))
         public = self._public(tcp)
@@ -109,7 +111,7 @@ class Rendezvous:
 
     def again(self, meeting: Meeting) -> SignedStore:
         """The same by a connection of its own: calls on one connection wait for each other."""
-        return self._meeting(self._connect(self.patience_seconds), meeting.opening).signed
+        return self._meeting(self._connect(meeting.address, self.patience_seconds), meeting.opening).signed
 
     def claim(self, meeting: Meeting, facts: Mapping[str, str]) -> None:
         """Say that this process is this rank; LaunchError if another is, or the number of ranks differs."""
@@ -148,10 +150,10 @@ class Rendezvous:
                 return [json.loads(claim) for claim in claims if claim is not None]
             self._wait("which does not see the same ranks")
 
-    def _connect(self, seconds: float) -> TCPStore:
+    def _connect(self, address: str, seconds: float) -> TCPStore:
         timeout = timedelta(seconds=seconds)
         tcp = self._within(
-            lambda: TCPStore(self._address(), self.world.port, wait_for_workers=False, timeout=timeout),
+            lambda: TCPStore(address, self.world.port, wait_for_workers=False, timeout=timeout),
             seconds,
         )
         tcp.set_timeout(_CALL)
@@ -181,8 +183,9 @@ class Rendezvous:
                 master_listen_fd=listener,  # torch would listen on all interfaces; it closes this one
             )
         except (DistNetworkError, OSError) as error:
-            taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            said = "the port is taken" if taken else " ".join(str(error).split())[:200]
+            said = " ".join((getattr(error, "strerror", None) or str(error)).split())[:200]
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
+                said = "the port is taken"
             raise RankError(
                 f"{self._me()} cannot keep the ranks' store at {world.master} ({said}); choose another port "
                 "with MASTER_PORT, or an address of this host with MASTER_ADDR"
@@ -196,7 +199,7 @@ class Rendezvous:
     def _meeting(self, tcp: TCPStore, opening: Opening) -> Meeting:
         start = f"launch {self.world.job} {opening.nonce}"
         store = PrefixStore(f"cotswold {self.world.job} {opening.nonce}", tcp)
-        return Meeting(store, SignedStore(store, self.token.derive(start), self._warn), opening)
+        return Meeting(tcp.host, store, SignedStore(store, self.token.derive(start), self._warn), opening)
 
     def _open(self, tcp: TCPStore) -> Meeting:
         meeting = self._meeting(tcp, Opening(self.world.size, secrets.token_hex(16)))

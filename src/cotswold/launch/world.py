@@ -50,6 +50,9 @@ class World:
                 f"{self.local_size} on its host, which cannot be; look at the variables that it sets"
             )
 
+        if not 0 < self.port < 65536:
+            raise LaunchError(f"{self.master} has no port from 1 to 65535; choose one of these")
+
     @property
     def host(self) -> str:
         """Where the store is: the host of ``master``."""
