@@ -143,7 +143,7 @@ SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
 
 
 def _work(rank: Rank) -> tuple[int, int]:
-    """Bytes that the mesh counts of sums, maxima and what is gathered, and of a twin's calls and gradients."""
+    """Bytes that the mesh counts of sums, maxima and gathering, and of a twin's calls and gradients."""
     if "twin" not in rank.kept:
         torch.manual_seed(0)
         rank.kept["twin"] = partition(
