@@ -217,15 +217,15 @@ def _changed_after_flat(x: Any) -> Any:
     return flat
 
 
-def _features(change: Callable[[Any], object]) -> Callable[[Any], Any]:
+def _features(change: Callable[[Any], object], then: nn.Module | None = None) -> Callable[[Any], Any]:
     """Features in parts that are used after a change."""
 
     def changed(x: Any) -> Any:
-        layer = partition(nn.Sequential(nn.Linear(4, 6)), x.mesh)[0]
-        with own_parts(layer):
-            features = layer(x.mean((2, 3)).float())
-        change(features)
-        return features + 1
+        layers = partition(nn.Sequential(nn.Linear(4, 6), then or nn.Identity()), x.mesh)
+        with own_parts(layers):
+            features = layers[0](x.mean((2, 3)).float())
+            change(features)
+            return layers[1](features) + 1
 
     return changed
 
@@ -239,6 +239,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "what has a flattened copy": _changed_after_flat,
     "a slice of features": _features(lambda features: features[:, :3].mul_(3)),
     "features set": _features(_set((ALL, slice(0, 3)), 0)),
+    "a slice of features, before a layer": _features(lambda x: x[:, :3].mul_(3), nn.Linear(6, 2)),
     "a function of whole features": _features(lambda x: F.rrelu(x, training=True, inplace=True)),
     "a batch that needs a gradient": lambda x: F.relu(_with_gradient(x.mesh), inplace=True),
     "a parameter beside": lambda x: x.add_(torch.ones(1, dtype=torch.float64, requires_grad=True)),

@@ -197,6 +197,8 @@ class SplitLinear(nn.Module):
                 f"Linear({self.in_features}, {self.out_features}) takes features, not a map "
                 f"{tuple(x.shape)} that is cut over ranks; flatten it before"
             )
+        if isinstance(x, DistributedFeatures):
+            x.copies.check("Linear", x.called)
         if x.shape[-1] != self.in_features:
             raise UserError(
                 f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"
