@@ -122,14 +122,39 @@ def test_a_pair_of_ranks_has_one_message_of_exactly_what_the_one_wrote_and_the_o
                 assert set(plan.kept(source).points()) == common
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(layouts())
-def test_what_ranks_send_is_what_others_expect(layout: Layout) -> None:
-    ours, theirs = ExchangePlan(*layout), ExchangePlan(*layout)
-    sends = {transfer for rank in range(ours.ranks) for transfer in ours.sends(rank)}
-    receives = {transfer for rank in range(theirs.ranks) for transfer in theirs.receives(rank)}
-    assert sends == receives
-    assert all(transfer.source == rank for rank in range(ours.ranks) for transfer in ours.sends(rank))
+def test_what_ranks_send_is_what_others_expect_and_point_by_point_what_one_wrote_and_the_other_reads(
+    layout: Layout,
+) -> None:
+    writes, reads = layout
+    plan = ExchangePlan(writes, reads)
+    wanted = sorted(
+        (source, target, point)
+        for point in np.ndindex(EXTENT, EXTENT)
+        for source in _holders(writes, point)
+        for target in _holders(reads, point)
+        if source != target
+    )
+    for verb in (plan.sends, plan.receives):
+        assert wanted == sorted(
+            (each.source, each.target, point)
+            for rank in range(plan.ranks)
+            for each in verb(rank)
+            for point in np.ndindex(EXTENT, EXTENT)
+            if _holders((each.box,), point)
+        )
+    assert all(each.source == rank for rank in range(plan.ranks) for each in plan.sends(rank))
+    assert all(each.target == rank for rank in range(plan.ranks) for each in plan.receives(rank))
+
+
+def _holders(boxes: tuple[Box, ...], point: tuple[int, ...]) -> list[int]:
+    """Those of the boxes that have a point, by the definition of half-open intervals."""
+    return [
+        rank
+        for rank, box in enumerate(boxes)
+        if all(first <= at < stop for first, at, stop in zip(box.start, point, box.stop, strict=True))
+    ]
 
 
 def test_a_plan_needs_as_many_readers_as_writers() -> None:

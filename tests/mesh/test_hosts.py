@@ -10,10 +10,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from cotswold.bench.crew import Crew
 from cotswold.bench.hosts import Hosts, Rate, remove_leftovers, why_not
-from cotswold.bench.scaling_wire import GLOO_BYTES, HEADER_BYTES, SMALL, Found, Spot, trained
+from cotswold.bench.rank import Rank
+from cotswold.bench.scaling_wire import GLOO_BYTES, HEADER_BYTES, SMALL, Found, Spot, settled, trained
 from cotswold.errors import UserError
+from cotswold.mesh import Mesh, partition
 
 pytestmark = pytest.mark.skipif(
     why_not() is not None, reason="needs root and ip/tc (Debian's iproute2) to make hosts in namespaces"
@@ -132,3 +137,39 @@ def test_bytes_on_the_wire_are_those_of_the_plans_and_headers(hosts: int, rate: 
     assert wire.planned_bytes > 1e6
     assert abs(wire.unexplained) < 0.005
     assert wire.header_bytes == wire.packets * HEADER_BYTES + wire.messages * GLOO_BYTES
+
+
+SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
+
+
+def _work(rank: Rank) -> tuple[int, int]:
+    """Bytes that the mesh counts of sums, maxima and gathering, and of a twin's calls and gradients."""
+    if "twin" not in rank.kept:
+        torch.manual_seed(0)
+        rank.kept["twin"] = partition(
+            nn.Sequential(nn.Conv2d(4, 64, 3, padding=1), nn.Conv2d(64, 64, 3)), "1x3"
+        )
+    mesh, twin = Mesh.of("1x3"), rank.kept["twin"]
+    mesh.take_count()
+    for _ in range(CALLS):
+        mesh.sum_in_place(torch.ones(SUMMED))
+        mesh.largest_in_place(torch.ones(SUMMED // 2, dtype=torch.int64))
+        mesh.gather(torch.ones(GATHERED))
+    of_mesh = mesh.take_count()
+    for _ in range(CALLS):
+        twin(torch.ones(2, 4, 20, 33)).square().mean().backward()
+    return of_mesh, mesh.take_count()
+
+
+def test_bytes_that_a_mesh_counts_are_those_on_the_wire_sums_and_gradients_too() -> None:
+    with Hosts(3) as hosts, Crew(3, hosts=hosts) as crew:
+        crew.call(_work)  # which connects the ranks
+        before = settled(hosts)
+        counted = crew.call(_work)
+        wire = settled(hosts).since(before)
+    assert len(set(counted)) == 1
+    of_mesh, of_twin = counted[0]
+    # a ring of three: 2 (P - 1) n of a sum, P (P - 1) n of what is gathered
+    assert of_mesh == CALLS * (4 * 4 * SUMMED + 4 * 8 * (SUMMED // 2) + 6 * 4 * GATHERED)
+    assert of_twin > CALLS * 4 * 4 * (4 * 64 * 9 + 64 * 64 * 9)
+    assert abs((wire.sent_bytes - wire.sent_packets * HEADER_BYTES) / (of_mesh + of_twin) - 1) < 0.01

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid, Partition
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
+from cotswold.mesh.parameters import own_parts
 
 GRIDS = ("1x2", "2x1", "2x2")
 SHAPE = (2, 4, 6, 8)
@@ -83,6 +84,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "dropout": lambda x: _conv(F.dropout(x, 0.4, inplace=True)),
     "dropout of channels": _then(lambda x: F.dropout2d(x, 0.4, inplace=True)),
     "no dropout": _then(lambda x: F.dropout(x, 0.4, training=False).mul_(2)),
+    "another type": lambda x: x.float().mul_(2).double().flatten(1),
     "before a sum": _then(lambda x: x[:, :1].mul_(3), lambda x: x.sum((2, 3))),
     "before it is gathered": _then(lambda x: x[:, :1].mul_(3), lambda x: x.flatten(1)),
 }  # fmt: skip
@@ -215,18 +217,17 @@ def _changed_after_flat(x: Any) -> Any:
     return flat
 
 
-def _slice_of_features(x: Any) -> Any:
-    layers = partition(nn.Sequential(nn.Linear(4, 6)), x.mesh)
-    return _changed_features(layers[0], x.mean((2, 3)).float())
+def _features(change: Callable[[Any], object], then: nn.Module | None = None) -> Callable[[Any], Any]:
+    """Features in parts that are used after a change."""
 
+    def changed(x: Any) -> Any:
+        layers = partition(nn.Sequential(nn.Linear(4, 6), then or nn.Identity()), x.mesh)
+        with own_parts(layers):
+            features = layers[0](x.mean((2, 3)).float())
+            change(features)
+            return layers[1](features) + 1
 
-def _changed_features(layer: nn.Module, x: Tensor) -> Any:
-    from cotswold.mesh.parameters import own_parts
-
-    with own_parts(layer):
-        features = layer(x)
-    features[:, :3].mul_(3)
-    return features + 1
+    return changed
 
 
 def _with_gradient(mesh: Mesh) -> Any:
@@ -236,7 +237,10 @@ def _with_gradient(mesh: Mesh) -> Any:
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "a flattened copy": _flat_changed,
     "what has a flattened copy": _changed_after_flat,
-    "a slice of features": _slice_of_features,
+    "a slice of features": _features(lambda features: features[:, :3].mul_(3)),
+    "features set": _features(_set((ALL, slice(0, 3)), 0)),
+    "a slice of features, before a layer": _features(lambda x: x[:, :3].mul_(3), nn.Linear(6, 2)),
+    "a function of whole features": _features(lambda x: F.rrelu(x, training=True, inplace=True)),
     "a batch that needs a gradient": lambda x: F.relu(_with_gradient(x.mesh), inplace=True),
     "a parameter beside": lambda x: x.add_(torch.ones(1, dtype=torch.float64, requires_grad=True)),
     "one picture set": _then(_set(0, 1)),
@@ -251,7 +255,9 @@ def _words(grid: str) -> dict[str, str]:
             function(DistributedMap.of(_whole(0, *SHAPE), mesh))
         except UserError as refused:
             found[name] = str(refused)
-    assert _flat_then_changed(DistributedMap.of(_whole(0, *SHAPE), mesh)).amin() >= 0
+    x = DistributedMap.of(_whole(0, *SHAPE), mesh)
+    assert _flat_then_changed(x).amin() >= 0
+    _features(lambda features: F.relu(features, inplace=True))(x)  # which parts can follow
     return found
 
 

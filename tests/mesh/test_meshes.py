@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,26 @@ def _groups() -> bool:
 
 def test_every_mesh_has_a_group_of_its_own_that_waits_as_long_as_the_jobs() -> None:
     assert all(on_ranks(4, _groups))
+
+
+def _of_other_sizes(store: str) -> str:
+    """What a rank hears over Gloo where each expects a message of another size."""
+    rank = dist.get_rank()
+    dist.destroy_process_group()
+    files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped
+    dist.init_process_group("gloo", store=files, rank=rank, world_size=2, timeout=timedelta(seconds=3))
+    halves = (Box((0, 0), (4, 2)), Box((0, 2), (4, 4)))
+    exchange = Exchange(Mesh.of("1x2"), ExchangePlan(halves, (Box.whole((4, 4)),) * 2))
+    try:
+        window = exchange.start(torch.full((2 + rank, 1, 4, 2), 1.0)).finish()
+    except RuntimeError as error:
+        return type(error).__name__
+    return str(window)
+
+
+def test_a_message_of_another_size_between_hosts_is_never_taken_for_the_one_expected(tmp_path: Path) -> None:
+    found = on_ranks(2, _switched, "0", _of_other_sizes, str(tmp_path / "store"))
+    assert found == ["RuntimeError"] * 2
 
 
 def _words_without_a_backend(store: str) -> list[str]:

@@ -91,6 +91,15 @@ def test_all_ranks_leave_a_reduction_together() -> None:
     assert found.ranks[1].imbalance == 1.0
 
 
+def test_a_reduction_sends_every_byte_twice_past_each_rank_but_one_and_through_the_cards_of_hosts() -> None:
+    apart = played(cluster(hosts=4), *[(Meet(12 * SECOND),)] * 4)
+    assert apart.bytes_sent == apart.bytes_between_hosts == 2 * 3 * 12 * SECOND
+    # of the ring's four links two join hosts
+    paired = played(cluster(hosts=2, devices=2), *[(Meet(12 * SECOND),)] * 4)
+    assert (paired.bytes_sent, paired.bytes_between_hosts) == (72 * SECOND, 36 * SECOND)
+    assert played(cluster(hosts=1, devices=4), *[(Meet(12 * SECOND),)] * 4).bytes_between_hosts == 0
+
+
 def test_the_seconds_of_a_rank_add_up_to_those_of_the_update() -> None:
     found = played(HALF, (Work("a", 2.0), send(1), Work("a", 1.0)), (Work("b", 1.0), Wait("x", (0,))))
     for rank in found.ranks:

@@ -80,6 +80,19 @@ def test_a_rank_receives_once_what_it_reads_and_does_not_have(work: LayerWork, g
     assert found.wire_bytes == 2 * missing * work.images * work.value_bytes + gradients
 
 
+def test_the_gradient_of_a_convolution_passes_between_all_hosts() -> None:
+    layer = Layer("convolution", MapShape(64, 32, 32), Window(3, 1, 1, 1), Window(3, 1, 1, 1), 256)
+    found = predict(load_cluster("ethernet"), LayerWork((layer,), 32), Grid(1, 16))
+    assert found.wire_bytes == found.network_bytes == 2 * 15 * 4 * (64 * 9 * 256)
+
+
+@EXAMPLES
+@given(networks(), GRIDS)
+def test_hosts_of_one_rank_send_each_other_everything(work: LayerWork, grid: Grid) -> None:
+    found = predict(cluster(hosts=9), work, grid)
+    assert found.network_bytes == found.wire_bytes
+
+
 @EXAMPLES
 @given(networks())
 def test_one_rank_computes_what_the_network_counts(work: LayerWork) -> None:

@@ -165,16 +165,16 @@ def trained(subject: Spot) -> Found:
         crew.call(hold, subject)
         clock, ticks = Stopwatch(), [0.0]
         step, bare = crew.action(OURS, clock), crew.action(REST, clock)
-        begun = _settled(hosts)
+        begun = settled(hosts)
         for _ in range(STEPS):
             step()
             ticks.append(clock())
-        after = _settled(hosts)
+        after = settled(hosts)
         parts = crew.call(share)
-        before_rest = _settled(hosts)
+        before_rest = settled(hosts)
         for _ in range(STEPS):
             bare()
-        rest = _settled(hosts).since(before_rest)
+        rest = settled(hosts).since(before_rest)
         messages = subject.messages(crew)
     wire = Wire(after.since(begun), rest, STEPS * sum(messages), STEPS * len(messages))
     differences = [_difference(found, losses) for found, _ in parts] + [
@@ -227,7 +227,7 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max() / expected.abs().max())
 
 
-def _settled(hosts: Hosts) -> Traffic:
+def settled(hosts: Hosts) -> Traffic:
     """Counters of all hosts together, once the last acknowledgements have passed."""
     before = _together(hosts.traffic())
     for _ in range(_SETTLING_MOST):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -38,19 +39,18 @@ def due(calls: int) -> bool:
     return calls & (calls - 1) == 0 or calls % OFTEN == 0
 
 
+@dataclass(frozen=True, eq=False)
 class Agreement:
     """Comparisons between the ranks of a mesh, which all call its methods in one order."""
 
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self._draws = 0
+    mesh: Mesh
 
     def batches(self, sizes: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
 
         ``sizes`` is anything whose words are the same for the same sizes.
         """
-        mesh = self._mesh
+        mesh = self.mesh
         if not values_too and mesh.on_one_host:
             return
         values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64)
@@ -67,7 +67,7 @@ class Agreement:
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
         mine = torch.tensor([float(drew), *states], dtype=torch.float64)
-        found = torch.stack(self._mesh.gather(mine))
+        found = torch.stack(self.mesh.gather(mine))
         if found[:, 0].any():
             self._raise_if_any(
                 [tuple(each) for each in found[:, 1:].tolist()],
@@ -77,15 +77,15 @@ class Agreement:
 
     def drawing(self, device: str) -> None:
         """Before numbers are drawn that all ranks need alike: compare generators now and then."""
-        self._draws += 1
-        if self._mesh.size > 1 and due(self._draws):
+        self.mesh.draws += 1
+        if self.mesh.size > 1 and due(self.mesh.draws):
             self.generators(states_of(device))
 
     def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
         """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
         words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64)
-        self._raise_if_any([one.item() for one in self._mesh.gather(words)], what, remedy)
-        found = self._mesh.gather(torch.nan_to_num(sums))
+        self._raise_if_any([one.item() for one in self.mesh.gather(words)], what, remedy)
+        found = self.mesh.gather(torch.nan_to_num(sums))
         alike = [[torch.allclose(one, other, rtol=1e-12, atol=0) for other in found] for one in found]
         self._raise_if_any([row.index(True) for row in alike], what, remedy)
 
@@ -95,7 +95,7 @@ class Agreement:
         if len(counts) == 1:
             return
         most = max(counts, key=lambda value: (counts[value], -values.index(value)))
-        members = self._mesh.members
+        members = self.mesh.members
         others = [members[rank] for rank, value in enumerate(values) if value != most]
         who = " and ".join(f"rank {rank}" for rank in others)
         raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from cotswold.errors import UserError
-from cotswold.mesh.in_parts import Copies, InParts, base_name, in_place, shares_memory
+from cotswold.mesh.in_parts import Copies, InParts, base_name, in_place, shares_memory, version_of
 from cotswold.mesh.map import DistributedMap
 from cotswold.mesh.parameters import nested_cuts
 from cotswold.mesh.ranks import Mesh
@@ -98,10 +98,9 @@ class DistributedFeatures(InParts):
         parts = first is not None and (
             name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
         )
-        if changes and not (parts and isinstance(args[0], cls)):
+        if changes and args and not isinstance(args[0], cls):
             raise UserError(
-                f"{name} in place changes a whole tensor by parts, or the reverse; use the function that "
-                "gives a new one"
+                f"{name} in place changes a whole tensor by parts; use the function that gives a new one"
             )
         for one in given:
             if isinstance(one, cls):
@@ -148,20 +147,22 @@ class DistributedFeatures(InParts):
 
 
 def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A function of the whole, on every rank; views of the whole that it gives are watched."""
+    """A function of the whole, on every rank; views of the whole that it gives, and changes, are watched."""
     given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
     if given and base_name(function) in DRAWING:
         given[0].mesh.agreement.drawing(given[0].device.type)
     wholes = {id(one): one.full_tensor() for one in given}
+    versions = {key: version_of(whole) for key, whole in wholes.items()}
 
     def whole(value: Any) -> Any:
         return wholes[id(value)] if id(value) in wholes else _whole(value)
 
     out = function(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
     for one in given:
-        copy = wholes[id(one)]
-        if one.mesh.size > 1 and any(shares_memory(copy, each) for each in tree_leaves(out)):
-            one.copies.add(copy)
+        copy, version = wholes[id(one)], versions[id(one)]
+        viewed = any(shares_memory(copy, each) for each in tree_leaves(out))
+        if one.mesh.size > 1 and (viewed or version_of(copy) != version):
+            one.copies.add(copy, version)
     return out
 
 
@@ -196,6 +197,8 @@ class SplitLinear(nn.Module):
                 f"Linear({self.in_features}, {self.out_features}) takes features, not a map "
                 f"{tuple(x.shape)} that is cut over ranks; flatten it before"
             )
+        if isinstance(x, DistributedFeatures):
+            x.copies.check("Linear", x.called)
         if x.shape[-1] != self.in_features:
             raise UserError(
                 f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"

@@ -49,6 +49,11 @@ def shares_memory(a: Any, b: Any) -> bool:
     )
 
 
+def version_of(values: Tensor) -> int:
+    """How often a tensor or what shares its memory was changed in place; inference mode does not count."""
+    return 0 if values.is_inference() else values._version
+
+
 class Copies:
     """Gathered copies of what is in parts, which torch's functions would have as views of it.
 
@@ -58,14 +63,13 @@ class Copies:
     def __init__(self) -> None:
         self._found: list[tuple[Tensor, int]] = []
 
-    def add(self, copy: Tensor) -> None:
-        """Watch a copy from now on, and all that shares its memory."""
-        if not copy.is_inference():  # whose changes torch does not count
-            self._found.append((copy, copy._version))
+    def add(self, copy: Tensor, version: int) -> None:
+        """Watch a copy, and all that shares its memory, for changes since its ``version_of``."""
+        self._found.append((copy, version))
 
     def check(self, name: str, called: str, changes: bool = False) -> None:
         """Raise UserError where a copy was changed, or what it is a copy of is about to be (``changes``)."""
-        if (changes and self._found) or any(copy._version != version for copy, version in self._found):
+        if (changes and self._found) or any(version_of(copy) != version for copy, version in self._found):
             raise UserError(
                 f"{name} of {called} is work in place on what has a view elsewhere, or comes after it; over "
                 "ranks that view is a copy, so use functions that give new tensors"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
-from cotswold.mesh.in_parts import Copies, InParts
+from cotswold.mesh.in_parts import Copies, InParts, shares_memory
 from cotswold.mesh.ranks import Mesh
 from cotswold.mesh.whole import entered, gathered, nothing
 
@@ -119,14 +119,21 @@ class DistributedMap(InParts):
         if self.reach is None:
             return wrapped(view(self.local), self.like)
         reach = self.reach
-        wholes = iter(_each(view(self._whole))) if self._whole is not None else None
+        same = self._whole is self.source
+        wholes = iter(() if self._whole is None or same else _each(view(self._whole)))
 
         def again(window: Tensor) -> DistributedMap:
             out = local_map(window, self.mesh, self.partition, reach)
-            out._whole = None if wholes is None else next(wholes)
+            out._whole = window if same else next(wholes, None)
             return out
 
         return wrapped(view(self.source), again)
+
+    def changed_in_place(self) -> DistributedMap:
+        """This map, after all that this rank has of it was changed: a whole that lies elsewhere is old."""
+        if self._whole is not None and not shares_memory(self._whole, self.source):
+            self._whole = None
+        return self
 
     @classmethod
     def __torch_function__(

@@ -56,7 +56,8 @@ class Mesh:
         self.group = _own_group(members, count, device_mesh.device_type)
         """A group of the grid's ranks for this mesh alone: nothing else has its tags. None for one rank."""
         self.buffers = Buffers()
-        self.agreement = Agreement(self)
+        self.draws = 0
+        """How often numbers were drawn that all ranks need alike."""
         self._exchanges = self._sent_bytes = 0
         self._remembered: dict[Hashable, Any] = {}
 
@@ -108,6 +109,11 @@ class Mesh:
         if self.group is None:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
+
+    @property
+    def agreement(self) -> Agreement:
+        """What all ranks must have alike."""
+        return Agreement(self)
 
     @property
     def on_one_host(self) -> bool:

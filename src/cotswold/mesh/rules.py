@@ -147,7 +147,7 @@ def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             "wanted; use the function that gives a new one"
         )
     out = function(*own, **named)
-    return first if changes else wrapped(out, first.like)
+    return first.changed_in_place() if changes else wrapped(out, first.like)
 
 
 def _learns(value: Any) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
+from cotswold.mesh.in_parts import version_of
 from cotswold.mesh.map import DistributedMap, wrapped
 from cotswold.mesh.rules import beside, channels_first, check_changeable, only_maps, pointwise, rule, widest
 from cotswold.mesh.whole import entered
@@ -23,7 +24,7 @@ def _of_whole(name: str) -> None:
     def gathered(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
         out = method(input.full_tensor(), *args, **kwargs)
         if input.mesh.size > 1 and input._whole is None and isinstance(out, Tensor):
-            input.copies.add(out)
+            input.copies.add(out, version_of(out))
         return out
 
 
