@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.cuda import launch, norms, products
+from cotswold.kernels.cuda import launch, products
 from cotswold.kernels.cuda.tiles import LEAST_SIDE, Tile
 
 Sides = Mapping[str, int]
@@ -41,20 +41,17 @@ class Runner(Protocol):
     """Runs an operation of ``cotswold.kernels.cuda`` and returns ``operands`` as they are afterwards."""
 
     def __call__(
-        self, operation: str, layer: BlockLocal | None, operands: list[Tensor], sides: Sides
+        self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
     ) -> list[Tensor]:
         """``operands`` as the operation takes them, ``layer`` left out; ``sides`` of the tile."""
 
 
-def _call(operation: str, layer: BlockLocal | None, operands: list[Tensor]) -> list[Tensor]:
-    if operation == "filter_norms":
-        return [norms.filter_norms(operands[0])]
-    assert layer is not None
+def _call(operation: str, layer: BlockLocal, operands: list[Tensor]) -> list[Tensor]:
     getattr(products, operation)(*operands[:-1], layer, operands[-1])
     return operands
 
 
-def here(operation: str, layer: BlockLocal | None, operands: list[Tensor], sides: Sides) -> list[Tensor]:
+def here(operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides) -> list[Tensor]:
     """The runner of a process that interprets itself."""
     launch.INTERPRETED.update(sides)
     return _call(operation, layer, operands)
@@ -98,7 +95,7 @@ class Interpreter:
         )
 
     def __call__(
-        self, operation: str, layer: BlockLocal | None, operands: list[Tensor], sides: Sides
+        self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
     ) -> list[Tensor]:
         assert self._process.stdin is not None and self._process.stdout is not None
         _send(self._process.stdin, (operation, layer, dict(sides), _packed(operands)))
@@ -119,7 +116,7 @@ class Device:
     """A CUDA device, in the tile that is asked for; in the one that the tuner finds where none is."""
 
     def __call__(
-        self, operation: str, layer: BlockLocal | None, operands: list[Tensor], sides: Sides
+        self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
     ) -> list[Tensor]:
         there = [_with_memory_on(operand, "cuda") for operand in operands]
         with pytest.MonkeyPatch.context() as patch:

@@ -201,7 +201,9 @@ def test_kernels_over_maps_are_vectors_on_every_processor_and_each_has_a_name_of
 ) -> None:
     written: dict[tuple[object, ...], str] = {}
 
-    def address(name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module]) -> int:
+    def address(
+        name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module], is_right: object
+    ) -> int:
         assert name not in written, "two kernels of one name"
         written[name] = engine.assembly(write(), processor)
         return 0

@@ -111,6 +111,58 @@ def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: py
     assert choice.choose(SHAPE, host(), clock).tile == Tile(2, 2)
 
 
+class Busy:
+    """Measurements on a machine that is busy until it is quiet; and a wall clock."""
+
+    def __init__(self, fastest: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fastest, self.busy, self.calls, self.runs = fastest, True, 0, 0
+        self.now = 1e9
+        monkeypatch.setattr("time.time", lambda: self.now)
+        monkeypatch.setattr(product_kernels, "kernel", lambda *_: 0)
+        monkeypatch.setattr(choice, "SECONDS_LEAST", 0.0)
+        self.patch = monkeypatch
+
+    def __call__(self, tile: Tile) -> float:
+        self.calls += 1
+        # others take the processor now and then, from the fastest tile more than from the rest
+        disturbed = self.busy and (tile == self.fastest or self.calls % 2)
+        return (1.0 if tile == self.fastest else 1.5) * (1.8 + self.calls % 3 if disturbed else 1)
+
+    def chosen_by_another_process(self) -> Tile:
+        self.patch.setattr(choice, "_CHOICES", {})
+        before = self.calls
+        found = choice.choose(SHAPE, host(), self).tile
+        self.runs += self.calls > before
+        return found
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_choice_of_a_busy_machine_is_measured_again_later_and_the_right_one_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiles = choice.candidates(host(), False)
+    clock = Busy(tiles[-1], monkeypatch)
+    assert clock.chosen_by_another_process() != tiles[-1]
+    clock.now += choice.AGAIN_AFTER_S / 2
+    clock.chosen_by_another_process()
+    assert clock.runs == 1  # too soon: it is as busy as before
+    clock.now += choice.AGAIN_AFTER_S
+    clock.busy = False
+    for _ in range(3):
+        assert clock.chosen_by_another_process() == tiles[-1]
+        clock.now += 2 * choice.AGAIN_AFTER_S
+    assert clock.runs == 2  # what was measured in peace stays
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_machine_that_is_always_busy_is_measured_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Busy(choice.candidates(host(), False)[-1], monkeypatch)
+    for _ in range(3 * choice.MEASURED_MOST):
+        clock.chosen_by_another_process()
+        clock.now += 2 * choice.AGAIN_AFTER_S
+    assert clock.runs == choice.MEASURED_MOST
+
+
 def test_little_work_is_not_measured(measured: list[str]) -> None:
     layer = BlockLocal(MapShape(2, 4, 4), Window(3), Window(3), rows=1, columns=1, depth=3)
     run("product", layer, operands("product", layer, 20, torch.float32))

@@ -232,16 +232,6 @@ def test_the_interpreter_reaches_beyond_two_to_the_31_elements() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT, timeout=120)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layer", [ODD, FULL])
-def test_norms_are_those_of_the_filters(run: Runner, layer: BlockLocal, dtype: torch.dtype) -> None:
-    filters = random_weights(layer, dtype=dtype)
-    norms = run("filter_norms", None, [filters], SMALL)[0]
-    assert norms.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
-    right = filters.to(torch.float64).square().sum((2, 3)).sqrt()
-    close(norms, right, 1e-6 if dtype != torch.float64 else 1e-12)
-
-
 def test_operands_that_do_not_fit_are_refused_by_name(run: Runner) -> None:
     x, filters, out = operands(ODD, "product", 3)
     for handed, words in (
@@ -260,7 +250,7 @@ def test_operands_that_do_not_fit_are_refused_by_name(run: Runner) -> None:
 def test_naming_a_kernel_does_not_import_triton() -> None:
     code = (
         "import sys\nfrom cotswold.kernels import cuda\n"
-        "cuda.available(), cuda.product, cuda.adjoint, cuda.outer, cuda.filter_norms\n"
+        "cuda.available(), cuda.product, cuda.adjoint, cuda.outer\n"
         "assert 'triton' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, cwd=ROOT, timeout=120)
@@ -307,14 +297,14 @@ def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages:
 @NO_TRITON
 @pytest.mark.skipif(interpreting(), reason="the interpreter compiles nothing")
 @pytest.mark.parametrize("ones", [False, True])
-@pytest.mark.parametrize("name", ["product", "adjoint", "outer", "norms"])
+@pytest.mark.parametrize("name", ["product", "adjoint", "outer"])
 def test_programs_compile_for_a_device_that_is_not_there(name: str, ones: bool) -> None:
     choices = {"product": tiles.PRODUCT, "adjoint": tiles.ADJOINT, "outer": tiles.OUTER}
-    tile = choices.get(name, (tiles.Tile({"NEURONS": 64, "DEPTH": 64}, 4, 3),))[-1]
+    tile = choices[name][-1]
     sides = {"PLACES": 64, **tile.sides} if name == "adjoint" else dict(tile.sides)
     for element, instruction in (("fp32", "fma.rn.f32"), ("fp64", "f64"), ("bf16", "mma.sync")):
         assembly = compiled(name, element, sides, tile.warps, tile.stages, ones)
-        assert instruction in assembly or name == "norms" or ones
+        assert instruction in assembly or ones
         assert "tf32" not in assembly
 
 

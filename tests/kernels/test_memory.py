@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[2]
 CASES = 150
 
 
-def guarded(*arguments: str) -> subprocess.CompletedProcess[str]:
+def guarded(*arguments: str, script: str = "guarded") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     return subprocess.run(
-        [sys.executable, "-m", "tests.kernels.guarded", *arguments],
+        [sys.executable, "-m", f"tests.kernels.{script}", *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -41,3 +41,12 @@ def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) ->
 def test_a_kernel_that_is_given_one_number_too_far_dies_on_either_side() -> None:
     done = guarded("shifted")
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr[-2000:]
+
+
+def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measured() -> None:
+    done = guarded("third", str(FUZZ * CASES // 3), script="guarded_maps")
+    assert done.returncode == 0 and done.stdout.endswith("alive\n"), (
+        done.returncode,
+        done.stdout.splitlines()[-1:],
+        done.stderr[-2000:],
+    )

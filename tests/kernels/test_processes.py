@@ -47,5 +47,10 @@ def test_processes_that_start_at_once_share_a_cache_and_a_later_one_compiles_and
     assert sorted(one.name for one in cache.iterdir()) == left
 
 
-def test_the_store_is_what_tests_say_it_is() -> None:
-    assert str(store.folder()) == os.environ["COTSWOLD_CACHE"]
+def test_kernels_of_tests_are_kept_where_the_users_own_are_not() -> None:
+    place = store.trusted()
+    users = {Path.home() / ".cache" / "cotswold", Path.home() / "Library" / "Caches" / "cotswold"}
+    assert place is not None and place.resolve() not in {one.resolve() for one in users}
+    store.remember("kept-by-a-test.json", b"{}")
+    assert (place / "kept-by-a-test.json").is_file()
+    (place / "kept-by-a-test.json").unlink()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,36 @@ def test_a_file_in_the_place_of_the_deleted_folder_does_no_harm(cache: Path) -> 
     shutil.rmtree(cache)
     cache.write_bytes(b"")
     warned_once(used, str(cache))
+
+
+def test_a_link_in_the_folder_is_neither_read_nor_written_through(cache: Path, tmp_path: Path) -> None:
+    store.remember("a.o", b"code")
+    elsewhere = tmp_path / "elsewhere"
+    (cache / "a.o").rename(elsewhere)
+    (cache / "a.o").symlink_to(elsewhere)
+    assert store.recall("a.o") is None
+    before = elsewhere.read_bytes()
+    store.remember("a.o", b"other code")
+    assert elsewhere.read_bytes() == before
+    assert store.recall("a.o") == b"other code"
+
+
+def aged(file: Path, days: float) -> None:
+    """Let a file be as old as that."""
+    then = time.time() - days * 86400
+    os.utime(file, (then, then))
+
+
+def test_what_nobody_has_read_for_long_is_removed_when_something_is_written(cache: Path) -> None:
+    for name in ("old.o", "old.json", "read.o", "young.o", "cut.o.1.partial", "notes.txt"):
+        store.remember(name, b"content")
+    for name in ("old.o", "old.json", "read.o", "notes.txt"):
+        aged(cache / name, store.UNREAD_DAYS_MOST + 1)
+    aged(cache / "young.o", store.UNREAD_DAYS_MOST - 1)
+    aged(cache / "cut.o.1.partial", store.UNFINISHED_DAYS_MOST + 1)
+    assert store.recall("read.o") == b"content"
+    store.remember("new.o", b"content")
+    assert sorted(one.name for one in cache.iterdir()) == ["new.o", "notes.txt", "read.o", "young.o"]
 
 
 def warned_once(act: Callable[[], object], words: str) -> None:

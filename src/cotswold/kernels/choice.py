@@ -1,6 +1,10 @@
 """The choice of a tile by measurement, once for each class of shapes.
 
 Knows: candidates, what makes two shapes alike, where choices are remembered. Does not know: operands, plans.
+
+Other processes can only make a measurement longer. So the shortest of many counts, and where they differ
+much, the machine was busy: such a choice is measured again by a later process, a few times at most, and the
+shortest of all measurements counts.
 """
 
 from __future__ import annotations
@@ -8,12 +12,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from cotswold.files import MalformedError, parse_object, take
 from cotswold.kernels import engine, library, product_kernels, store
 from cotswold.kernels.machine import Machine
 from cotswold.kernels.tile import Tile
@@ -25,6 +31,12 @@ SECONDS_LEAST = 0.1
 ROUNDS, ROUNDS_MOST = 3, 50
 WORTH = 1.03
 """By how much another tile than the default must be faster."""
+NOISY = 1.25
+"""How much longer than the shortest the median of a tile may be on a machine that has nothing else to do."""
+MEASURED_MOST = 4
+"""How often a class is measured while the machine is busy, in all."""
+AGAIN_AFTER_S = 3600.0
+"""How long the next measurement waits: what else runs may be done then."""
 WORTH_FLOPS = 2e7
 """Work below which nothing is measured: a default will do."""
 
@@ -58,11 +70,23 @@ def _power(value: int) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile, why it was taken, and the seconds that each candidate took."""
+    """A tile, why it was taken, and the seconds that each candidate took at least.
+
+    ``noise`` is by how much measurements of one tile differed, ``measured`` how often the class was measured,
+    ``when`` the last time, in seconds since 1970.
+    """
 
     tile: Tile
     why: str
     seconds: dict[str, float]
+    noise: float = 1.0
+    measured: int = 1
+    when: float = 0.0
+
+    def doubtful(self, now: float) -> bool:
+        """Whether it was measured on a busy machine, and should be again by now."""
+        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back says nothing
+        return self.noise > NOISY and self.measured < MEASURED_MOST and waited
 
 
 _TILES = {
@@ -97,7 +121,10 @@ def choose(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], flo
         return found
     with _LOCK:
         if key not in _CHOICES:
-            _CHOICES[key] = _recalled(shape, processor) or _measured(shape, processor, measured)
+            known = _recalled(shape, processor)
+            if known is None or known.doubtful(time.time()):
+                known = _measured(shape, processor, measured, known)
+            _CHOICES[key] = known
         return _CHOICES[key]
 
 
@@ -110,31 +137,59 @@ def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
     content = store.recall(_file(shape, processor))
     if content is None:
         return None
-    told = json.loads(content)
-    tile = Tile(*told["tile"])
-    known = tile in candidates(processor, shape.narrow)
-    return Choice(tile, "measured before", told["seconds"]) if known else None
+    names = set(map(str, candidates(processor, shape.narrow)))
+    try:
+        told = parse_object(content)
+        table = take(told, "seconds", dict)
+        seconds = {name: take(table, name, float) for name in table}
+        noise, when = take(told, "noise", float), take(told, "when", float)
+        measured = take(told, "measured", int)
+    except MalformedError:  # of another version
+        return None
+    if not seconds or not seconds.keys() <= names:
+        return None
+    best = _best(seconds, processor, shape.narrow)
+    return Choice(best, "measured before", seconds, noise, measured, when)
 
 
-def _measured(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float]) -> Choice:
+def _measured(
+    shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float], before: Choice | None
+) -> Choice:
+    """Measure a class, and remember the shortest of this and of all times before."""
     tiles = candidates(processor, shape.narrow)
     for tile in tiles:
         product_kernels.kernel(shape.kind, shape.dtype, tile, processor)
-    best: dict[Tile, float] = {}
+    took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
     begun = time.monotonic()
     until = begun + SECONDS_MOST
     for number in range(ROUNDS_MOST * len(tiles)):
         now, tile = time.monotonic(), tiles[number % len(tiles)]
-        if (best and now > until) or (number >= ROUNDS * len(tiles) and now > begun + SECONDS_LEAST):
+        if (number and now > until) or (number >= ROUNDS * len(tiles) and now > begun + SECONDS_LEAST):
             break
-        best[tile] = min(measured(tile), best.get(tile, math.inf))
-    fastest = min(best, key=lambda one: best[one])
-    if best[tiles[0]] <= best[fastest] * WORTH:
-        fastest = tiles[0]
-    seconds = {str(one): value for one, value in best.items()}
-    told = {"tile": [fastest.rows, fastest.vectors], "seconds": seconds}
+        took[tile].append(measured(tile))
+    seconds = dict(before.seconds) if before else {}
+    for tile, each in took.items():
+        if each:
+            seconds[str(tile)] = min(*each, seconds.get(str(tile), math.inf))
+    noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
+    found = Choice(
+        _best(seconds, processor, shape.narrow),
+        "measured now" if before is None else "measured again, for the machine was busy",
+        seconds,
+        noise,
+        1 + (before.measured if before else 0),
+        time.time(),
+    )
+    told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
     store.remember(_file(shape, processor), json.dumps(told).encode())
-    return Choice(fastest, "measured now", seconds)
+    return found
+
+
+def _best(seconds: Mapping[str, float], processor: Machine, narrow: bool) -> Tile:
+    """The fastest tile, or the default where it is hardly slower."""
+    tiles = candidates(processor, narrow)
+    fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
+    return tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * WORTH else fastest
 
 
 def _hold_locks() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from llvmlite import ir
 from torch import Tensor
@@ -61,11 +62,11 @@ def _is_right(kind: str, dtype: str, tile: Tile, processor: Machine, address: in
     """Whether a kernel computes a small product whose result is known.
 
     Rows and lanes are a whole tile and parts of one, so that tiles of all heights are used; every entry is a
-    section, so that sums are added to those before.
+    section, so that sums are added to those before. No two pitches are the same.
     """
-    count = (tile.vectors + 1) * processor.lanes(summed(dtype)) + 7
-    layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count)
-    trial = _Trial(layer, count, dtype, Forced(processor, few=kind == "product_few"))
+    count = (tile.vectors + 1) * processor.lanes(summed(dtype))
+    layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
+    trial = _Trial(layer, count + 5, dtype, Forced(processor, few=kind == "product_few"))
     call, is_right = trial.of(kind)
     planned = call.planned
 
@@ -122,14 +123,14 @@ class _Trial:
         return call, lambda: all(map(partial(known.agrees, error=self.error), found, expected))
 
     def _map(self, values: Array) -> Map:
-        return self._placed(known.as_map(values, self.dtype))
+        """A map as a part of a larger batch, how much larger is another number for x and for y."""
+        beside = 3 if values.shape == self.x.shape else 9
+        whole = known.as_map(np.pad(values, [(0, 0)] * 3 + [(0, beside)], constant_values=np.nan), self.dtype)
+        total, channels, _, width = whole.shape
+        return Map(whole[: values.shape[3]], Pitches(total, channels * total, width * channels * total))
 
     def _unwritten(self, like: Array) -> Map:
-        return self._placed(known.as_map(0 * like, self.dtype).fill_(torch.nan))
-
-    def _placed(self, values: Tensor) -> Map:
-        images, channels, _, width = values.shape
-        return Map(values, Pitches(images, channels * images, width * channels * images))
+        return self._map(np.full_like(like, np.nan))
 
     def _checked(self, out: Map, expected: Array, error: float = 0.0) -> Callable[[], bool]:
         return lambda: known.map_agrees(out.values, expected, error)

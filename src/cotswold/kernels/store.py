@@ -4,7 +4,8 @@ Knows: files, checksums. Does not know: what is in them.
 
 A file is written beside and renamed, so that any number of processes may write it at once; one that is
 damaged is as if it were not there. The directory may be deleted at any time. One that another user could
-write to is not read, for code comes from it.
+write to is not read, for code comes from it; nor is a link followed. What nobody has read for a season, as
+the editions of earlier versions, is removed when something new is written.
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ import os
 import stat
 import sys
 import tempfile
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from cotswold.files import open_file, read_bytes, write_all
+
 VARIABLE = "COTSWOLD_CACHE"
+UNREAD_DAYS_MOST = 90
+"""After how many days without a reader a file is removed; `recall` notes a reader once a day."""
+UNFINISHED_DAYS_MOST = 1
+"""The same for one that a process was writing when it ended."""
+BYTES_MOST = 64 << 20
+"""The largest file that is read: code has some tens of kilobytes."""
+_DAY_S = 86400.0
 _SUM_BYTES = 32
+_ENDINGS = (".o", ".json")
+_PARTIAL = ".partial"
 
 
 def folder() -> Path:
@@ -82,11 +95,19 @@ def recall(name: str) -> bytes | None:
     if place is None:
         return None
     try:
-        found = (place / name).read_bytes()
+        found = read_bytes(place / name, BYTES_MOST)
+        _note_reader(place / name)
     except OSError:
         return None
     told, content = found[:_SUM_BYTES], found[_SUM_BYTES:]
     return content if hashlib.sha256(content).digest() == told else None
+
+
+def _note_reader(file: Path) -> None:
+    """Let a file's time be that of its last reader, to a day."""
+    if time.time() - file.stat().st_mtime > _DAY_S:
+        with suppress(OSError):  # on a medium that is read only nothing is removed either
+            os.utime(file)
 
 
 def remember(name: str, content: bytes) -> None:
@@ -94,11 +115,29 @@ def remember(name: str, content: bytes) -> None:
     place = trusted()
     if place is None:
         return
-    temporary = place / f"{name}.{os.getpid()}.{hashlib.sha256(os.urandom(8)).hexdigest()[:8]}"
+    unique = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
+    temporary = place / f"{name}.{os.getpid()}.{unique}{_PARTIAL}"
     try:
-        temporary.write_bytes(hashlib.sha256(content).digest() + content)
+        # not synced: what a power cut leaves does not have its checksum
+        file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            write_all(file, hashlib.sha256(content).digest() + content)
+        finally:
+            os.close(file)
         temporary.replace(place / name)
+        _remove_old(place)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
         _refuse(place, error)
+
+
+def _remove_old(place: Path) -> None:
+    """Remove files of ours that nobody has read for long; other processes may do the same at once."""
+    now = time.time()
+    for file in place.iterdir():
+        days = UNREAD_DAYS_MOST if file.name.endswith(_ENDINGS) else UNFINISHED_DAYS_MOST
+        if file.name.endswith((*_ENDINGS, _PARTIAL)):
+            with suppress(OSError):
+                if now - file.lstat().st_mtime > days * _DAY_S:
+                    file.unlink()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cotswold.kernels.cuda.launch import available as available
-    from cotswold.kernels.cuda.norms import filter_norms as filter_norms
     from cotswold.kernels.cuda.products import adjoint as adjoint
     from cotswold.kernels.cuda.products import outer as outer
     from cotswold.kernels.cuda.products import product as product
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 _HOME = {
     "adjoint": "products",
     "available": "launch",
-    "filter_norms": "norms",
     "outer": "products",
     "product": "products",
 }

@@ -279,29 +279,3 @@ def outer(
         total.to(out.dtype.element_ty),
         mask=(place < field_y * wide)[:, None] & (neuron < neurons)[None, :],
     )
-
-
-def norms(
-    filters: tl.tensor,
-    out: tl.tensor,
-    fan_in: tl.tensor,
-    neurons: tl.tensor,
-    SUM: tl.constexpr,
-    NEURONS: tl.constexpr,
-    DEPTH: tl.constexpr,
-) -> None:
-    """The Euclidean norms of some filters of one block; partial sums of ``DEPTH`` rows, then a tree."""
-    neuron_tiles = tl.cdiv(neurons, NEURONS)
-    tile = tl.program_id(0)
-    neuron = tile % neuron_tiles * NEURONS + tl.arange(0, NEURONS)
-    block = (tile // neuron_tiles).to(tl.int64)
-    squares = tl.zeros((DEPTH, NEURONS), dtype=SUM)
-    for start in range(0, fan_in, DEPTH):
-        place = start + tl.arange(0, DEPTH)
-        weight = tl.load(
-            filters + ((block * fan_in + place) * neurons)[:, None] + neuron[None, :],
-            mask=(place < fan_in)[:, None] & (neuron < neurons)[None, :],
-            other=0.0,
-        ).to(SUM)
-        squares += weight * weight
-    tl.store(out + block * neurons + neuron, tl.sqrt(tl.sum(squares, 0)), mask=neuron < neurons)
