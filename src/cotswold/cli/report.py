@@ -32,7 +32,7 @@ def report(run: Path, *, stores: Path | None = None, threads: int | None = None)
     stores
         Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
-        Threads of computation; the run's own number by default.
+        Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
     from cotswold import analysis, training
     from cotswold.cli.progress import say, stages

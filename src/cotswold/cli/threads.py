@@ -1,20 +1,48 @@
-"""Threads of the commands that look at a run.
+"""How many threads a command computes on.
 
-Knows: what says how many there are. Does not know: what they compute.
+Knows: who may say so, and who wins. Does not know: what is computed.
+
+``--threads`` stands before a recipe's ``training.threads``, and that before what this process is granted
+(`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would take every
+core of the machine, granted or not.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import TYPE_CHECKING
+
 from cotswold.errors import UserError
-from cotswold.recipe import Recipe
+from cotswold.host import granted_cores
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+
+THREADS_MOST = 4096
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def use_threads(wanted: int | None, recipe: Recipe) -> None:
-    """Compute on as many threads as ``--threads`` says, or the recipe, or else as torch would take."""
-    if wanted is not None and wanted < 1:
-        raise UserError(f"--threads {wanted} computes nothing; give 1 or more")
-    count = wanted or recipe.training.threads
-    if count is not None:
-        import torch
+def use_threads(wanted: int | None, recipe: Recipe | None = None) -> int:
+    """Compute on so many threads from now on; to be called before torch is imported, if possible.
 
-        torch.set_num_threads(count)
+    Raises UserError for a number that is none of threads.
+    """
+    own = None if recipe is None else recipe.training.threads
+    threads = (own or granted_cores()) if wanted is None else _checked(wanted)
+    for name in _VARIABLES:  # what is not loaded yet, and processes that are started, read these
+        os.environ[name] = str(threads)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(threads)
+    return threads
+
+
+def threads_override(wanted: int | None) -> list[str]:
+    """``--threads`` as an override of a recipe that is to be trained; none where nothing is said."""
+    return [] if wanted is None else [f"training.threads={_checked(wanted)}"]
+
+
+def _checked(wanted: int) -> int:
+    if not 1 <= wanted <= THREADS_MOST:
+        raise UserError(f"--threads {wanted} is no number of threads; give 1 to {THREADS_MOST}")
+    return wanted

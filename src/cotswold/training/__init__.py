@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cotswold.training.restore import load_layers as load_layers
     from cotswold.training.restore import load_stacks as load_stacks
     from cotswold.training.restore import random_stacks as random_stacks
-    from cotswold.training.restore import recipe_identity as recipe_identity
     from cotswold.training.restore import trained_layers as trained_layers
     from cotswold.training.restore import trained_stacks as trained_stacks
     from cotswold.training.stores import kept_store as kept_store
@@ -43,7 +42,6 @@ _HOME = {
     "open_job": "opening",
     "open_store": "stores",
     "random_stacks": "restore",
-    "recipe_identity": "restore",
     "store_of": "stores",
     "trained_layers": "restore",
     "trained_stacks": "restore",

@@ -119,7 +119,7 @@ class Job:
                 stop=stop,
                 checkpoint_seconds=60 * training.checkpoint_minutes,
                 team=team,
-                lasting={KEY: Prepared.of(self.store).state()},
+                stamp={KEY: Prepared.of(self.store).state()},
             )
             if self.resumed:
                 _restore(loop, pictures)

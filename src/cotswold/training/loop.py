@@ -80,8 +80,8 @@ class Loop:
     stop: Stop
     checkpoint_seconds: float
     team: Team = SOLO
-    lasting: Mapping[str, object] = field(default_factory=dict)
-    """What every checkpoint's state has besides: the same from the beginning of the run to its end."""
+    stamp: Mapping[str, object] = field(default_factory=dict)
+    """What every checkpoint says besides."""
     position: Position = field(default_factory=Position)
     _counted_until: float = 0.0
 
@@ -115,7 +115,8 @@ class Loop:
         phase = position.phase
         steps, interval = strategy.steps(phase), strategy.interval(phase)
         label, flops = strategy.describe(phase)["stack"], strategy.flops(phase)
-        meter, every = _Meter(self.pictures), -(-steps // EVENTS_LEAST)
+        meter = _Meter(self.pictures)
+        every = -(-steps // EVENTS_LEAST)
         started, flops_before, patterns_before = time.monotonic(), self.account.flops, self.account.patterns
         while position.step < steps:
             due = time.monotonic() - saved_at > self.checkpoint_seconds
@@ -184,7 +185,7 @@ class Loop:
         for item in tensors.items():
             self._check_finite(*item)
         state: dict[str, object] = {
-            **self.lasting,
+            **self.stamp,
             "strategy": self.strategy.state(),
             "pictures": self.pictures.state_dict(),
             "position": vars(self.position).copy(),

@@ -52,6 +52,8 @@ class Trained(Generic[_Network]):
 
     network: _Network
     step: int
+    identity: str
+    """Whose the checkpoint is."""
     run: RunDirectory
     state: Mapping[str, object]
     stores: Path | None
@@ -85,7 +87,7 @@ def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[Sta
     network, checkpoint = build_stacks(recipe), newest(run, recipe)
     _fill(network, checkpoint)
     network.eval().requires_grad_(False)
-    return Trained(network, checkpoint.step, run, checkpoint.state, stores)
+    return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -115,7 +117,8 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
     alone; else as `trained_stacks`."""
     recipe, checkpoint = _best(run)
     classes = len(_prepared(run, checkpoint.state, stores).classes)
-    return Trained(_layers(recipe, checkpoint, classes), checkpoint.step, run, checkpoint.state, stores)
+    network = _layers(recipe, checkpoint, classes)
+    return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
 
 
 def load_layers(run: RunDirectory, classes: int) -> tuple[LayerNetwork, int]:
