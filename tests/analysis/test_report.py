@@ -20,6 +20,8 @@ from cotswold.analysis.noise import noise_share
 from cotswold.analysis.objects import Contestants, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
+from cotswold.analysis.report.history import History
+from cotswold.analysis.report.training import speed
 from cotswold.analysis.report.words import Best, table
 from cotswold.analysis.stimuli import Ascent
 from cotswold.data import Preparation
@@ -243,6 +245,18 @@ def test_events_before_a_damaged_line_are_shown(run: RunDirectory) -> None:
     page = build_report(run).read_text()
     assert "90 → 45" in page
     assert "is not an event" in page
+
+
+def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sums() -> None:
+    event = {"kind": "step", "stack": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
+    history = History.of({**event, "at": at, "seconds": at, "loss": float(at)} for at in range(100_000))
+    curve = history.phases[0].training["loss"]
+    assert 4096 <= len(curve.steps) <= 8192
+    assert curve.steps[-1] == 99_999 and curve.steps[0] < 100
+    assert curve.steps == curve.values
+    assert len(history.phases[0].paces["gflops"].steps) <= 8192
+    assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
+    assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in speed(history)
 
 
 def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path) -> None:
