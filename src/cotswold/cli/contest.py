@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.sealed import set_aside
-from cotswold.cli.progress import say, stages
+from cotswold.cli.progress import counting, say, stages
 from cotswold.data import Source, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
@@ -128,7 +128,8 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
 def _training_store(directory: RunDirectory, recipe: Recipe, stores: Path | None) -> Store | None:
     """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
     try:
-        return training.store_of(directory, recipe, stores)
+        with counting("preparing", "pictures") as tally:
+            return training.store_of(directory, recipe, stores, tally)
     except (SourceError, StoreError, RecipeError) as error:
         say(
             f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "
