@@ -271,7 +271,7 @@ def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path)
 def test_pictures_that_were_left_out_are_named(run: RunDirectory) -> None:
     named = [f"{number}.png is torn" for number in range(30)]
     page = build_report(run, left_out=LeftOut(1500, named, ["Splits: by folders."])).read_text()
-    assert "1\u202f500 pictures of the source" in page and "Splits: by folders." in page
+    assert "not in training: 1\u202f500" in page and "Splits: by folders." in page
     assert "<li>0.png is torn</li>" in page and "and 1\u202f480 more" in page
 
 

@@ -218,7 +218,7 @@ def _pictures(found: LeftOut | None) -> str:
         return ""
     body = "".join(map(paragraph, found.notes))
     if found.count:
-        body += paragraph(f"{count(found.count)} pictures of the source are not in training:")
+        body += paragraph(f"Pictures of the source that are not in training: {count(found.count)}")
         body += "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in found.named[:_NAMED]) + "</ul>"
         more = found.count - len(found.named[:_NAMED])
         body += paragraph(f"and {count(more)} more.", "note") if more else ""
