@@ -14,12 +14,14 @@ import pytest
 import torch
 from PIL import Image
 
+from cotswold.analysis.classification import Classification
 from cotswold.analysis.evaluation import Clustering, Evaluation
 from cotswold.analysis.layers import top_layers
 from cotswold.analysis.noise import noise_share
 from cotswold.analysis.objects import Contestants, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
+from cotswold.analysis.report.findings import classification
 from cotswold.analysis.report.history import History
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.report.words import Best, table
@@ -209,6 +211,14 @@ def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() 
     wide = table(["Object", "Stack 1<br>pooled", "a<b", "c"], [["faces", "1", Best("2"), "3"]])
     assert re.findall(r'data-name="([^"]*)"', wide) == ["Stack 1 pooled", "a&lt;b", "c"]
     assert 'class="scroll listed"' in wide
+
+
+def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
+    found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
+    page = classification(found, "runs/x")
+    assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Right", "cat", "dog", "emu"]
+    emu = page.split('<th scope="row">emu</th>')[1]
+    assert emu.startswith('<td data-name="Right">50.0')
 
 
 def damaged(path: Path, content: bytes) -> None:
