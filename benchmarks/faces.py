@@ -3,11 +3,11 @@ tests them.
 
     COTSWOLD_DATA=... python benchmarks/faces.py FOLDER
 
-Writes benchmarks/results/faces.json: the processor; for each seed and object the held-out accuracy of the best
-neuron of every stack, beside random filters, k-means and the control, which is tested on pictures of its own
-preparation; how the k-means dictionary was found; seconds of training on one thread; the fall of every stack's
-held-out objective; the correlation of the best face neuron's stimulus with the mean face. What is done already
-in FOLDER is not done again.
+Writes benchmarks/results/faces.json: the processor; for each seed and object the held-out accuracy of the
+best neuron of every stack, beside random filters, k-means and the control, which is tested on pictures of
+its own preparation; how the k-means dictionary was found; seconds of training on one thread; the fall of
+every stack's held-out objective; the correlation of the best face neuron's stimulus with the mean face. What
+is done already in FOLDER is not done again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 
 from cotswold.analysis.evaluation import Evaluation, ObjectSelectivity
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.objects import Contestants, Examination, examine
+from cotswold.analysis.objects import Contestants, Control, Examination, examine
 from cotswold.analysis.stimuli import Ascent
 from cotswold.nn import StackNetwork
 
@@ -64,3 +66,31 @@ def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, no
     assert [layer.layer for layer in row.random] == ["1.pooled", "2.pooled"]
     assert [layer.layer for layer in row.dictionary] == ["2.pooled"]
     assert row.random == row.network
+
+
+def test_a_control_is_tested_on_its_own_pictures(network: StackNetwork, noise: torch.Tensor) -> None:
+    positive = torch.arange(len(noise)) % 2 == 0
+    others = noise.flip(3) * 3
+    row = examined(
+        network, noise, Contestants(network, control=Control(network, lambda: [(others, positive)]))
+    )
+    assert row.control == examined(network, others).network != row.network
+
+
+def test_a_control_of_fewer_stacks_competes_in_those_that_it_has(
+    network: StackNetwork, noise: torch.Tensor
+) -> None:
+    small = StackNetwork(list(network.stacks)[:1]).eval()
+    positive = torch.arange(len(noise)) % 2 == 0
+    row = examined(network, noise, Contestants(network, control=Control(small, lambda: [(noise, positive)])))
+    assert [layer.layer for layer in row.control] == ["1.pooled"]
+
+
+def test_the_winner_is_whoever_does_best_held_out_and_no_oracle(
+    network: StackNetwork, noise: torch.Tensor
+) -> None:
+    row = examined(network, noise)
+    better = replace(row.network[0], held_out=0.99)
+    assert row.winner == "this network"
+    assert replace(row, dictionary=(better,)).winner == "k-means"
+    assert replace(row, oracle=better).winner == "this network"

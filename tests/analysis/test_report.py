@@ -1,21 +1,32 @@
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import re
+from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from cotswold.analysis.evaluation import Evaluation
+from cotswold.analysis.classification import Classification
+from cotswold.analysis.evaluation import Clustering, Evaluation
 from cotswold.analysis.layers import top_layers
+from cotswold.analysis.noise import noise_share
 from cotswold.analysis.objects import Contestants, Examination, examine
 from cotswold.analysis.plots import Line, plot
-from cotswold.analysis.report import build_report
+from cotswold.analysis.report import LeftOut, build_report
+from cotswold.analysis.report.findings import classification
+from cotswold.analysis.report.history import History
+from cotswold.analysis.report.training import speed
+from cotswold.analysis.report.words import Best, table
 from cotswold.analysis.stimuli import Ascent
+from cotswold.data import Preparation
 from cotswold.errors import DiskFullError
 from cotswold.nn import StackNetwork
 from cotswold.run import EventLog, RunDirectory
@@ -177,3 +188,114 @@ def test_plots_take_their_colours_from_the_page() -> None:
     assert "var(--s1)" in drawn and "var(--s2)" in drawn and "var(--ink-2)" in drawn
     assert "#0102" not in drawn
     assert len(drawn) < 30_000
+
+
+def test_the_best_of_all_contestants_is_marked_and_named_whoever_it_is(
+    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+) -> None:
+    evaluation = evaluated(network, pictures)
+    row = evaluation.objects[0]
+    rival = replace(row.network[0], layer="2.pooled", held_out=0.9901)
+    row = replace(row, dictionary=(rival,), clustering=Clustering(7, 4500, converged=False))
+    page = build_report(run, evaluation=Evaluation(7, (row,))).read_text()
+    headline = page.split('class="numbers"')[1].split("</header>")[0]
+    assert "<b>99.0\u202f%</b><span>best neuron for &lt;faces&gt;, held out: k-means</span>" in headline
+    assert f"<b>{100 * row.best.held_out:.1f}\u202f%</b>" in headline and "this network" in headline
+    marked = re.findall(r'<td class="best" data-name="([^"]*)"', page)
+    assert marked == ["k-means"]
+    assert "Best for &lt;faces&gt;: a neuron of a k-means dictionary in the last stack" in page
+    assert "had not settled, and was ended, after 7 passes over 4\u202f500 pictures" in page
+
+
+def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() -> None:
+    wide = table(["Object", "Stack 1<br>pooled", "a<b", "c"], [["faces", "1", Best("2"), "3"]])
+    assert re.findall(r'data-name="([^"]*)"', wide) == ["Stack 1 pooled", "a&lt;b", "c"]
+    assert 'class="scroll listed"' in wide
+
+
+def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
+    found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
+    page = classification(found, "runs/x")
+    assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Right", "cat", "dog", "emu"]
+    emu = page.split('<th scope="row">emu</th>')[1]
+    assert emu.startswith('<td data-name="Right">50.0')
+
+
+def damaged(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("evaluation.json", b'{"step": "x"}'),
+        ("evaluation.json", b"[" * 10_000),
+        ("classification.json", b"\x00"),
+        ("environment.json", b"{"),
+        ("environment.json", b"[1]"),
+        ("events.jsonl", b'{"kind": "start", "pictures": 3}\n[]\n{"kind": "end"}\n'),
+        ("events.jsonl", b'{"kind": "whiteness", "radial": [1], "frequencies": [1, 2], "band": [1]}\n'),
+    ],
+)
+def test_a_damaged_file_is_named_on_a_page_that_shows_the_rest(
+    run: RunDirectory, name: str, content: bytes
+) -> None:
+    damaged(run.path / name, content)
+    problems: list[str] = []
+    page = build_report(run, problems=problems).read_text()
+    assert len(problems) == 1 and problems[0].startswith("the page is without")
+    assert "Not shown" in page and escape(problems[0][1:]) in page
+    assert "The resolved recipe" in page
+
+
+def test_events_before_a_damaged_line_are_shown(run: RunDirectory) -> None:
+    with run.events.open("ab") as file:
+        file.write(b"no event\n" + b'{"kind": "end"}\n')
+    page = build_report(run).read_text()
+    assert "90 → 45" in page
+    assert "is not an event" in page
+
+
+def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sums() -> None:
+    event = {"kind": "step", "stack": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
+    history = History.of({**event, "at": at, "seconds": at, "loss": float(at)} for at in range(100_000))
+    curve = history.phases[0].training["loss"]
+    assert 4096 <= len(curve.steps) <= 8192
+    assert curve.steps[-1] == 99_999 and curve.steps[0] < 100
+    assert curve.steps == curve.values
+    assert len(history.phases[0].paces["gflops"].steps) <= 8192
+    assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
+    assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in speed(history)
+
+
+def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    run.report.symlink_to(tmp_path / "thesis.tex")
+    run.report.with_name(f"report.html.{os.getpid()}.partial").symlink_to(tmp_path / "thesis.tex")
+    build_report(run)
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+    assert not run.report.is_symlink() and "<html" in run.report.read_text()
+
+
+def test_pictures_that_were_left_out_are_named(run: RunDirectory) -> None:
+    named = [f"{number}.png is torn" for number in range(30)]
+    page = build_report(run, left_out=LeftOut(1500, named, ["Splits: by folders."])).read_text()
+    assert "not in training: 1\u202f500" in page and "Splits: by folders." in page
+    assert "<li>0.png is torn</li>" in page and "and 1\u202f480 more" in page
+
+
+def test_filters_that_nothing_has_shaped_are_counted_as_noise(network: StackNetwork) -> None:
+    stack = copy.deepcopy(network.stacks[0])
+    low = Preparation(size=(16, 16), band=0.4)
+    noise = torch.randn(stack.filters.shape, generator=torch.Generator().manual_seed(0))
+    smooth = torch.ones(6, 6)[:, :, None].expand(6, 6, 3).reshape(6, 18)[..., None]
+    with torch.no_grad():
+        stack.filters.copy_(noise)
+        assert noise_share(stack, low) == pytest.approx(1.0, abs=0.02)
+        stack.filters[:, :, :, :, ::2] = smooth
+        assert noise_share(stack, low) == pytest.approx(0.5, abs=0.02)
+        stack.filters.copy_(smooth.expand_as(stack.filters))
+        assert noise_share(stack, low) == 0
+    assert noise_share(stack, Preparation(size=(16, 16), band=1.0)) is None
+    assert noise_share(stack, Preparation(size=(16, 16), whiten=False)) is None

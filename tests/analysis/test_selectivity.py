@@ -152,7 +152,13 @@ def test_pictures_that_change_between_the_passes_are_refused() -> None:
         selectivity(lambda x: [("layer", x)], start)
 
 
-@pytest.mark.parametrize("weights", [(0.0, 1.0), (0.4, 0.4)])
+def test_without_weights_guessing_gives_the_part_of_the_larger_class() -> None:
+    found = examined(torch.zeros(40, 3), torch.arange(40) < 10, weights=None)
+    assert found.weights == ClassWeights(0.25, 0.75)
+    assert found.layers[0].best[0].accuracy == 0.75
+
+
+@pytest.mark.parametrize("weights", [(0.0, 1.0), (0.4, 0.4), (float("nan"), 0.5)])
 def test_weights_that_are_no_proportions_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="sum to 1"):
         ClassWeights(*weights)

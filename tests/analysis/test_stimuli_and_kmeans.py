@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
+import time
+
 import numpy as np
 import pytest
 import torch
 
+from cotswold.analysis.evaluation import Clustering
 from cotswold.analysis.extremes import strongest_means
 from cotswold.analysis.kmeans import kmeans_network
 from cotswold.analysis.stimuli import Ascent, correlations, optimal_stimuli, percentile
@@ -109,3 +113,51 @@ def test_the_mean_of_the_strongest_pictures_is_that_of_sorting_all() -> None:
     for mean, (_, place) in zip(means, neurons, strict=True):
         order = answers[(slice(None), *place)].argsort(descending=True)[:5]
         assert torch.allclose(mean, pictures[order].mean(0), atol=1e-6)
+
+
+def clustered(network: StackNetwork, images: int) -> tuple[StackNetwork, list[torch.Tensor]]:
+    """One stack, and batches of pictures that are noisy copies of a few."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(12, 3, 16, 16, generator=generator)
+    x = centres[torch.randint(0, 12, (images,), generator=generator)]
+    x = x + 0.5 * torch.randn(images, 3, 16, 16, generator=generator)
+    return StackNetwork(list(network.stacks)[:1]), list(torch.split(x, 40))
+
+
+def test_a_dictionary_does_not_depend_on_the_clock(
+    network: StackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single, batches = clustered(network, 400)
+    expected, found = kmeans_network(single, lambda: batches)
+    hours = itertools.count(0, 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(hours)))
+    slow, said = kmeans_network(single, lambda: batches)
+    assert torch.equal(slow.stacks[0].filters, expected.stacks[0].filters)
+    assert said == found and found.converged and found.pictures == 400
+
+
+def test_a_dictionary_that_has_settled_gains_nothing_by_another_pass(network: StackNetwork) -> None:
+    single, batches = clustered(network, 400)
+    dictionary, found = kmeans_network(single, lambda: batches)
+
+    def likeness(filters: torch.Tensor) -> float:
+        total = 0.0
+        for batch in batches:
+            for by, bx in ((0, 0), (3, 2)):
+                patch = batch[:, :, 2 * by : 2 * by + 6, 2 * bx : 2 * bx + 6].permute(0, 2, 3, 1)
+                patch = patch.reshape(len(batch), -1)
+                cosine = (patch / patch.norm(dim=1, keepdim=True)) @ filters[by, bx].flatten(0, 1)
+                total += float(cosine.abs().max(1).values.sum())
+        return total
+
+    settled = likeness(dictionary.stacks[0].filters.detach())
+    longer, _ = kmeans_network(single, lambda: batches, passes_max=found.passes - 1)
+    assert likeness(longer.stacks[0].filters.detach()) == pytest.approx(settled, rel=3e-3)
+    first, _ = kmeans_network(single, lambda: batches, passes_max=1)
+    assert settled > likeness(first.stacks[0].filters.detach())
+
+
+def test_a_dictionary_that_is_ended_before_it_has_settled_says_so(network: StackNetwork) -> None:
+    single, batches = clustered(network, 200)
+    _, found = kmeans_network(single, lambda: batches, passes_max=2)
+    assert found == Clustering(passes=2, pictures=200, converged=False)

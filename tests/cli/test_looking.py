@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
 from tests.training.small import draw
 
+from cotswold.analysis import Evaluation, ObjectSelectivity, examine
 from cotswold.data import synthetic
+from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
 
 
@@ -42,6 +45,62 @@ def test_evaluate_measures_the_neurons_and_keeps_the_result(desk: Desk, copy: Pa
     assert table.status == 0
     for word in ("level", "1.pooled", "guess", "random filters", "k-means", "this network"):
         assert word in table.out
+
+
+def test_an_evaluation_that_was_stopped_goes_on_with_the_tests_that_are_missing(
+    desk: Desk, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = (copy / "recipe.toml").read_text().replace("evaluate = []\n", "")
+    for name, positives, negatives in (("level", "level", "upright"), ("steep", "upright", "level")):
+        sources = f'positives = "{desk.pictures / positives}"\nnegatives = "{desk.pictures / negatives}"'
+        recipe += f'\n[[evaluate]]\nname = "{name}"\n{sources}\n'
+    (copy / "recipe.toml").write_text(recipe)
+
+    def stopped(name: str, *words: object, **options: object) -> ObjectSelectivity:
+        if name == "steep":
+            raise KeyboardInterrupt
+        return examine(name, *words, **options)  # type: ignore[arg-type]  # whatever the command gives
+
+    words = ("evaluate", copy, "--stores", desk.stores, "--splits", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("cotswold.analysis.examine", stopped, raising=False)
+        assert cotswold(*words).status == 130
+    kept = Evaluation.read(copy / "evaluation.json")
+    assert kept is not None and [found.name for found in kept.objects] == ["level"]
+    said = cotswold(*words)
+    assert said.status == 0
+    assert "level: tested before in the same way, that result is kept" in said.err
+    assert "steep: tested" not in said.err
+    whole = Evaluation.read(copy / "evaluation.json")
+    assert whole is not None and [found.name for found in whole.objects] == ["level", "steep"]
+    assert whole.objects[0] == kept.objects[0]
+    assert "tested before" not in cotswold(*words, "--anew").err
+    assert "tested before" not in cotswold(*words, "--weights", "equal").err
+
+
+def test_guessing_gives_what_the_weights_of_the_classes_say(desk: Desk, copy: Path, tmp_path: Path) -> None:
+    draw(tmp_path / "few", 10, level=True, first=300)
+    tests = (
+        "--positives",
+        tmp_path / "few",
+        "--negatives",
+        desk.pictures / "upright",
+        "--stores",
+        desk.stores,
+    )
+
+    def guess(*words: object) -> float:
+        said = cotswold("evaluate", copy, *tests, "--splits", 1, "--layers", "1.output", "--json", *words)
+        assert said.status == 0, said.err
+        return float(json.loads(said.out)["objects"][0]["guess"])
+
+    assert guess() == guess("--weights", "paper") == 0.647
+    assert guess("--weights", "counts") == 0.75
+    assert guess("--weights", "equal") == 0.5
+    assert guess("--weights", "0.1") == 0.9
+    for wrong in ("1.5", "nan", "many"):
+        said = cotswold("evaluate", copy, *tests, "--weights", wrong)
+        assert said.status == 2 and f"--weights {wrong} is neither" in said.error
 
 
 def test_evaluate_of_a_control_run_adds_its_column(desk: Desk, copy: Path) -> None:
@@ -71,6 +130,9 @@ def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
     said = cotswold("evaluate", desk.layers, "--stores", desk.stores)
     assert said.status == 0
     assert said.out.startswith("validation: ") and "of 12 pictures" in said.out
+    confusion = said.out[said.out.index("confusion") :]
+    for row in ("level", "upright"):
+        assert len([line for line in confusion.splitlines() if row in line]) == 2  # its column and its row
     found = json.loads(cotswold("evaluate", desk.layers, "--stores", desk.stores, "--json").out)
     assert sum(map(sum, found["confusion"])) == 12
 
@@ -141,6 +203,42 @@ def test_report_works_while_training_goes_on(desk: Desk, copy: Path) -> None:
     assert said.status == 0
     assert "has no checkpoint yet" in said.error
     assert (copy / "report.html").is_file()
+
+
+def test_a_report_of_damaged_checkpoints_shows_the_rest_and_names_them(desk: Desk, copy: Path) -> None:
+    for piece in copy.glob("checkpoints/*/00000.safetensors"):
+        piece.write_bytes(piece.read_bytes()[:-1])
+    said = report(copy, desk)
+    assert said.status == 0
+    assert "the page is without filters" in said.error and "is damaged" in said.error
+    page = (copy / "report.html").read_text()
+    assert "Not shown" in page and "00000.safetensors is damaged" in page
+    assert "held-out objective" in page
+
+
+def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
+    desk: Desk, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def small(*_: object) -> None:
+        raise MemoryLimitError("looking at it needs 9 GiB")
+
+    monkeypatch.setattr("cotswold.training.restore.require", small)
+    said = report(copy, desk)
+    assert said.status == 0
+    assert "needs 9 GiB" in said.error and "held-out objective" in (copy / "report.html").read_text()
+
+
+def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(desk: Desk, copy: Path) -> None:
+    assert cotswold("report", copy, "--threads", 2).status == 0
+    assert torch.get_num_threads() == 2
+    for words in (
+        ("evaluate", copy),
+        ("features", copy, "a", "b.npy"),
+        ("predict", copy, "a"),
+        ("report", copy),
+    ):
+        said = cotswold(*words, "--threads", 0)
+        assert said.status == 2 and "--threads 0" in said.error
 
 
 def test_report_of_a_run_that_has_only_begun_still_writes_a_page(desk: Desk, tmp_path: Path) -> None:

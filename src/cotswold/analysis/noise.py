@@ -18,8 +18,8 @@ def noise_share(stack: SparseAutoencoderStack, preparation: Preparation) -> floa
     """The part of a first stack's filters that have power where pictures have none.
 
     A filter that nothing has shaped has the same power at all frequencies, those beyond the whitened band
-    too; one that has at least half as much there counts as noise. None where pictures are not whitened, or the band leaves out less than a tenth of all frequencies: then
-    noise cannot be told by that.
+    too; one that has at least half as much there counts as noise. None where pictures are not whitened, or
+    the band leaves out less than a tenth of all frequencies: then noise cannot be told by that.
     """
     layer = stack.geometry.filters
     radii = cosine_radii(layer.y.size, layer.x.size)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.sealed import set_aside
-from cotswold.cli.progress import say, stages
+from cotswold.cli.progress import counting, say, stages
 from cotswold.data import Source, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
@@ -61,8 +61,6 @@ class _Field:
     recipe: Recipe
     own: Trained[StackNetwork]
     control: Trained[StackNetwork] | None
-    rival: str
-    """What tells the control from any other run; empty without one."""
     store: Store | None
     examination: analysis.Examination
 
@@ -73,6 +71,7 @@ class _Field:
 
     def question(self, positives: Source, negatives: Source) -> str:
         """What is asked, as a short text: the same of the same network has the same answer."""
+        rival = self.control
         asked = [
             cotswold.__version__,
             positives.identity,
@@ -80,7 +79,7 @@ class _Field:
             [str(layer) for layer in self.examination.layers],
             self.examination.splits,
             None if self.examination.weights is None else asdict(self.examination.weights),
-            self.rival,
+            None if rival is None else [rival.identity, rival.step, rival.prepared.store],
             self.own.prepared.store if self.store is not None else None,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
@@ -114,24 +113,23 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
 def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     recipe = load(directory.recipe)
     own = training.trained_stacks(directory, wishes.stores)
-    control, rival = None, ""
+    control = None
     if wishes.control is not None:
-        there = RunDirectory.open(wishes.control)
-        control = training.trained_stacks(there, wishes.stores)
-        rival = f"{there.identity} {control.step} {control.prepared.store}"
+        control = training.trained_stacks(RunDirectory.open(wishes.control), wishes.stores)
     chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(
         own.network, chosen
     )  # a layer that is not there is refused before anything is computed
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
-    return _Field(recipe, own, control, rival, _training_store(directory, recipe, wishes.stores), examination)
+    return _Field(recipe, own, control, _training_store(directory, recipe, wishes.stores), examination)
 
 
 def _training_store(directory: RunDirectory, recipe: Recipe, stores: Path | None) -> Store | None:
     """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
     try:
-        return training.store_of(directory, recipe, stores)
+        with counting("preparing", "pictures") as tally:
+            return training.store_of(directory, recipe, stores, tally)
     except (SourceError, StoreError, RecipeError) as error:
         say(
             f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "

@@ -69,7 +69,7 @@ def evaluate(
     stores
         Where prepared pictures are kept, if not where they were when the run began.
     threads
-        Threads of computation; the run's own number by default.
+        Threads of computation; the run's own number, or all cores that this process is granted, by default.
     anew
         Test again what was tested before in the same way.
     json_

@@ -46,7 +46,7 @@ def features(
     stores
         Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
-        Threads of computation; the run's own number by default.
+        Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
     import sys
 

@@ -43,7 +43,7 @@ def predict(
     stores
         Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
-        Threads of computation; the run's own number by default.
+        Threads of computation; the run's own number, or all cores that this process is granted, by default.
     json_
         Print one JSON object a line instead.
     """

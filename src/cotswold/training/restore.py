@@ -42,6 +42,8 @@ class Trained(Generic[_Network]):
 
     network: _Network
     step: int
+    identity: str
+    """Whose the checkpoint is."""
     run: RunDirectory
     state: Mapping[str, object]
     stores: Path | None
@@ -74,7 +76,7 @@ def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[Sta
         )
     network = build_stacks(recipe)
     checkpoint = newest(run, recipe, network)
-    return Trained(_at_rest(network), checkpoint.step, run, checkpoint.state, stores)
+    return Trained(_at_rest(network), checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -115,7 +117,8 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
 
     best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
-    return Trained(_at_rest(filled[checkpoint.path]), checkpoint.step, run, checkpoint.state, stores)
+    network = _at_rest(filled[checkpoint.path])
+    return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state, stores)
 
 
 def _at_rest(network: _Network) -> _Network:

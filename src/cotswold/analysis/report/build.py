@@ -42,10 +42,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Pictures of a run's source that its store left out: how many, and the first with the reason."""
+    """Pictures of a run's source that its store left out: how many, and the first with the reason.
+
+    ``notes`` are what else is to be known of the store, a sentence each.
+    """
 
     count: int
     named: Sequence[str]
+    notes: Sequence[str] = ()
 
 
 def build_report(
@@ -89,7 +93,7 @@ def build_report(
     page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
     page.add("Speed", lambda: training.speed(history))
     page.add("Account", lambda: training.accounts(history, page.name))
-    page.add("Pictures left out", lambda: _left_out(left_out))
+    page.add("Pictures", lambda: _pictures(left_out))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
     text = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
@@ -208,17 +212,17 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _left_out(found: LeftOut | None) -> str:
-    """How many pictures were left out of training, and why."""
-    if found is None or not found.count:
+def _pictures(found: LeftOut | None) -> str:
+    """What is to be known of the training pictures; how many were left out, and why."""
+    if found is None or not (found.count or found.notes):
         return ""
-    said = paragraph(
-        f"{count(found.count)} pictures of the source could not be used, and are not in training:"
-    )
-    items = "".join(f"<li>{escape(each)}</li>" for each in found.named[:_NAMED])
-    more = found.count - min(len(found.named), _NAMED)
-    rest = paragraph(f"and {count(more)} more", "note") if more else ""
-    return section("Pictures left out", f'{said}<ul class="note">{items}</ul>{rest}', "left-out")
+    body = "".join(map(paragraph, found.notes))
+    if found.count:
+        body += paragraph(f"Pictures of the source that are not in training: {count(found.count)}")
+        body += "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in found.named[:_NAMED]) + "</ul>"
+        more = found.count - len(found.named[:_NAMED])
+        body += paragraph(f"and {count(more)} more.", "note") if more else ""
+    return section("Pictures", body, "pictures-read")
 
 
 _NAMED = 20

@@ -248,8 +248,8 @@ def classification(found: Classification | None, run: str) -> str:
             f'<span style="--part:{value / total:.3f}">{count(value) if value else "·"}</span>'
             for value in row
         ]
-        rows.append([escape(found.classes[label]), *cells, percent(row[label] / total)])
-    head = ["True class ↓, answer →", *(escape(name) for name in found.classes), "Right"]
+        rows.append([escape(found.classes[label]), percent(row[label] / total), *cells])
+    head = ["True class ↓, answer →", "Right", *(escape(name) for name in found.classes)]
     right = grid((_example(one.image, one.truth, one.answer, True) for one in found.right), "strip")
     wrong = grid((_example(one.image, one.truth, one.answer, False) for one in found.wrong), "strip")
     lead = paragraph(

@@ -2,7 +2,8 @@
 
 Knows: the kinds of events that training writes. Does not know: how they are shown.
 
-After a resumption steps come again; the later event of a step counts.
+After a resumption steps come again; the later event of a step counts. A run of months writes millions of
+events; of a curve that grows too long every second point is let go.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from math import isfinite
 
 from cotswold.run import Event
 
+POINTS_MAX = 8192
+"""Points of a curve, many more than can be seen."""
+
 
 @dataclass
 class Curve:
     """Values against steps of one phase, in order."""
 
     points: dict[int, float] = field(default_factory=dict)
+
+    def put(self, step: int, value: float) -> None:
+        """Take in a point, in the place of an earlier one of the same step."""
+        self.points[step] = value
+        if len(self.points) > POINTS_MAX:
+            self.points = {step: self.points[step] for step in self.steps[::-2]}  # the newest stays
 
     @property
     def steps(self) -> list[int]:
@@ -40,6 +50,8 @@ class Phase:
 
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)
+    paces: dict[str, Curve] = field(default_factory=dict)
+    """Rates by name, against milliseconds of the run."""
     facts: Event = field(default_factory=dict)
     """Fields of the `stack` event: maps, parameters."""
     ended: Event = field(default_factory=dict)
@@ -55,7 +67,9 @@ class History:
     end: Event = field(default_factory=dict)
     """The last `end` event; empty while training goes on."""
     phases: dict[int, Phase] = field(default_factory=dict)
-    steps: list[Event] = field(default_factory=list)
+    waited_seconds: float = 0.0
+    interval_seconds: float = 0.0
+    """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
     seconds: float = 0.0
     resumptions: int = 0
 
@@ -74,12 +88,6 @@ class History:
     def phase(self, number: int) -> Phase:
         """The phase of this number, from 0."""
         return self.phases.setdefault(number, Phase())
-
-    @property
-    def waited(self) -> tuple[float, float]:
-        """Seconds waited for pictures, and the seconds of training in which that was."""
-        waited = sum(number(event, "waited_seconds") or 0.0 for event in self.steps)
-        return waited, sum(number(event, "interval_seconds") or 0.0 for event in self.steps)
 
     def _take(self, event: Event) -> None:
         kind = event.get("kind")
@@ -104,16 +112,26 @@ class History:
             phase.ended = event
         else:
             if kind == "step":
-                self.steps.append(event)
+                self._take_pace(phase, event)
             curves = phase.training if kind == "step" else phase.validation
             step = number(event, "at")
             step = number(event, "step") if step is None else step
             for name in event:
                 value = number(event, name)
                 if step is not None and value is not None and name not in _NO_CURVES:
-                    curves.setdefault(name, Curve()).points[int(step)] = value
+                    curves.setdefault(name, Curve()).put(int(step), value)
+
+    def _take_pace(self, phase: Phase, event: Event) -> None:
+        self.waited_seconds += number(event, "waited_seconds") or 0.0
+        self.interval_seconds += number(event, "interval_seconds") or 0.0
+        for name in PACES:
+            value = number(event, name)
+            if value is not None:
+                at = round(1000 * (number(event, "seconds") or 0.0))
+                phase.paces.setdefault(name, Curve()).put(at, value)
 
 
+PACES = ("pictures_per_second", "gflops")
 _NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
 
 

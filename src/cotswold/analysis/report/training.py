@@ -181,21 +181,17 @@ def speed(history: History) -> str:
     ):
         lines = []
         for phase_number in sorted(history.phases):
-            points = [
-                (number(e, "seconds") or 0.0, value)
-                for e in history.steps
-                if int(number(e, "stack") or 0) == phase_number and (value := number(e, name)) is not None
-            ]
-            if points:
-                stride = -(-len(points) // _POINTS)
-                x, y = [p[0] for p in points[::stride]], [p[1] for p in points[::stride]]
+            pace = history.phases[phase_number].paces.get(name)
+            if pace:
+                at, y = _thinned(pace)
+                x = [milliseconds / 1000 for milliseconds in at]
                 lines.append(Line(f"stack {phase_number + 1}", x, y, colour=phase_number))
         if lines:
             drawing = plot(identity, lines, x="seconds of training", y=label, bottom=0)
             figures.append(figure(drawing, label[0].upper() + label[1:]))
     if not figures:
         return ""
-    waited, trained = history.waited
+    waited, trained = history.waited_seconds, history.interval_seconds
     note = ""
     if trained > 0:
         note = paragraph(
