@@ -92,6 +92,18 @@ def _run(path: Path, tell: Progress) -> list[str]:
     return verify_run(run, recipe_identity(recipe.load(run.recipe)) if known else None, tell)
 
 
+def _prolonged(path: Path, _: Progress) -> list[str]:
+    from cotswold.errors import MachineError
+    from cotswold.run import RunDirectory
+    from cotswold.training import prolonging
+
+    try:
+        prolonging.read(RunDirectory(path.absolute()))
+    except MachineError as error:
+        return [str(error)]
+    return []
+
+
 def _store(path: Path, tell: Progress) -> list[str]:
     from cotswold.data import Store
     from cotswold.errors import StoreError
@@ -104,6 +116,6 @@ def _store(path: Path, tell: Progress) -> list[str]:
 
 
 CHECKS: dict[Kind, dict[str, Check]] = {
-    "run": {"recipe": _recipe, "environment, events and checkpoints": _run},
+    "run": {"recipe": _recipe, "epochs": _prolonged, "environment, events and checkpoints": _run},
     "store": {"manifest, files and labels": _store},
 }
