@@ -76,6 +76,17 @@ def test_what_a_user_typed_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in cotswold("report", "a\x1b[31mb").err
 
 
+def test_paragraphs_of_help_are_folded_as_wide_as_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    said = cotswold("bench", "offload", "--help").out
+    for whole in (
+        "a quarter of filters and momentum. Examples:",
+        "the disk holds twice, without a limit, and a checkpoint",
+    ):
+        assert whole in said
+    assert "\n  cotswold bench offload --stack 2 --rows 12 --batch 96 --limit 12\n" in said
+
+
 def run_alone(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
 
