@@ -65,7 +65,9 @@ def test_it_learns_further_with_a_schedule_of_its_own(
     steps = [event for event in events(run, "step") if event["stack"] in (0, "all", "layers")]
     assert steps[-1]["at"] == steps[-1]["of"]
     for stack in {event["stack"] for event in events(run, "validation")}:
-        held_out = {int(str(e["at"])): float(str(e["loss"])) for e in events(run, "validation") if e["stack"] == stack}
+        held_out = {
+            int(str(e["at"])): float(str(e["loss"])) for e in events(run, "validation") if e["stack"] == stack
+        }
         own = STEPS[strategy] // (2 if strategy == "greedy" else 1)
         assert max(held_out) == own + MORE[strategy] // (2 if strategy == "greedy" else 1)
         if stack == 0 or strategy != "greedy":  # what the second stack reads has changed
