@@ -78,7 +78,7 @@ def test_a_number_of_any_length_is_answered_in_one_sentence(field: str, number: 
         ("data.size=1000000000", "65,536"),
         ("data.size=[65537, 1]", "65,536"),
         ("data.limit=10000000000000", "1,099,511,627,776"),
-        ("network.stacks.0.maps=10000000", "1,048,576"),
+        ("network.stacks.0.maps=10000000000", "1,073,741,824"),
         ("training.batch=1000001", "1,000,000"),
         ("training.epochs=1e7", "1,000,000"),
         ("training.rate=1e31", "1e+30"),

@@ -14,11 +14,8 @@ from cotswold.run import RunDirectory
 
 
 def verify_results(run: str | Path) -> list[str]:
-    """A sentence about each result of a run that is damaged; empty where all are sound or not there.
-
-    Raises RunError where there is no run.
-    """
-    directory = RunDirectory.open(run)
+    """A sentence about each result of a run that is damaged; empty where all are sound or not there."""
+    directory = RunDirectory(Path(run).absolute())
     damaged = []
     for path, sealed in ((directory.evaluation, EVALUATION), (directory.classification, CLASSIFICATION)):
         try:

@@ -6,6 +6,8 @@ Knows: the list of commands and the exit codes. Does not know: what any command 
 from __future__ import annotations
 
 import errno
+import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -66,7 +68,16 @@ def build(called: str | None = None) -> App:
     )
     for name, (place, sentence) in COMMANDS.items():
         app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
+    if called in COMMANDS:
+        _let_flow(COMMANDS[called][0].partition(":")[0])
     return app
+
+
+def _let_flow(module: str) -> None:
+    """Have the help of a module's commands fill the lines of a terminal."""
+    for each in vars(importlib.import_module(f"cotswold.cli.{module}")).values():
+        if inspect.isfunction(each) and "Parameters\n" in (each.__doc__ or ""):
+            each.__doc__ = usage.flowing(each.__doc__ or "")
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -15,6 +15,9 @@ from typing import Protocol, TextIO
 from cotswold.launch import own_log
 
 LINE_SECONDS = 5.0
+ENOUGH_STEPS = 3
+ENOUGH_SECONDS = 30.0
+"""Of steps that take long, fewer are enough."""
 
 
 def say(sentence: str) -> None:
@@ -128,6 +131,7 @@ class TrainingDisplay:
         self.stream = stream or sys.stderr
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line = 0.0
+        self._left = Estimate()
 
     def __enter__(self) -> TrainingDisplay:
         if self._rich:
@@ -143,10 +147,11 @@ class TrainingDisplay:
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Show one event."""
-        line = describe(event)
+        left = self._left(event) if event["kind"] == "step" else None
+        line = describe(event, left)
         if event["kind"] == "step":
             if self._rich:
-                self._rich.step(event)
+                self._rich.step(event, left)
                 return
             done = event.get("at") == event.get("of")
             if not done and time.monotonic() - self._last_line < LINE_SECONDS:
@@ -169,7 +174,6 @@ class _Bars:
             Progress,
             TaskID,
             TextColumn,
-            TimeRemainingColumn,
         )
 
         self.progress = Progress(
@@ -177,23 +181,52 @@ class _Bars:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=Console(file=stream),
         )
         self.tasks: dict[object, TaskID] = {}
 
-    def step(self, event: Mapping[str, object]) -> None:
+    def step(self, event: Mapping[str, object], left: float | None) -> None:
         stack = event["stack"]
         if stack not in self.tasks:
             self.tasks[stack] = self.progress.add_task(
-                phase_name(stack), total=_number(event["of"]), figures=""
+                phase_name(stack), total=_number(event["of"]), figures="", left=""
             )
         at, total = _number(event["at"]), _number(event["of"])
-        self.progress.update(self.tasks[stack], completed=at, total=total, figures=figures(event))
+        self.progress.update(
+            self.tasks[stack], completed=at, total=total, figures=figures(event), left=time_left(left)
+        )
 
 
-def describe(event: Mapping[str, object]) -> str | None:
-    """One line about an event; None for those that need no line."""
+class Estimate:
+    """The seconds that a phase has left, from the steps that were taken so far.
+
+    The first interval of a phase is left out: in it kernels are compiled and caches filled.
+    """
+
+    def __init__(self) -> None:
+        self._stack: object = None
+        self._steps = self._seconds = 0.0
+
+    def __call__(self, event: Mapping[str, object]) -> float | None:
+        """The seconds left after a step event; None as long as too little is known."""
+        if event["stack"] != self._stack:
+            self._stack, self._steps, self._seconds = event["stack"], 0.0, 0.0
+            return None
+        self._steps += _number(event.get("interval_steps", 1))
+        self._seconds += _number(event["interval_seconds"])
+        if self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS:
+            return None
+        return (_number(event["of"]) - _number(event["at"])) * self._seconds / max(self._steps, 1)
+
+
+def time_left(seconds: float | None) -> str:
+    """How long it still takes; nothing where that is not known."""
+    return "" if seconds is None else f"{_clock(seconds)} left"
+
+
+def describe(event: Mapping[str, object], left: float | None = None) -> str | None:
+    """One line about an event, with the seconds ``left`` after a step; None for those that need no line."""
     match event["kind"]:
         case "start":
             grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
@@ -204,12 +237,8 @@ def describe(event: Mapping[str, object]) -> str | None:
             again = ", trained further" if "prolongation" in event else ""
             return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
-            left = _number(event["of"]) - _number(event["at"])
-            per_step = _number(event["interval_seconds"]) / max(_number(event.get("interval_steps", 1)), 1)
-            return (
-                f"{phase_name(event['stack'])} {event['at']}/{event['of']} {figures(event)} "
-                f"{_clock(left * per_step)} left"
-            )
+            place = f"{phase_name(event['stack'])} {event['at']}/{event['of']}"
+            return f"{place} {figures(event)} {time_left(left)}".rstrip()
         case "prolonged":
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":

@@ -6,6 +6,7 @@ Knows: the errors of the parser, recipes' fields. Does not know: what any comman
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
@@ -22,6 +23,28 @@ def shortened(text: str) -> str:
     """A sentence whose longest words are cut in the middle, and in which nothing steers the terminal."""
     plain = "".join(each if each.isprintable() or each.isspace() else repr(each)[1:-1] for each in text)
     return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", plain)
+
+
+def flowing(doc: str) -> str:
+    """A docstring whose paragraphs are one line each, to be folded as wide as a terminal is.
+
+    Lines of examples, which stand by themselves, stay: those that are indented further than the text by two.
+    """
+    lines, base = doc.splitlines(), _indent(doc.splitlines()[-1])
+    flowed = lines[:1]
+    for before, line in pairwise(lines):
+        together = (
+            before.strip() and line.strip() and (_indent(before) == _indent(line) or before is lines[0])
+        )
+        if together and _indent(line) != base + 2 and not {"-", ""} & {line.strip("- "), before.strip("- ")}:
+            flowed[-1] += f" {line.strip()}"
+        else:
+            flowed.append(line)
+    return "\n".join(flowed)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _mistake(error: CycloptsError, command: str) -> str:

@@ -96,6 +96,18 @@ def _results(path: Path, _: Progress) -> list[str]:
     return verify_results(path)
 
 
+def _prolonged(path: Path, _: Progress) -> list[str]:
+    from cotswold.errors import MachineError
+    from cotswold.run import RunDirectory
+    from cotswold.training import prolonging
+
+    try:
+        prolonging.read(RunDirectory(path.absolute()))
+    except MachineError as error:
+        return [str(error)]
+    return []
+
+
 def _store(path: Path, tell: Progress) -> list[str]:
     from cotswold.data import verify_store
 
@@ -103,6 +115,11 @@ def _store(path: Path, tell: Progress) -> list[str]:
 
 
 CHECKS: dict[Kind, dict[str, Check]] = {
-    "run": {"recipe": _recipe, "environment, events and checkpoints": _run, "results": _results},
+    "run": {
+        "recipe": _recipe,
+        "epochs": _prolonged,
+        "environment, events and checkpoints": _run,
+        "results": _results,
+    },
     "store": {"manifest, files and labels": _store},
 }

@@ -23,8 +23,8 @@ Pair = Annotated[
     ),  # TOML knows lists only
 ]
 Padding = Annotated[int, Field(ge=0), at_most(1 << 16)]
-Maps = Annotated[int, Field(gt=0), at_most(1 << 20)]
-Units = Annotated[int, Field(gt=0), at_most(1 << 30)]
+Maps = Annotated[int, Field(gt=0), at_most(1 << 30)]
+Units = Annotated[int, Field(gt=0), at_most(1 << 40)]
 Pictures = Annotated[int, Field(gt=0), at_most(1 << 40)]
 Times = Annotated[int, Field(gt=0), at_most(10**6)]
 Seed = Annotated[int, Field(ge=0), at_most((1 << 63) - 1)]
@@ -38,7 +38,7 @@ Texts = Annotated[list[Text], items(10_000)]
 
 NAME_BYTES_MAX = 240
 """A file's name has at most 255 bytes, and that of a store is longer than the recipe's."""
-RANKS_MAX = 1 << 16
+RANKS_MAX = 1 << 20
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:

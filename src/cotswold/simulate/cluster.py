@@ -6,10 +6,11 @@ string below a field is its documentation.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from cotswold.recipe.bounds import at_most
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
@@ -120,9 +121,9 @@ class Cluster(Section):
     """A short name."""
     about: str
     """Where every number is from."""
-    hosts: PositiveInt
+    hosts: Annotated[int, Field(gt=0), at_most(1 << 16)]
     """How many."""
-    devices: PositiveInt
+    devices: Annotated[int, Field(gt=0), at_most(1 << 12)]
     """Devices of a host; ranks fill host after host. More ranks than devices share them."""
     threads: Fraction | None = None
     """Where devices are cores: fewer ranks than cores have several each, and a core adds this part of its

@@ -1,0 +1,58 @@
+"""What the terminal says of the time that is left."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+
+from cotswold.cli import progress
+from cotswold.cli.progress import Estimate, TrainingDisplay
+from cotswold.run import Event
+
+
+def step(at: int, *, steps: int, seconds: float, stack: int = 0, of: int = 100) -> Event:
+    return {
+        "kind": "step",
+        "stack": stack,
+        "step": at,
+        "at": at,
+        "of": of,
+        "loss": 1.0,
+        "pictures_per_second": 10.0,
+        "gflops": 1.0,
+        "interval_steps": steps,
+        "interval_seconds": seconds,
+    }
+
+
+def test_the_first_interval_in_which_kernels_are_compiled_tells_nothing() -> None:
+    left = Estimate()
+    assert left(step(1, steps=1, seconds=7.0)) is None
+    assert left(step(3, steps=2, seconds=0.2)) is None
+    assert left(step(4, steps=1, seconds=0.1)) == pytest.approx(96 * 0.1)
+
+
+def test_steps_that_take_long_give_an_estimate_after_one() -> None:
+    left = Estimate()
+    assert left(step(1, steps=1, seconds=70.0)) is None
+    assert left(step(2, steps=1, seconds=60.0)) == pytest.approx(98 * 60)
+
+
+def test_the_estimate_is_a_mean_over_the_phase_and_begins_anew_with_the_next() -> None:
+    left = Estimate()
+    for event in (step(1, steps=1, seconds=9.0), step(11, steps=10, seconds=1.0)):
+        left(event)
+    assert left(step(21, steps=10, seconds=3.0)) == pytest.approx(79 * 0.2)
+    assert left(step(1, steps=1, seconds=9.0, stack=1)) is None
+
+
+def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    stream = StringIO()
+    with TrainingDisplay(stream) as display:
+        display(step(1, steps=1, seconds=7.0))
+        display(step(11, steps=10, seconds=1.0))
+    first, second = stream.getvalue().splitlines()
+    assert "left" not in first and first.endswith("GFLOP/s")
+    assert second.endswith("0:00:09 left")

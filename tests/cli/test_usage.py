@@ -1,0 +1,118 @@
+"""Words that make no command are answered with the way that serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+
+import cotswold as package
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["train", "demo", "--seed", "3"],
+            "train has no option --seed; a recipe's field is set by --set training.seed=VALUE.",
+        ),
+        (["train", "demo", "--patience=3"], "--set training.patience=VALUE or --set mesh.patience=VALUE."),
+        (["train", "demo", "--checkpoint-minutes", "3"], "--set training.checkpoint_minutes=VALUE."),
+        (["train", "demo", "--thread", "2"], "Unknown option: --thread. Did you mean --threads?"),
+        (["train", "demo", "--set", "epochs=3"], "epochs is not a key; did you mean training.epochs?"),
+        (["evaluate"], "evaluate needs RUN, alone or as --run VALUE. See cotswold evaluate --help."),
+        (
+            ["recipe", "show"],
+            "recipe show needs RECIPE, alone or as --recipe VALUE. See cotswold recipe show --help.",
+        ),
+        (["info", "demo", "one", "more"], "info has no use for 'one more'; take it out."),
+        (["info", ""], "the recipe's name is empty; give a file, or one of cifar10,"),
+        (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
+        (["simulate", "--list", "demo"], "leave out the other words"),
+        (["bench", "evaluate", "demo", "--pictures", "0"], "--pictures 0 measures nothing; give 1 or more"),
+        (["bench", "prepare", ".", "--size", "0"], "--size 0 measures nothing"),
+        *(
+            (["bench", name, "cifar10"], "cifar10 trains no stacks; name a recipe with")
+            for name in ("training", "evaluate", "offload")
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_sentence_names_what_to_write_instead(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").write_bytes(b"")
+    said = cotswold(*words)
+    assert said.status == 2
+    assert sentence in said.error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["k" * 3000],
+        ["train", "k" * 3000],
+        ["train", "demo", f"--{'k' * 3000}"],
+        ["train", "demo", "--set", f"training.{'k' * 3000}=3"],
+        ["train", "demo", "--set", "k" * 3000],
+        ["simulate", "k" * 3000, "demo"],
+        ["report", "k" * 3000],
+        ["verify", "k" * 3000],
+        ["evaluate", "demo", "--layers", "k" * 3000, "extra"],
+    ],
+    ids=lambda words: words[0][:9],
+)
+def test_words_of_any_length_are_answered_in_a_sentence_that_fits_a_screen(words: list[str]) -> None:
+    said = cotswold(*words)
+    assert said.status == 2
+    assert len(said.error) < 800 and "not foreseen" not in said.error
+
+
+def test_what_a_user_typed_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in cotswold("report", "a\x1b[31mb").err
+
+
+def test_paragraphs_of_help_are_folded_as_wide_as_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    said = cotswold("bench", "offload", "--help").out
+    for whole in (
+        "a quarter of filters and momentum. Examples:",
+        "the disk holds twice, without a limit, and a checkpoint",
+    ):
+        assert whole in said
+    assert "\n  cotswold bench offload --stack 2 --rows 12 --batch 96 --limit 12\n" in said
+
+
+def run_alone(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = run_alone("-m", "cotswold", "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, package.__version__)
+
+
+def test_every_package_is_reached_from_the_first_import_which_loads_none() -> None:
+    names = [name for name in package.__all__ if name != "__version__"]
+    folder = Path(package.__file__).parent
+    inner = {"cli", "files", "host"}
+    assert set(names) - {"errors"} == {path.parent.name for path in folder.glob("*/__init__.py")} - inner
+    script = (
+        "import sys, cotswold\n"
+        "slow = {'torch', 'numpy', 'zarr', 'pydantic', 'PIL'} & set(sys.modules)\n"
+        "assert not slow and not [name for name in sys.modules if name.startswith('cotswold.')], slow\n"
+        "cotswold.mesh, cotswold.recipe, cotswold.simulate, cotswold.errors\n"
+        "assert 'torch' not in sys.modules\n"
+        "for name in NAMES: assert getattr(cotswold, name).__name__ == f'cotswold.{name}'\n"
+    ).replace("NAMES", repr(names))
+    done = run_alone("-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'mash'"):
+        package.mash
