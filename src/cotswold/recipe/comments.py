@@ -10,6 +10,7 @@ import textwrap
 from typing import Any, get_origin
 
 from cotswold.recipe.kinds import bare, kind, sections_in
+from cotswold.recipe.migration import FORMAT
 from cotswold.recipe.schema import Recipe, Section
 from cotswold.recipe.writer import value_text
 
@@ -23,7 +24,7 @@ _WIDTH = 108
 
 def commented(recipe: Recipe) -> str:
     """The whole recipe as TOML, every field explained where it stands first."""
-    return _HEAD + "\n".join(_Writer().section(recipe, "")) + "\n"
+    return f"{_HEAD}format = {FORMAT}\n\n" + "\n".join(_Writer().section(recipe, "")) + "\n"
 
 
 class _Writer:
