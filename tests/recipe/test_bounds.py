@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotswold.errors import RecipeError
+from cotswold.errors import FormatError, RecipeError
 from cotswold.recipe import Recipe, dump, load, parse, shipped
 
 SECONDS_MOST = 20.0
@@ -138,7 +138,7 @@ def outcome(text: str, overrides: Sequence[str] = ()) -> Recipe | str:
     """The recipe, or the sentence that refuses it; nothing else may come out."""
     try:
         return parse(text, overrides=overrides)
-    except RecipeError as error:
+    except (RecipeError, FormatError) as error:
         return str(error)
 
 

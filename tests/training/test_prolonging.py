@@ -19,8 +19,8 @@ from cotswold.training.prolonging import asked_for, epochs_of, note, read
 STRATEGIES = ["greedy", "joint", "supervised"]
 STEPS = {"greedy": 28, "joint": 14, "supervised": 24}
 """Of the recipe: 2.4 epochs of 6 steps for each of two stacks, or all; 4 for `supervised`."""
-MORE = {"greedy": 2 * 9, "joint": 9, "supervised": 12}
-"""Of 1.5 epochs more, 2 for `supervised`."""
+MORE = {"greedy": 2 * 36, "joint": 36, "supervised": 12}
+"""Of 6 epochs more, 2 for `supervised`."""
 
 
 def further(run: Path, stores: Path, *overrides: str) -> Job:
@@ -28,7 +28,7 @@ def further(run: Path, stores: Path, *overrides: str) -> Job:
 
 
 def total(strategy: str) -> str:
-    return "training.epochs=6" if strategy == "supervised" else "training.epochs=3.9"
+    return "training.epochs=6" if strategy == "supervised" else "training.epochs=8.4"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_finished_run_is_trained_for_the_epochs_that_are_missing(
     run = finished[strategy]
     assert last(run.checkpoints).step == STEPS[strategy] + MORE[strategy]
     (said,) = events(run, "prolonged")
-    assert said["epochs"] == ([6.0] if strategy == "supervised" else [3.9] * (1 + (strategy == "greedy")))
+    assert said["epochs"] == ([6.0] if strategy == "supervised" else [8.4] * (1 + (strategy == "greedy")))
     again = [event["stack"] for event in events(run, "stack") if "prolongation" in event]
     assert again == {"greedy": [0, 1], "joint": ["all"], "supervised": ["layers"]}[strategy]
     assert [event["status"] for event in events(run, "end")] == ["finished", "finished"]
@@ -134,7 +134,7 @@ def test_asking_again_for_the_same_epochs_trains_nothing_more(
     finish(further(run.path, stores, total("joint")))
     finish(resumed(run.path, stores))
     assert bits(run) == before
-    assert read(run) == ((3.9,),)
+    assert read(run) == ((8.4,),)
 
 
 def test_a_run_is_prolonged_again_and_one_stack_alone(pictures: Path, stores: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_fewer_epochs_than_a_run_has_are_refused(finished: dict[str, RunDirector
     run = finished["joint"]
     for epochs in (2, 3):
         with pytest.raises(
-            RunError, match=rf"trained for 3.9 epochs, and {epochs} are fewer; a run can only be"
+            RunError, match=rf"trained for 8.4 epochs, and {epochs} are fewer; a run can only be"
         ):
             further(run.path, stores, f"training.epochs={epochs}")
 
@@ -182,7 +182,7 @@ def test_the_curves_of_a_report_go_on(finished: dict[str, RunDirectory]) -> None
     assert sorted(history.phases) == [0, 1]
     for phase in history.phases.values():
         steps = phase.validation["loss"].steps
-        assert steps[0] == 0 and steps[-1] == 14 + 9 and 14 in steps
+        assert steps[0] == 0 and steps[-1] == 14 + 36 and 14 in steps
 
 
 def test_a_note_that_is_damaged_is_named_with_what_to_do(

@@ -53,7 +53,7 @@ def report(run: Path, *, stores: Path | None = None, threads: int | None = None)
             directory,
             found.network,
             found.transform,
-            left_out=None if store is None else analysis.LeftOut(*store.broken),
+            left_out=None if store is None else analysis.LeftOut(*store.broken, store.remarks),
             problems=found.problems,
             name=str(run),
         )

@@ -92,15 +92,20 @@ class Store:
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """How splits came about and how values became 8 bits, a sentence each; none in stores of earlier
+        versions."""
+        return tuple(self._manifest.get("notes", ()))
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """What whoever uses the store should know, a sentence each: how splits came about, how values became
-        8 bits, what was left out. Stores of earlier versions tell only the last."""
+        """What whoever uses the store should know, a sentence each: the remarks, and what was left out."""
         count, named = self.broken
         if not count:
-            return tuple(self._manifest.get("notes", ()))
+            return self.remarks
         more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
         left_out = f"{count:,} broken pictures were left out: {'; '.join(named[:_NAMED])}{more}"
-        return (*self._manifest.get("notes", ()), left_out)
+        return (*self.remarks, left_out)
 
     @property
     def files(self) -> list[str]:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cotswold.errors import FormatError
+from cotswold.recipe.bounds import shown
 
 FORMAT = 2
 """The format that is written."""
@@ -53,7 +54,7 @@ def format_of(values: Mapping[str, object], origin: str) -> int:
     found = values.get("format", 1)
     if type(found) is not int or not 1 <= found <= FORMAT:
         raise FormatError(
-            f"{origin} is of format {str(found)[:20]}, and this Cotswold reads 1 to {FORMAT}; "
+            f"{origin} is of format {shown(str(found), 20)}, and this Cotswold reads 1 to {FORMAT}; "
             "use the version that wrote it, or a newer one"
         )
     return found
