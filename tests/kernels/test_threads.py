@@ -70,6 +70,7 @@ def test_as_many_threads_as_are_asked_for_share_the_work(
     operation: str, few: bool | None, dtype: torch.dtype, entered: list[int], pool_entered: str
 ) -> None:
     pair = operands(operation, WIDE, IMAGES, dtype)
+    run(operation, WIDE, pair, forced(5, 3, few=few))  # the kernel's trial is behind it
     entered.clear()
     found = [run(operation, WIDE, pair, forced(5, 3, count, few=few)) for count in (1, 2, 3)]
     if pool_entered == "torch's pool":
@@ -90,9 +91,11 @@ def test_torch_says_how_many_threads_there_are(entered: list[int]) -> None:
 
 def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "FLOPS_A_THREAD", 1e12)
+    pair = operands("product", WIDE, 1, torch.float32)
+    run("product", WIDE, pair, Forced(threads=3))  # the kernel's trial is behind it
     called: list[int] = []
     monkeypatch.setattr(threads, "run", lambda address, job, count: called.append(count))
-    run("product", WIDE, operands("product", WIDE, 1, torch.float32), Forced(threads=3))
+    run("product", WIDE, pair, Forced(threads=3))
     assert called == [1]
 
 
