@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.command import cotswold
 
 import cotswold as package
+from cotswold.cli import main as main_module
 
 
 @pytest.mark.parametrize(
@@ -116,3 +118,13 @@ def test_every_package_is_reached_from_the_first_import_which_loads_none() -> No
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'mash'"):
         package.mash
+
+
+def test_threads_of_a_command_that_wait_go_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    found: dict[str, str] = {}
+    monkeypatch.setattr(main_module, "_run", lambda words, debug: found.update(os.environ) or 0)
+    with pytest.raises(SystemExit):
+        main_module.main(["info", "demo"])
+    assert found["GOMP_SPINCOUNT"] == "5000" and "GOMP_SPINCOUNT" not in os.environ

@@ -20,6 +20,7 @@ from cotswold import __version__
 from cotswold.cli import usage
 from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
+from cotswold.host import waiting_settings
 from cotswold.launch import own_log
 
 DEBUG = "COTSWOLD_DEBUG"
@@ -104,8 +105,10 @@ def _open_standard_streams() -> None:
 
 @contextmanager
 def _own_environment(debug: bool) -> Iterator[None]:
-    """What a command sets for itself and for ranks that it starts (tracebacks, threads) ends with it."""
+    """What a command sets for itself and for ranks that it starts ends with it: tracebacks, threads, and how
+    they wait."""
     before = dict(os.environ)
+    os.environ.update(waiting_settings(os.environ))
     if debug:
         os.environ[DEBUG] = "1"
     try:

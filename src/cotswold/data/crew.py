@@ -36,12 +36,6 @@ _ENVIRONMENT = {
 same pages again for every picture, which takes a twentieth of the time."""
 
 
-def cores() -> int:
-    """Processor cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 class Crew:
     """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
 

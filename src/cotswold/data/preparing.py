@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cotswold.data import layout
 from cotswold.data.claiming import begin, claimed, differences
-from cotswold.data.crew import Crew, cores
+from cotswold.data.crew import Crew
 from cotswold.data.journal import Journal, sync
 from cotswold.data.layout import Chunk
 from cotswold.data.manifest import (
@@ -41,6 +41,7 @@ from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
 from cotswold.errors import SourceError, UserError
 from cotswold.files import real_folder
+from cotswold.host import granted_cores
 
 Progress = Callable[[int, int], None]
 """Called with the pictures done and the pictures in all."""
@@ -121,7 +122,7 @@ def prepare(
         begin(path, journal, request, shards)
         pictures = sum(len(shard.pictures) for shard in shards)
         found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
-        jobs = min(jobs or cores(), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
+        jobs = min(jobs or granted_cores(environ={}), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
         try:
             with Crew(source, path, preparation, jobs) as crew:
                 _make_arrays(path, plan, preparation)

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cotswold.data.crew import cores
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.preparation import Transform
 from cotswold.data.source import Source
 from cotswold.data.whitening import Float32
 from cotswold.errors import SourceError, UserError
+from cotswold.host import granted_cores
 
 _AHEAD = 3
 """Batches under way at most."""
@@ -36,7 +36,13 @@ def stream(
     """Decode and transform a source (or the pictures ``only`` of it) on all cores, in its order."""
     if batch < 1:
         raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
-    return Stream(source, transform, batch, range(len(source)) if only is None else only, threads or cores())
+    return Stream(
+        source,
+        transform,
+        batch,
+        range(len(source)) if only is None else only,
+        threads or granted_cores(environ={}),
+    )
 
 
 class Stream:

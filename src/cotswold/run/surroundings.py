@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from cotswold.host import granted_cores
 from cotswold.run.memory import available_bytes
 
 _PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pydantic")
@@ -29,7 +30,7 @@ def environment() -> dict[str, object]:
         "processor": model,
         "processor_flags": flags,
         "cores": os.cpu_count(),
-        "cores_usable": _usable_cores(),
+        "cores_usable": granted_cores(environ={}),
         "threads": torch.get_num_threads(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "memory_available_bytes": available_bytes(),
@@ -42,10 +43,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _usable_cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _processor() -> tuple[str, list[str]]:

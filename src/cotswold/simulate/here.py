@@ -6,9 +6,9 @@ rates are those of a core of the reference machine, which serve to compare grids
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from cotswold.host import granted_cores
 from cotswold.run import available_bytes
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.reader import load_cluster
@@ -22,18 +22,12 @@ def this_machine() -> Cluster:
 
     Describe it by `cotswold bench machine` for predictions of seconds.
     """
-    cores = _cores()
+    cores = granted_cores(environ={})
     core = load_cluster("core")
     cache = _cache_bytes() / 1e6
     device = core.device.model_copy(update={"cache_mb": cache} if cache else {})
     here = {"name": "this machine", "devices": cores, "host_memory_gb": available_bytes() / 1e9}
     return core.model_copy(update={**here, "device": device})
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cache_bytes() -> float:
