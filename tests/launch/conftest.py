@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -71,6 +72,8 @@ class Job:
 @pytest.fixture(scope="session")
 def _forkserver() -> None:
     os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as launch.settings_of has it
+    # one that other tests have started may have read another environment
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # nothing public stops it
     multiprocessing.set_forkserver_preload([worker.__name__])
 
 

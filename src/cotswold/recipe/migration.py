@@ -54,7 +54,7 @@ def format_of(values: Mapping[str, object], origin: str) -> int:
     found = values.get("format", 1)
     if type(found) is not int or not 1 <= found <= FORMAT:
         raise FormatError(
-            f"{origin} is of format {shown(str(found), 20)}, and this Cotswold reads 1 to {FORMAT}; "
+            f"{origin} is of format {shown(found, 20)}, and this Cotswold reads 1 to {FORMAT}; "
             "use the version that wrote it, or a newer one"
         )
     return found
