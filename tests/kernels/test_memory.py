@@ -28,6 +28,7 @@ def guarded(*arguments: str, script: str = "guarded") -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["first", "second"])
 def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) -> None:
     done = guarded("random", seed, str(FUZZ * CASES))
@@ -38,11 +39,13 @@ def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) ->
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_given_one_number_too_far_dies_on_either_side() -> None:
     done = guarded("shifted")
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measured() -> None:
     done = guarded("third", str(FUZZ * CASES // 3), script="guarded_maps")
     assert done.returncode == 0 and done.stdout.endswith("alive\n"), (

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cotswold.kernels import store
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,7 @@ def told(process: subprocess.Popen[str]) -> tuple[int, int, str]:
     return int(compiled), int(measured), digest
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_share_a_cache_and_a_later_one_compiles_and_measures_nothing(
     tmp_path: Path,
 ) -> None:

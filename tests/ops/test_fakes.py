@@ -62,6 +62,7 @@ def promised(operation: Callable[..., Tensor], *arguments: object) -> Tensor:
     return real
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_by")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_smoothed_maps_lie_as_compilers_are_told(dtype: torch.dtype) -> None:
