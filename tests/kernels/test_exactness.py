@@ -65,9 +65,11 @@ def whole_numbers(pair: Pair) -> Pair:
 
 
 def check_errors(operation: str, layer: BlockLocal, pair: Pair, free: Forced, slack: float = 0.0) -> None:
-    """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the largest's last bit."""
+    """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the last bit of the largest
+    sum of magnitudes: where terms cancel, partial sums are larger than what comes out."""
     expected = exact(operation, pair, layer)
-    last = float(expected.nan_to_num().abs().max()) * torch.finfo(pair[0].dtype).eps
+    magnitudes = exact(operation, (pair[0].abs(), pair[1].abs()), layer)
+    last = float(magnitudes.nan_to_num().max()) * torch.finfo(pair[0].dtype).eps
     ours = error(run(operation, layer, pair, free), expected)
     dense = error(Dense.of(layer).product(operation, pair), expected)
     assert ours <= 2 * dense + slack * last, f"{operation}: {ours}, torch.mm: {dense}"
@@ -81,7 +83,7 @@ def test_a_random_layer_errs_at_most_twice_as_much_as_a_dense_product(
     for operation in OPERATIONS:
         pair = operands(operation, layer, images, torch.float32)
         # of few and short sums the dense product may get every one right, by luck
-        check_errors(operation, layer, pair, Forced(few=few), slack=3)
+        check_errors(operation, layer, pair, Forced(few=few), slack=2)
 
 
 @given(layers(), st.integers(1, 70), st.sampled_from(DTYPES), st.sampled_from([None, False, True]))
