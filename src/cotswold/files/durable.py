@@ -90,12 +90,12 @@ def _beside(path: Path) -> Path:
 
 
 @contextmanager
-def writing_whole(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+def writing_whole(path: Path) -> Iterator[BinaryIO]:
     """As :func:`replacing`, but the content reaches the disk when the system likes: for files that are synced
     later, or checked after a power cut, before anybody relies on them."""
     beside = _beside(path)
     try:
-        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(file, "wb") as stream:
             yield stream
         beside.replace(path)

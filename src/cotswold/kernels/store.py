@@ -20,7 +20,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from cotswold.files import PARTIAL, read_bytes, writing_whole
+from cotswold.files import open_file, read_bytes, write_all
 
 VARIABLE = "COTSWOLD_CACHE"
 UNREAD_DAYS_MOST = 90
@@ -32,6 +32,7 @@ BYTES_MOST = 64 << 20
 _DAY_S = 86400.0
 _SUM_BYTES = 32
 _ENDINGS = (".o", ".json")
+_PARTIAL = ".partial"
 
 
 def folder() -> Path:
@@ -114,12 +115,20 @@ def remember(name: str, content: bytes) -> None:
     place = trusted()
     if place is None:
         return
+    unique = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
+    temporary = place / f"{name}.{os.getpid()}.{unique}{_PARTIAL}"
     try:
         # not synced: what a power cut leaves does not have its checksum
-        with writing_whole(place / name, 0o600) as file:
-            file.write(hashlib.sha256(content).digest() + content)
+        file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            write_all(file, hashlib.sha256(content).digest() + content)
+        finally:
+            os.close(file)
+        temporary.replace(place / name)
         _remove_old(place)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
         _refuse(place, error)
 
 
@@ -128,7 +137,7 @@ def _remove_old(place: Path) -> None:
     now = time.time()
     for file in place.iterdir():
         days = UNREAD_DAYS_MOST if file.name.endswith(_ENDINGS) else UNFINISHED_DAYS_MOST
-        if file.name.endswith((*_ENDINGS, PARTIAL)):
+        if file.name.endswith((*_ENDINGS, _PARTIAL)):
             with suppress(OSError):
                 if now - file.lstat().st_mtime > days * _DAY_S:
                     file.unlink()
