@@ -94,8 +94,8 @@ def _class(kind: type) -> tuple[str, list[object]]:
     if not _is_ours(kind.__module__):
         return _name(kind), []
     if issubclass(kind, enum.Enum):
-        own = [value for value in vars(kind).values() if isinstance(value, FunctionType | property)]
-        return f"{_name(kind)} {[(one.name, one.value) for one in kind]!r}", [*own]
+        done = [value for value in vars(kind).values() if isinstance(value, FunctionType | property)]
+        return f"{_name(kind)} {[(one.name, one.value) for one in kind]!r}", [*done]
     own = {
         name: value
         for name, value in sorted(vars(kind).items())
