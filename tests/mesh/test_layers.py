@@ -442,3 +442,28 @@ def _part_of(x: Tensor, grid: str) -> DistributedMap:
 
 def test_ranks_of_which_one_has_no_kernels_send_each_other_what_is_waited_for() -> None:
     assert max(on_ranks(2, _where_one_has_no_kernels, "1x2")) < 1e-3
+
+
+def _under_another_default_device(grid: str) -> float:
+    """How far a twin's gradients are from those of one process where new tensors lie elsewhere by default."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.Dropout2d(0.0),
+        nn.MaxPool2d(2),
+    ]
+    local = [LocallyConnected2d(4, 4, (4, 4), 3, padding=1), L2Pool2d(2), LocalContrastNorm2d(2)]
+    module, x = nn.Sequential(*layers, *local, nn.Flatten(), nn.Linear(4, 3)), torch.rand(2, 2, 8, 8)
+    module(x).square().sum().backward()
+    with torch.device("meta"):
+        twin: Any = partition(module, grid)
+        twin(x).square().sum().backward()
+    return _furthest(
+        [one.grad for one in module.parameters()], [one.grad.full_tensor() for one in twin.parameters()]
+    )
+
+
+@pytest.mark.parametrize("grid", ["1x2", "1x3"])
+def test_a_twin_does_not_mind_where_new_tensors_lie_by_default(grid: str) -> None:
+    assert max(on_ranks(Grid.parse(grid).size, _under_another_default_device, grid)) < 1e-4

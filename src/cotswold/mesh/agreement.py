@@ -56,8 +56,10 @@ class Agreement:
         mesh = self.mesh
         if not values_too and mesh.on_one_host:
             return
-        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64)
-        mine = torch.cat([torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64), values])
+        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64, device="cpu")
+        mine = torch.cat(
+            [torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64, device="cpu"), values]
+        )
         found = torch.stack(mesh.gather(mine))
         self._raise_if_any(
             found[:, 0].tolist(), "got a batch of other sizes", "hand every rank the same whole batch"
@@ -68,7 +70,7 @@ class Agreement:
 
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
-        mine = torch.tensor([float(drew), *states], dtype=torch.float64)
+        mine = torch.tensor([float(drew), *states], dtype=torch.float64, device="cpu")
         found = torch.stack(self.mesh.gather(mine))
         if found[:, 0].any():
             self._raise_if_any(
@@ -85,7 +87,7 @@ class Agreement:
 
     def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
         """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
-        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64)
+        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
         self._raise_if_any([one.item() for one in self.mesh.gather(words)], what, remedy)
         found = self.mesh.gather(torch.nan_to_num(sums))
         self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
@@ -122,7 +124,7 @@ def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
 
     What is no finite number counts as one that no batch has.
     """
-    out = torch.zeros(3, dtype=torch.float64)
+    out = torch.zeros(3, dtype=torch.float64, device="cpu")
     place = 0.0
     for values in tensors:
         flat = values.detach().reshape(-1)

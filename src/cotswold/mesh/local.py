@@ -96,7 +96,8 @@ def _all_in_regions(x: DistributedMap) -> bool:
     """
 
     def agreed() -> bool:
-        return x.mesh.largest_in_place(torch.tensor([not in_regions(x.local)]).int()).item() == 0
+        lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
+        return x.mesh.largest_in_place(lacking).item() == 0
 
     return x.mesh.remembered((in_regions, x.dtype), agreed)
 
