@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.files import create_file
+from cotswold.files import create_file, replace_file, replacing
 
 
 def test_a_file_for_its_user_alone_is_so_from_the_start(
@@ -40,4 +40,17 @@ def test_processes_of_two_hosts_with_the_same_number_do_not_disturb_each_other(
     with pytest.raises(FileExistsError):
         create_file(path, b"ours")
     assert path.read_bytes() == b"the other's"
+    assert [each.name for each in tmp_path.iterdir()] == ["name"]
+
+
+def test_a_file_that_two_with_the_same_number_replace_at_once_is_that_of_one_of_them_whole(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "name"
+    with replacing(path) as file:
+        file.write(b"half, ")
+        replace_file(path, b"the other's")
+        assert path.read_bytes() == b"the other's"
+        file.write(b"ours")
+    assert path.read_bytes() == b"half, ours"
     assert [each.name for each in tmp_path.iterdir()] == ["name"]

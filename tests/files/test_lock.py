@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.errors import BusyError, MachineError
-from cotswold.files import DirectoryLock
+from cotswold.errors import BusyError, DiskFullError, MachineError
+from cotswold.files import DirectoryLock, lock
 
 
 def refusal(folder: Path) -> str:
@@ -62,3 +63,15 @@ def test_a_lock_that_is_a_link_is_refused_and_what_it_points_to_is_left_alone(tm
     ):
         pass
     assert keys.read_text() == "ssh-ed25519 AAAA"
+
+
+def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(lock, "write_all", full)
+    with (
+        pytest.raises(DiskFullError, match="no room left to lock"),
+        DirectoryLock(tmp_path),
+    ):
+        pass

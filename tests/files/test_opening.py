@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.files import DirectoryLock, open_file, open_reading, read_bytes, real_folder, replace_file
+from cotswold.files import open_file, open_reading, read_bytes, real_folder, replace_file
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,3 @@ def test_a_link_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     assert (tmp_path / "thesis").read_text() == "years of work"
     assert not (tmp_path / "link").is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "thesis"]
-
-
-def test_a_lock_that_is_a_link_truncates_nothing(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("ssh-ed25519 AAAA")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "lock").symlink_to(tmp_path / "keys")
-    with pytest.raises(Exception, match="symbolic link"), DirectoryLock(tmp_path / "run"):
-        pass
-    assert (tmp_path / "keys").read_text() == "ssh-ed25519 AAAA"

@@ -59,5 +59,7 @@ def test_a_field_has_its_type_or_is_malformed() -> None:
     assert take(table, "rate", float) == 1.0
     with pytest.raises(MalformedError, match="has no field 'loss'"):
         take(table, "loss", float)
+    with pytest.raises(MalformedError, match="a number in the field 'rate' that is too large"):
+        take({"rate": 10**400}, "rate", float)
     with pytest.raises(MalformedError, match="has bool in the field 'flag', not int"):
         take(table, "flag", int)

@@ -34,6 +34,16 @@ def test_a_host_that_nobody_knows_has_none() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["a..b", "a" * 70])
+def test_what_cannot_be_a_name_is_one_that_nobody_knows(name: str) -> None:
+    assert interface_to(name, several_hosts=False) == interface_to(
+        "no.such.host.invalid", several_hosts=False
+    )
+    assert address_of_keeper(name, several_hosts=True, interface=None) == name
+    with pytest.raises(OSError, match="the name of its host is not known"):
+        listener_at(name, 0, interface=None)
+
+
 def test_a_store_listens_at_the_address_of_its_host_and_at_no_other() -> None:
     with listener_at("127.0.0.1", 0, interface=None) as listener:
         host, port = listener.getsockname()

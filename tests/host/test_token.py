@@ -122,3 +122,9 @@ def test_where_no_file_can_be_made_the_variable_is_named(tmp_path: Path) -> None
     (tmp_path / "runs").touch()
     with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the same secret"):
         token_in(tmp_path / "runs" / "token")
+
+
+def test_a_folder_that_is_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to("a disk that is not there")
+    with pytest.raises(UserError, match=r"runs/token, cannot be made \(File exists\); set COTSWOLD_TOKEN"):
+        token_in(tmp_path / "runs" / "token")

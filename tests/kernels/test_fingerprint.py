@@ -24,6 +24,9 @@ class Job(IntEnum):
     A_PITCH = 9
     B_PITCH = 10
 
+    def bytes(self):
+        return 32
+
 @dataclass(frozen=True)
 class Kind:
     name: str
@@ -52,12 +55,19 @@ def around():
 def itself(n):
     return 0 if n == 0 else itself(n - 1)
 
+def scaled(x, by, rows=0):
+    return x
+
+TWICE = partial(scaled, by=12)
+THRICE = partial(scaled, 13)
+
 def unused():
     return 7
 
 def write(lanes):
     '''Docstring.'''
     with around():
+        bound = TWICE, THRICE
         return helper(STEPS["wide"]), Job.A_PITCH, PLAIN.half, kept(lanes), itself(3), lambda: PLAIN.quarter
 """
 
@@ -87,6 +97,9 @@ CHANGES = {
     "a cached function": ("return x + 1", "return x - 1"),
     "a context": ("yield 5", "yield 6"),
     "the generator": ("itself(3)", "itself(2)"),
+    "a method of an enumeration": ("return 32", "return 64"),
+    "an argument that is bound": ("scaled, 13", "scaled, 14"),
+    "a named argument that is bound": ("by=12", "by=11"),
     "a recursion": ("itself(n - 1)", "itself(n - 2)"),
 }
 

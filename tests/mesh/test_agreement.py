@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from cotswold.errors import CotswoldError
 from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, Mesh, partition
-from cotswold.mesh.agreement import OFTEN, due, fingerprint
+from cotswold.mesh.agreement import OFTEN, due, fingerprint, kinds
 from cotswold.mesh.channels import SWITCH
 
 GRIDS = ("1x2", "2x1", "2x2")
@@ -74,6 +74,12 @@ def _not_a_number(grid: str, last: int) -> None:
     _conv(grid)(batch)
 
 
+def _beside_no_number(grid: str, last: int) -> None:
+    batch = _batch() + _on(last)
+    batch[0, 0, 0, :2] = torch.tensor([torch.nan, torch.inf])
+    _conv(grid)(batch)
+
+
 def _later(grid: str, last: int) -> None:
     twin = _conv(grid)
     for call in range(1, 9):
@@ -125,6 +131,7 @@ CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "other features": (_other_features, "got another batch than rank 0"),
     "a little brighter": (_brightness, "got another batch than rank 0"),
     "what is no number": (_not_a_number, "got another batch than rank 0"),
+    "other pictures beside what is no number": (_beside_no_number, "got another batch than rank 0"),
     "other pictures later": (_later, "got another batch than rank 0"),
     "a number drawn by one rank": (_drifting, "draws other random numbers than rank 0"),
     "dropout as a function": (_functional, "draws other random numbers than rank 0"),
@@ -192,6 +199,7 @@ def _harmless(grid: str) -> int:
     with torch.inference_mode():
         twin(_batch())
     twin(_batch()).square().mean().backward()
+    twin(torch.full((4, 2, 6, 8), torch.nan))
     return 1
 
 
@@ -199,6 +207,18 @@ def _harmless(grid: str) -> int:
 def test_what_does_no_harm_is_no_error(grid: str) -> None:
     count = Grid.parse(grid).size
     assert on_ranks(count, _between_hosts, _harmless, grid) == [1] * count
+
+
+def test_ranks_that_agree_are_all_compared_with_one() -> None:
+    compared = []
+
+    def alike(one: Tensor, other: Tensor) -> bool:
+        compared.append((int(one), int(other)))
+        return int(one) % 2 == int(other) % 2
+
+    assert kinds([torch.tensor(2 * rank) for rank in range(1000)], alike) == [0] * 1000
+    assert len(compared) == 999
+    assert kinds([torch.tensor(rank) for rank in (4, 3, 2, 1)], alike) == [0, 1, 0, 1]
 
 
 def test_values_are_compared_often_at_first_and_then_now_and_then() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from tests.mesh.ranks import on_ranks
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box, Grid, Partition
+from cotswold.kernels import available
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
 from cotswold.nn import (
     L2Pool2d,
@@ -410,3 +413,57 @@ def _furthest(wanted: list[Any], got: list[Any]) -> float:
 @pytest.mark.parametrize("grid", GRIDS)
 def test_twins_of_convolutions_are_differentiable_twice(grid: str) -> None:
     assert max(on_ranks(Grid.parse(grid).size, _second_derivatives, grid)) < 1e-10
+
+
+def _where_one_has_no_kernels(grid: str) -> float:
+    """How far a layer's gradients are from those of one process where torch computes for rank 1."""
+    torch.manual_seed(0)
+    layer, x = LocallyConnected2d(2, 4, (9, 8), 3, padding=1), torch.rand(3, 2, 9, 8)
+    layer(x).square().sum().backward()
+    if dist.get_rank() == 1:
+        os.environ[available.VARIABLE] = "torch"
+    try:
+        twin: Any = partition(layer, grid)
+        for _ in range(2):
+            twin.zero_grad()
+            twin(_part_of(x, grid)).square().sum().backward()
+    finally:
+        os.environ.pop(available.VARIABLE, None)
+    return float((twin.weight.grad.full_tensor() - layer.weight.grad).abs().max())
+
+
+def _part_of(x: Tensor, grid: str) -> DistributedMap:
+    """A map of which each rank has its part alone."""
+    parts = Partition.even((9, 8), Grid.parse(grid))
+    mesh = Mesh.of(grid)
+    rows, columns = parts.box(mesh.rank).slices
+    return DistributedMap(x[:, :, rows, columns].clone(), parts, mesh)
+
+
+def test_ranks_of_which_one_has_no_kernels_send_each_other_what_is_waited_for() -> None:
+    assert max(on_ranks(2, _where_one_has_no_kernels, "1x2")) < 1e-3
+
+
+def _under_another_default_device(grid: str) -> float:
+    """How far a twin's gradients are from those of one process where new tensors lie elsewhere by default."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),
+        nn.BatchNorm2d(4),
+        nn.Dropout2d(0.0),
+        nn.MaxPool2d(2),
+    ]
+    local = [LocallyConnected2d(4, 4, (4, 4), 3, padding=1), L2Pool2d(2), LocalContrastNorm2d(2)]
+    module, x = nn.Sequential(*layers, *local, nn.Flatten(), nn.Linear(4, 3)), torch.rand(2, 2, 8, 8)
+    module(x).square().sum().backward()
+    with torch.device("meta"):
+        twin: Any = partition(module, grid)
+        twin(x).square().sum().backward()
+    return _furthest(
+        [one.grad for one in module.parameters()], [one.grad.full_tensor() for one in twin.parameters()]
+    )
+
+
+@pytest.mark.parametrize("grid", ["1x2", "1x3"])
+def test_a_twin_does_not_mind_where_new_tensors_lie_by_default(grid: str) -> None:
+    assert max(on_ranks(Grid.parse(grid).size, _under_another_default_device, grid)) < 1e-4

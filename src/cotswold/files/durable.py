@@ -21,6 +21,11 @@ PARTIAL = ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def is_full(error: OSError) -> bool:
+    """Whether a disk has no room left, or a user's share of it none."""
+    return error.errno in _FULL
+
+
 @contextmanager
 def disk_errors(
     path: Path,
@@ -32,7 +37,7 @@ def disk_errors(
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             raise DiskFullError(f"no room left to write {path} ({error.strerror}); {remedy}") from error
         raise otherwise(f"{path} cannot be written: {error.strerror}") from error
 
@@ -69,7 +74,7 @@ def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     Processes of several hosts, which may have the same number, can try at once: one of them succeeds.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+    beside = _beside(path)
     try:
         with durable_file(beside, mode) as file:
             write_all(file, content)
@@ -79,12 +84,16 @@ def create_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     sync_folder(path.parent)
 
 
+def _beside(path: Path) -> Path:
+    """Where the content of a file is written first; nobody else writes there, not on another host either."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+
+
 @contextmanager
 def writing_whole(path: Path) -> Iterator[BinaryIO]:
     """As :func:`replacing`, but the content reaches the disk when the system likes: for files that are synced
     later, or checked after a power cut, before anybody relies on them."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
-    beside.unlink(missing_ok=True)
+    beside = _beside(path)
     try:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(file, "wb") as stream:

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
-from cotswold.errors import BusyError, MachineError
-from cotswold.files.durable import write_all
+from cotswold.errors import BusyError, DiskFullError, MachineError
+from cotswold.files.durable import is_full, write_all
 from cotswold.files.opening import open_file
 from cotswold.files.untrusted import MalformedError, parse_object, take
 
@@ -51,6 +51,8 @@ class DirectoryLock:
                     f"two runs in one directory: {self._directory} is in use by {holder}; "
                     f"wait for it, {remedy}, or choose another directory"
                 ) from error
+            if is_full(error):
+                raise DiskFullError(f"no room left to lock {self._directory}; free some space") from error
             raise MachineError(
                 f"{self._directory} cannot be locked ({error.strerror}); use a file system that has locks"
             ) from error

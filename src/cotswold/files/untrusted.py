@@ -60,7 +60,10 @@ def take(table: Mapping[str, object], name: str, kind: type[T]) -> T:
         raise MalformedError(f"has no field {name!r}")
     value = table[name]
     if kind is float and type(value) is int:
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError as error:
+            raise MalformedError(f"has a number in the field {name!r} that is too large") from error
     if type(value) is not kind:
         raise MalformedError(f"has {type(value).__name__} in the field {name!r}, not {kind.__name__}")
     return value

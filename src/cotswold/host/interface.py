@@ -17,6 +17,8 @@ import struct
 
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
+_UNKNOWN = OSError, UnicodeError
+"""What Python raises for a name that leads nowhere, and for one that cannot be a name ("a..b")."""
 _ELSEWHERE = "192.0.2.1"
 """An address of nobody (RFC 5737): its route is the default route."""
 
@@ -83,7 +85,7 @@ def _addresses(host: str) -> list[str]:
                 str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             )
         )
-    except OSError:
+    except _UNKNOWN:
         return []
 
 
@@ -97,7 +99,7 @@ def _own_address(target: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         try:
             udp.connect((target, 9))
-        except OSError:
+        except _UNKNOWN:
             return ""
         address = str(udp.getsockname()[0])
     # all of 127.0.0.0/8 is the loopback, which has one of them

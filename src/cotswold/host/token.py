@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,21 +65,18 @@ def token_in(path: Path) -> Token:
     Raises UserError where the file is a symbolic link, belongs to another user, can be read or written by
     others, or holds no token, and where it can be neither read nor made.
     """
-    try:
+    with suppress(FileNotFoundError):
         return _read(path)
-    except FileNotFoundError:
-        pass
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        create_file(path, Token.new().text.encode() + b"\n", mode=0o600)
-    except FileExistsError:
-        pass  # another process was first; all use that one's
+        with suppress(FileExistsError):  # another process was first; all use that one's
+            create_file(path, Token.new().text.encode() + b"\n", mode=0o600)
+        return _read(path)
     except OSError as error:
         raise UserError(
             f"the file with the ranks' token, {path}, cannot be made ({error.strerror}); "
             f"set {VARIABLE} to the same secret for all ranks"
         ) from error
-    return _read(path)
 
 
 def sign(key: bytes, *parts: bytes) -> bytes:

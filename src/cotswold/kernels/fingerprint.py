@@ -62,6 +62,8 @@ def _parts(value: object) -> tuple[str, list[object]]:
         return "method", [value.__func__, value.__self__]
     if isinstance(value, ModuleType):
         return f"module {value.__name__}", []
+    if isinstance(value, functools.partial):
+        return "partial", [value.func, value.args, value.keywords]
     for attribute in ("__wrapped__", "__func__", "fget", "func"):  # caches, class methods, properties
         if hasattr(value, attribute) and not _is_ours(type(value).__module__):
             return f"{type(value).__name__} of", [getattr(value, attribute)]
@@ -92,7 +94,8 @@ def _class(kind: type) -> tuple[str, list[object]]:
     if not _is_ours(kind.__module__):
         return _name(kind), []
     if issubclass(kind, enum.Enum):
-        return f"{_name(kind)} {[(one.name, one.value) for one in kind]!r}", []
+        done = [value for value in vars(kind).values() if isinstance(value, FunctionType | property)]
+        return f"{_name(kind)} {[(one.name, one.value) for one in kind]!r}", [*done]
     own = {
         name: value
         for name, value in sorted(vars(kind).items())

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
-from cotswold.errors import RunError
-from cotswold.files import disk_errors, open_file, real_folder
+from cotswold.errors import CotswoldError, RunError
+from cotswold.files import disk_errors, open_file, open_reading, real_folder
 from cotswold.run.directory import RunDirectory
 
 _TAIL_BYTES = 4096
@@ -66,18 +67,22 @@ class Logs:
         self._append(rank, _HEAD, line)
 
     def foot(self, rank: int, line: str) -> None:
-        """Append our line, with the time, at its end."""
-        self._append(rank, _FOOT, line)
+        """Append our line, with the time, at its end; a log that cannot be written harms no other rank."""
+        with suppress(OSError, CotswoldError):
+            self._append(rank, _FOOT, line)
 
     def where(self, rank: int) -> str:
         """The file of one rank in words; without a run's directory it will not stay."""
         return str(self.path(rank)) if self._folder == self._final else "its output"
 
     def tail(self, rank: int, lines: int = 5) -> list[str]:
-        """The last lines that the rank itself printed since it was last started."""
-        with self.path(rank).open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
-            text = file.read().decode(errors="replace")
+        """The last lines that the rank itself printed since it was last started; none without its file."""
+        try:
+            with open_reading(self.path(rank)) as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+                text = file.read(_TAIL_BYTES).decode(errors="replace")
+        except OSError:
+            return []
         own: list[str] = []
         for line in text.splitlines():
             if line.startswith(_HEAD):

@@ -58,11 +58,11 @@ class Membership:
     def gather(self, value: object) -> list[Any]:
         """The values of all ranks, in their order, for every rank; what JSON holds. Nothing is unpickled."""
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(self.size)]
         with self._exchanging():
-            dist.all_gather(sizes, torch.tensor([len(text)]), group=self._group)
+            dist.all_gather(sizes, torch.tensor([len(text)], device="cpu"), group=self._group)
             longest = max(int(size) for size in sizes)
-            texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+            texts = [torch.empty(longest, dtype=torch.uint8, device="cpu") for _ in range(self.size)]
             dist.all_gather(texts, functional.pad(text, (0, longest - len(text))), group=self._group)
         return [
             json.loads(found[: int(size)].numpy().tobytes()) for found, size in zip(texts, sizes, strict=True)

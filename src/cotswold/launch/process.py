@@ -21,10 +21,10 @@ _STATE, _USER, _STARTED = 0, 11, 19
 
 
 def identity() -> str:
-    """This process: its host, its number, the moment of its start."""
+    """This process: its host, its number, the moment of its start; "" where the system does not say."""
     pid = os.getpid()
-    fields = _fields(pid)
-    return f"{_host()} {pid} {fields[_STARTED]}" if fields else ""
+    host, fields = _host(), _fields(pid)
+    return f"{host} {pid} {fields[_STARTED]}" if host and fields else ""
 
 
 def kill(who: str) -> None:
@@ -64,8 +64,14 @@ def is_stopped(pid: int) -> bool:
 
 
 def _host() -> str:
-    """This machine since it was switched on; a network namespace counts as a host of its own."""
-    return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
+    """This machine since it was switched on; a network namespace counts as a host of its own.
+
+    "" where the system does not say: no /proc, or a sandbox that hides a part of it.
+    """
+    try:
+        return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
+    except OSError:
+        return ""
 
 
 def _descendants(pid: int) -> Iterator[int]:

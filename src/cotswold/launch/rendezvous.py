@@ -230,8 +230,8 @@ class Rendezvous:
                 seconds = min(max(self.deadline - time.monotonic(), 0.1), 5.0)
                 socket.create_connection((self._address(), self.world.port), seconds).close()
                 return
-            except OSError as error:
-                self._wait(f"which cannot be reached ({error.strerror or error})")
+            except (OSError, UnicodeError) as error:  # the latter for what cannot be a name
+                self._wait(f"which cannot be reached ({getattr(error, 'strerror', None) or error})")
 
     def _wait(self, why: str) -> None:
         if time.monotonic() > self.deadline:

@@ -11,8 +11,9 @@ the same numbers, so all raise the same error.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -30,6 +31,8 @@ _CLOSE = 1e-6
 """What fingerprints may differ by, of the sum of all magnitudes: machines round differently."""
 _PIECE = 1 << 20
 """Values of which a fingerprint is taken at once."""
+_STRANGE = 1234.5, 2345.6, -2345.6
+"""What stands for NaN, for infinity and for minus infinity in a fingerprint."""
 _OTHER_STEP = 0.618
 """Between the phases of two values in the second sum."""
 
@@ -53,20 +56,21 @@ class Agreement:
         mesh = self.mesh
         if not values_too and mesh.on_one_host:
             return
-        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64)
-        mine = torch.cat([torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64), values])
+        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64, device="cpu")
+        mine = torch.cat(
+            [torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64, device="cpu"), values]
+        )
         found = torch.stack(mesh.gather(mine))
         self._raise_if_any(
             found[:, 0].tolist(), "got a batch of other sizes", "hand every rank the same whole batch"
         )
-        apart = (found[:, None, 1:3] - found[None, :, 1:3]).abs().amax(2) > _CLOSE * found[:, 3].nan_to_num(0)
-        apart |= found[:, 3].isfinite() != found[:, None, 3].isfinite()
-        kinds = [row.index(False) for row in apart.tolist()]  # the first rank that has the same
-        self._raise_if_any(kinds, "got another batch", "hand every rank the same whole batch")
+        self._raise_if_any(
+            kinds(list(found[:, 1:]), _close), "got another batch", "hand every rank the same whole batch"
+        )
 
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
-        mine = torch.tensor([float(drew), *states], dtype=torch.float64)
+        mine = torch.tensor([float(drew), *states], dtype=torch.float64, device="cpu")
         found = torch.stack(self.mesh.gather(mine))
         if found[:, 0].any():
             self._raise_if_any(
@@ -83,11 +87,10 @@ class Agreement:
 
     def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
         """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
-        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64)
+        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
         self._raise_if_any([one.item() for one in self.mesh.gather(words)], what, remedy)
         found = self.mesh.gather(torch.nan_to_num(sums))
-        alike = [[torch.allclose(one, other, rtol=1e-12, atol=0) for other in found] for one in found]
-        self._raise_if_any([row.index(True) for row in alike], what, remedy)
+        self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
 
     def _raise_if_any(self, values: Sequence[object], what: str, remedy: str) -> None:
         """Raise UserError unless all ranks have one value; those are named that have not what most have."""
@@ -101,15 +104,33 @@ class Agreement:
         raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")
 
 
+def kinds(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> list[int]:
+    """For each of several values the number of the first that is like it."""
+    found: list[int] = []
+    for number, value in enumerate(values):
+        firsts = dict.fromkeys(found)  # one, unless ranks differ
+        found.append(next((first for first in firsts if alike(values[first], value)), number))
+    return found
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Whether two fingerprints are of the same values, but for rounding."""
+    most = _CLOSE * float(torch.minimum(one[2], other[2]))
+    return not bool(((one - other)[:2].abs() > most).any())
+
+
 def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
-    """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64."""
-    out = torch.zeros(3, dtype=torch.float64)
+    """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64.
+
+    What is no finite number counts as one that no batch has.
+    """
+    out = torch.zeros(3, dtype=torch.float64, device="cpu")
     place = 0.0
     for values in tensors:
         flat = values.detach().reshape(-1)
         real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
         for piece in torch.split(real, _PIECE):
-            wide = piece.double()
+            wide = torch.nan_to_num(piece.double(), *_STRANGE)
             phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
             sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
             out += torch.stack([*sums, wide.abs().sum()]).cpu()

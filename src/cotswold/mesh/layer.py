@@ -155,7 +155,7 @@ class SpatialLayer(nn.Module, ABC):
         key = _kind_of(x)
         if key not in self._kinds:
             mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
-            channels, kind = largest(torch.tensor(mine), x.mesh).tolist()
+            channels, kind = largest(torch.tensor(mine, device="cpu"), x.mesh).tolist()
             self._kinds[key] = channels, _TYPES[kind]
         return self._kinds[key]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cotswold import nn, ops
@@ -69,7 +70,7 @@ class PartitionedLocal2d(SpatialLayer):
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)
         # all ranks do alike, so that they send as many messages, whatever is differentiated how often
-        if x.mesh.size == 1 or x.reach is not None or not busy or not in_regions(x.local):
+        if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
             return super()._on_ranks(x)
         part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
         layer = self.geometry.part(self._blocks_of(box))[0]
@@ -86,6 +87,19 @@ class PartitionedLocal2d(SpatialLayer):
     def extra_repr(self) -> str:
         """The arguments of the layer."""
         return self._words
+
+
+def _all_in_regions(x: DistributedMap) -> bool:
+    """Whether kernels of every rank computed maps of this type by regions when they were first asked.
+
+    Where one's turn out to be wrong later its products still come in regions, by torch.
+    """
+
+    def agreed() -> bool:
+        lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
+        return x.mesh.largest_in_place(lacking).item() == 0
+
+    return x.mesh.remembered((in_regions, x.dtype), agreed)
 
 
 class PartitionedSmoothing(SpatialLayer):

@@ -73,7 +73,7 @@ def local_parts(
         shape = [one.stop - one.start for one in (rows, *others)]
         part = torch.empty(shape, dtype=like.dtype, device=device)
         for row in range(like.shape[0]):
-            drawn = torch.empty(like.shape[1:], dtype=torch.float32).uniform_(-bound, bound)
+            drawn = torch.empty(like.shape[1:], dtype=torch.float32, device="cpu").uniform_(-bound, bound)
             if rows.start <= row < rows.stop:
                 part[row - rows.start] = drawn[tuple(others)]
         parts[name] = of_part(part, like.shape, mesh, dims[name], like.requires_grad)

@@ -88,14 +88,14 @@ class Mesh:
                     "torch.distributed.init_process_group; start them with torchrun or cotswold train --grid"
                 )
             # without a group, so that the process can still become a rank of a job
-            alone = torch.zeros(1, 1, dtype=torch.int64)
+            alone = torch.zeros(1, 1, dtype=torch.int64, device="cpu")
             return DeviceMesh(device, alone, mesh_dim_names=AXES, _init_backend=False, _rank=0)
         if wanted.size != dist.get_world_size():
             raise UserError(
                 f"a {wanted} grid has {wanted.size} ranks, but the job has {dist.get_world_size()}; "
                 "give a DeviceMesh for a part of a job"
             )
-        ranks = torch.arange(wanted.size).reshape(wanted.rows, wanted.columns)
+        ranks = torch.arange(wanted.size, device="cpu").reshape(wanted.rows, wanted.columns)
         return DeviceMesh(device, ranks, mesh_dim_names=AXES)
 
     @property
@@ -184,7 +184,7 @@ class Mesh:
             check()
         except Exception as found:  # raised again below, once the others know
             error = found
-        failed = self.sum_in_place(torch.tensor([float(error is not None)]))
+        failed = self.sum_in_place(torch.tensor([float(error is not None)], device="cpu"))
         if error is not None:
             raise error
         if failed.item():

@@ -244,7 +244,7 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
     sums = [torch.stack([values.sum(), values.square().sum()]).cpu() for values in finite]
     mesh.agreement.values(
         [tuple(one.shape) for one in held],
-        torch.cat([torch.ones(1).double(), *sums]),
+        torch.cat([torch.ones(1, dtype=torch.float64, device="cpu"), *sums]),
         f"has another {type(module).__name__} module",
         "call torch.manual_seed with the same number on each, build the module, and partition it",
     )

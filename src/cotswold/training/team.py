@@ -49,7 +49,7 @@ class Team:
         """The greatest of all ranks' wishes, one by one."""
         if self.mesh is None or self.mesh.size == 1:
             return list(wishes)
-        return [int(each) for each in self.mesh.largest_in_place(torch.tensor(wishes))]
+        return [int(each) for each in self.mesh.largest_in_place(torch.tensor(wishes, device="cpu"))]
 
 
 SOLO = Team()
