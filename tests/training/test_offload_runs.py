@@ -11,11 +11,13 @@ from tests.training.small import greedy, supervised
 from cotswold.cli.ranks import local_grid, wanted_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
+from cotswold.geometry import StackGeometry
 from cotswold.recipe import load
 from cotswold.run import memory
 from cotswold.training import Resume, Stop, fit, open_job
 from cotswold.training.budget import training_bytes
 from cotswold.training.offload import home
+from cotswold.training.offload.room import TAKEN, rooms
 
 OFFLOADED = 'offload = "disk"'
 
@@ -118,11 +120,16 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
 ) -> None:
     job = started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
     given: list[int] = []
+
+    def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
+        given.append(size)
+        return rooms(layers, size, together=together)
+
     monkeypatch.setattr(home, "available_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(home, "rooms", lambda layers, size, together: given.append(size) or [9] * len(layers))
+    monkeypatch.setattr(home, "rooms", noted)
     for reading in (0, 1 << 20):
         home.OnDisk(job.recipe, tmp_path / "offload", fresh=True, reading=reading)
-    assert given[0] - given[1] == home.TAKEN * (1 << 20)
+    assert given[0] - given[1] == TAKEN * (1 << 20)
 
 
 def test_where_the_filters_are_is_remembered_until_something_else_is_said(
