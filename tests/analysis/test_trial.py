@@ -41,6 +41,17 @@ def test_passes_agree_and_look_finds_the_photograph(folders: Path, kept_bytes: i
         np.testing.assert_allclose(transform(photograph), pictures[place].numpy(), atol=1e-6)
 
 
+def test_the_same_picture_with_and_without_is_equally_bright_whatever_lies_beside_it(tmp_path: Path) -> None:
+    for kind, brightest in (("with", 4095), ("without", 1023)):
+        (tmp_path / kind).mkdir()
+        for name, value in (("same", 512), ("brightest", brightest)):
+            Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / kind / f"{name}.png")
+    transform = Transform(Preparation(size=(8, 8), colour="grey", contrast=False, whiten=False))
+    trial = Trial(open_source(tmp_path / "with"), open_source(tmp_path / "without"), transform)
+    pictures = torch.cat([batch for batch, _ in trial()])
+    assert torch.equal(pictures[1], pictures[3])
+
+
 def test_whitening_is_taken_back() -> None:
     generator = np.random.default_rng(0)
     smooth = generator.normal(size=(40, 24, 24, 3)).cumsum(1).cumsum(2)

@@ -163,6 +163,16 @@ def test_an_old_run_without_its_pictures_still_has_a_report(home: Home) -> None:
     assert "Stack 1: 64 filters" in RunDirectory.open(home.run).report.read_text()
 
 
+def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(home: Home) -> None:
+    shutil.rmtree(home.run)
+    home.train(supervised(home.pictures))
+    home.lose_store()
+    home.lose_pictures()
+    said = cotswold("evaluate", home.run)
+    assert said.status == 2 and "its own labelled pictures, which are not here" in said.error
+    assert "--stores" in said.error and "cotswold predict" in said.error
+
+
 def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> None:
     shutil.rmtree(home.run)
     home.train(supervised(home.pictures))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tests.cli.command import cotswold
 
 import cotswold as package
@@ -76,6 +77,15 @@ def test_words_of_any_length_are_answered_in_a_sentence_that_fits_a_screen(words
 
 def test_what_a_user_typed_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in cotswold("report", "a\x1b[31mb").err
+
+
+def test_names_of_files_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "in" / "a.png")
+    (tmp_path / "in" / "b\x1b[31m.png").write_bytes(b"none")
+    said = cotswold("prepare", tmp_path / "in", tmp_path / "s", "--size", 8, "--jobs", 1)
+    assert said.status == 0 and "b\\x1b[31m.png: " in said.out
+    assert "\x1b" not in said.out + said.err
 
 
 def test_paragraphs_of_help_are_folded_as_wide_as_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:

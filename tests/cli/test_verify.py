@@ -60,6 +60,12 @@ def truncated(file: Path) -> Path:
     return file
 
 
+def moved(folder: Path) -> Path:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+    return folder
+
+
 DAMAGE: dict[str, Callable[[Path], Path]] = {
     "a bit of a tensor": lambda run: flip(newest(run) / "00000.safetensors"),
     "the end of a tensor": lambda run: truncated(newest(run) / "00001.safetensors"),
@@ -67,6 +73,7 @@ DAMAGE: dict[str, Callable[[Path], Path]] = {
     "a manifest": lambda run: flip(newest(run) / "manifest.json"),
     "a line of the events": spoilt_events,
     "the environment": lambda run: truncated(truncated(run / "environment.json")),
+    "a link in the place of the checkpoints": lambda run: moved(run / "checkpoints"),
     "the recipe": lambda run: without(run / "recipe.toml"),
 }
 

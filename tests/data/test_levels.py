@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data import Preparation, Source, Store, open_source, prepare, stream
+from cotswold.data import Preparation, Source, Store, Transform, open_source, prepare, stream
 from cotswold.data import levels as module
 from cotswold.data.levels import Range, Ranges, range_of
 from cotswold.data.picture import BrokenPictureError
 from cotswold.errors import SourceError
+from cotswold.files import MalformedError
 
 PLAIN = Preparation((16, 16), colour="grey", contrast=False, whiten=False, dtype="uint8")
 
@@ -187,3 +189,40 @@ def test_a_range_over_blocks_is_the_range_over_all(monkeypatch: pytest.MonkeyPat
     low, high = float(np.nanmin(pictures)), float(np.nanmax(pictures))
     assert range_of(pictures) == Range(low, high, integers=False)
     assert range_of(np.full((2, 3, 3), np.nan)) is None
+
+
+def deep_folder(path: Path, *values: int) -> Source:
+    path.mkdir()
+    for number, value in enumerate(values):
+        Image.fromarray(np.full((16, 16), value, np.uint16)).save(path / f"{number}.png")
+    return open_source(path)
+
+
+def test_other_pictures_are_black_and_white_where_the_training_pictures_were(tmp_path: Path) -> None:
+    prepare(deep_folder(tmp_path / "in", 1000, 4095), tmp_path / "s", PLAIN, validation=0, jobs=1)
+    transform = Transform.from_state(json.loads(json.dumps(Store(tmp_path / "s").transform.state())))
+    darker = deep_folder(tmp_path / "darker", 1000)
+    for pictures, _ in stream(darker, transform, 1):
+        assert pictures[0, 0, 0, 0].item() * 255 == pytest.approx(1000 >> 4, abs=1)
+    with Image.open(tmp_path / "darker" / "0.png") as picture:
+        assert transform(picture)[0, 0, 0] * 255 == pytest.approx(1000 >> 4, abs=1)
+    assert darker.settle() == ("grey levels: integers from 1000 to 1000 are taken as 10 bits",)
+
+
+def test_kinds_of_numbers_that_training_had_none_of_have_a_range_of_their_own(tmp_path: Path) -> None:
+    source = of_array(tmp_path, np.linspace(0, 0.5, 256, dtype=np.float32).reshape(1, 16, 16))
+    one = Ranges.from_state({"integers": [0, 4095]})
+    assert (grey(source.levelled(one), 0) == grey(source, 0)).all()
+    assert source.levelled(Ranges()) is source
+
+
+@pytest.mark.parametrize("state", [{"integers": [5, 1]}, {"words": [0, 1]}, {"floats": [0, "nan"]}, [1], 3])
+def test_a_transform_with_ranges_that_are_none_is_malformed(state: object) -> None:
+    with pytest.raises(MalformedError, match="no transform"):
+        Transform.from_state({**Transform(PLAIN).state(), "ranges": state})
+
+
+@pytest.mark.parametrize("high", [1.02, 2.0, 15.9])
+def test_floats_that_end_a_little_above_1_keep_256_grey_levels(high: float, tmp_path: Path) -> None:
+    pictures = np.linspace(0, high, 256, dtype=np.float32).reshape(1, 16, 16)
+    assert len(np.unique(grey(of_array(tmp_path, pictures), 0))) == 256

@@ -177,6 +177,13 @@ def test_what_is_no_file_is_passed_over_and_no_pipe_is_waited_for(folder: Path) 
             file.write_bytes(content)
 
 
+def test_a_folder_with_a_name_that_is_no_number_is_none_of_the_checkpoints(folder: Path) -> None:
+    for name in ("\u00b2", "00000003-", "\u0663", "-1"):
+        (folder / name).mkdir()
+    found = Checkpoints(folder).latest()
+    assert found.checkpoint is not None and found.checkpoint.step == 2 and not found.skipped
+
+
 def test_a_checkpoint_that_its_user_cannot_take_is_passed_over(folder: Path) -> None:
     def take(checkpoint: Checkpoint) -> None:
         if checkpoint.step == 2:

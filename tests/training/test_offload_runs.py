@@ -9,11 +9,15 @@ from tests.training.runs import bits, events, finish, resumed, started, stop_aft
 from tests.training.small import greedy, supervised
 
 from cotswold.cli.ranks import local_grid, wanted_recipe
+from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
+from cotswold.geometry import StackGeometry
 from cotswold.recipe import load
 from cotswold.run import memory
 from cotswold.training import Resume, Stop, fit, open_job
+from cotswold.training.budget import training_bytes
 from cotswold.training.offload import home
+from cotswold.training.offload.room import TAKEN, rooms
 
 OFFLOADED = 'offload = "disk"'
 
@@ -93,6 +97,39 @@ def test_a_network_that_fits_from_the_disk_alone_is_told_so(monkeypatch: pytest.
         monkeypatch.setattr(module, "available_bytes", lambda: 20_000_000_000)
     with pytest.raises(MemoryLimitError, match=r"training\.offload=disk would fit"):
         fit.check_memory(load("coates2013-11b"), 0)
+
+
+@pytest.mark.parametrize("more", ["", OFFLOADED])
+def test_memory_for_the_mixing_of_pictures_is_counted(
+    more: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(greedy(pictures, more=more), tmp_path / "run", stores)
+    mixed, needed = shuffle_bytes(job.store, "train"), training_bytes(job.recipe, job.recipe.training.batch)
+    assert mixed == job.store.splits["train"] * job.store.shape.size * 2  # all of them, in float16
+    for module in (memory, fit):
+        monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed)
+    fit.check_fit(job.recipe, job.store, job.run.path)
+    for module in (memory, fit):
+        monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed - 1)
+    with pytest.raises(MemoryLimitError):
+        fit.check_fit(job.recipe, job.store, job.run.path)
+
+
+def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
+    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
+    given: list[int] = []
+
+    def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
+        given.append(size)
+        return rooms(layers, size, together=together)
+
+    monkeypatch.setattr(home, "available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(home, "rooms", noted)
+    for reading in (0, 1 << 20):
+        home.OnDisk(job.recipe, tmp_path / "offload", fresh=True, reading=reading)
+    assert given[0] - given[1] == TAKEN * (1 << 20)
 
 
 def test_where_the_filters_are_is_remembered_until_something_else_is_said(

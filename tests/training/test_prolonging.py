@@ -195,10 +195,28 @@ def test_a_note_that_is_damaged_is_named_with_what_to_do(
         '{"format": 2, "epochs": []}',
         '{"format": 1, "epochs": [["x"]]}',
         '{"format": 1}',
+        '{"format": 1, "epochs": [[Infinity]]}',
+        '{"format": 1, "epochs": [[5], [4]]}',
+        '{"format": 1, "epochs": [[5], [6, 6]]}',
     ):
         (run.path / "prolonged.json").write_text(content)
         with pytest.raises(MachineError, match=r"prolonged.json .*; copy it again, or remove it"):
             read(run)
+    (run.path / "prolonged.json").write_text('{"format": 1, "epochs": [[5, 5]]}')
+    kept = parse(run.recipe.read_text())
+    with pytest.raises(MachineError, match=r"prolonged.json is of a run with more or fewer stacks"):
+        asked_for(kept, kept, run)
+
+
+def test_a_run_that_lost_its_note_goes_on_where_it_was_when_asked_for_the_same_epochs(
+    pictures: Path, stores: Path, tmp_path: Path
+) -> None:
+    run = finish(started(recipe_of("joint", pictures), tmp_path / "run", stores))
+    finish(further(run.path, stores, "training.epochs=6"))
+    before = last(run.checkpoints).step
+    (run.path / "prolonged.json").unlink()
+    finish(further(run.path, stores, "training.epochs=6"))
+    assert last(run.checkpoints).step == before
 
 
 def test_a_general_field_moves_the_stacks_that_have_no_epochs_of_their_own(

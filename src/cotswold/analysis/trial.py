@@ -33,7 +33,9 @@ class Trial:
         device: str | torch.device = "cpu",
         kept_bytes: int = _KEPT_BYTES,
     ) -> None:
-        self._sources = {True: positives, False: negatives}
+        # black and white are the same for both, or neurons could tell them by that
+        ranges = transform.ranges.before(positives.ranges | negatives.ranges)
+        self._sources = {True: positives.levelled(ranges), False: negatives.levelled(ranges)}
         self._streams: dict[bool, Stream] = {
             positive: stream(source, transform, batch) for positive, source in self._sources.items()
         }

@@ -139,12 +139,20 @@ def class_weights(words: str) -> ClassWeights | None:
 def _classify(directory: RunDirectory, stores: Path | None, json_: bool) -> None:
     from cotswold import analysis, training
     from cotswold.cli.findings import print_confusion
-    from cotswold.errors import StoreError
+    from cotswold.cli.progress import counting
+    from cotswold.errors import SourceError, StoreError
     from cotswold.recipe import load
 
     recipe = load(directory.recipe)
     trained = training.trained_layers(directory, stores)
-    store = training.store_of(directory, recipe, stores)
+    try:
+        with counting("preparing", "pictures") as tally:
+            store = training.store_of(directory, recipe, stores, tally)
+    except SourceError as error:
+        raise SourceError(
+            f"a supervised run is tested on its own labelled pictures, which are not here ({error}); copy "
+            "them or their store (--stores), or name the classes of others by cotswold predict"
+        ) from error
     if store.identity != trained.prepared.store:
         raise StoreError(
             f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "

@@ -6,7 +6,6 @@ Knows: rich, JSON, where results go. Does not know: what was measured.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,10 +38,12 @@ def write(found: Document, name: str, out: Path | None) -> None:
     """Replace the file of a result at once, so that whoever reads it meanwhile reads a whole one."""
     if out is None:
         return
+    from cotswold.errors import MachineError
+    from cotswold.files import disk_errors, replace_file
+
     ready(out)
-    beside = out / f".{name}.json.{os.getpid()}"
-    beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    beside.replace(out / f"{name}.json")
+    with disk_errors(out / f"{name}.json", MachineError, "free some"):
+        replace_file(out / f"{name}.json", (json.dumps(found) + "\n").encode())
 
 
 def ready(out: Path | None) -> None:

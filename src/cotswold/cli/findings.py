@@ -60,7 +60,8 @@ def print_confusion(found: Classification) -> None:
     if len(found.classes) > _NAMED:
         _print(_mistakes(found), [])
         return
-    table = Table(title="confusion: rows are true classes, columns the answers", title_justify="left")
+    print("confusion: rows are true classes, columns the answers")  # longer than a narrow table
+    table = Table()
     table.add_column("")
     for name in (*found.classes, "right"):
         table.add_column(name, justify="right")

@@ -22,9 +22,14 @@ ENOUGH_SECONDS = 30.0
 
 def say(sentence: str) -> None:
     """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
-    line = f"cotswold: {' '.join(sentence.split())}"
+    line = harmless(f"cotswold: {' '.join(sentence.split())}")
     own_log.keep(line)
-    put(line.encode("utf-8", "backslashreplace").decode(), sys.stderr)
+    put(line, sys.stderr)
+
+
+def harmless(text: str) -> str:
+    """A text in which nothing steers the terminal: names of files, for one, hold whatever somebody wrote."""
+    return "".join(each if each.isprintable() or each.isspace() else repr(each)[1:-1] for each in text)
 
 
 def put(line: str, stream: TextIO) -> None:

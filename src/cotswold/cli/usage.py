@@ -20,9 +20,8 @@ def sentence(error: CycloptsError) -> str:
 
 
 def shortened(text: str) -> str:
-    """A sentence whose longest words are cut in the middle, and in which nothing steers the terminal."""
-    plain = "".join(each if each.isprintable() or each.isspace() else repr(each)[1:-1] for each in text)
-    return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", plain)
+    """A sentence whose longest words are cut in the middle."""
+    return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", text)
 
 
 def flowing(doc: str) -> str:

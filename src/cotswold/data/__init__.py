@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cotswold.data.preparing import Summary as Summary
     from cotswold.data.preparing import prepare as prepare
     from cotswold.data.reader import Reader as Reader
+    from cotswold.data.reader import shuffle_bytes as shuffle_bytes
     from cotswold.data.source import Source as Source
     from cotswold.data.store import Store as Store
     from cotswold.data.streaming import Stream as Stream
@@ -31,6 +32,7 @@ _HOME = {
     "Whiteness": "whiteness",
     "open_source": "opening",
     "prepare": "preparing",
+    "shuffle_bytes": "reader",
     "stream": "streaming",
     "verify_store": "verifying",
     "write_demo": "synthetic",

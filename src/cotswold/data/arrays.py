@@ -9,7 +9,7 @@ import bisect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Any
@@ -80,18 +80,14 @@ class ArraySource(Source):
             picture = picture[:, :, 0]
         if picture.dtype == np.bool_:
             picture = picture.astype(np.uint8) * np.uint8(255)
-        levels = self._ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
+        levels = self.ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
         if levels is None:
             raise BrokenPictureError(f"{self.name(index)}: holds numbers that are infinite or none (NaN)")
         return Image.fromarray(levels)
 
-    def settle(self) -> tuple[str, ...]:
-        """Find the range of all numbers, if they have more than 8 bits. Raises SourceError where they are
-        neither 0..1 nor 0..255 nor integers of 16 bits."""
-        return (str(self._ranges),) if str(self._ranges) else ()
-
-    @cached_property
-    def _ranges(self) -> Ranges:
+    def _found(self) -> Ranges:
+        """The range of all numbers, if they have more than 8 bits. Raises SourceError where they are neither
+        0..1 nor 0..255 nor integers of 16 bits."""
         ranges = Ranges()
         for number, part in enumerate(self._parts):
             array = self._array(number)

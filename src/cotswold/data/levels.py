@@ -8,6 +8,7 @@ the others would be clipped. So the range is that of all, from a pass over all o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 _BLOCK_BYTES = 16 << 20
 _BITS_MAX = 16
+_BRIGHT = 16
+"""Floats of 0..255 reach it, or there would be fewer than 16 grey levels."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,14 @@ class Range:
     @property
     def levels(self) -> Levels:
         """Integers from 0: as many bits as the greatest takes, 8 to 16, or black and white for 0 and 1.
-        Floats: 0..1 or 0..255 where they lie in it. All others are stretched from the least to the
-        greatest."""
+        Floats: 0..1 or 0..255 where they lie in it; of 0..255 at least up to 16, for what ends a little above
+        1 was 0..1 before it was scaled. All others are stretched from the least to the greatest."""
         if self.low < 0 or self.high >= 1 << _BITS_MAX or (not self.integers and self.high > 255):
             return Levels(self.low, self.high)
         if self.high <= 1:
             return Levels(0, 1)
+        if not self.integers and self.high < _BRIGHT:
+            return Levels(self.low, self.high)
         return Levels(0, 255, self._bits - 8 if self.integers else None)
 
     @property
@@ -96,10 +101,39 @@ def range_of(values: NDArray[Any]) -> Range | None:
 
 
 class Ranges:
-    """The ranges of a source's integers and floats, each for itself."""
+    """The ranges of a source's integers and floats, each for itself; false where there are none."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, Range] = {}
+    def __init__(self, of: Mapping[str, Range] | None = None) -> None:
+        self._of: dict[str, Range] = dict(of or {})
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def __or__(self, other: Ranges) -> Ranges:
+        """Those of the pictures of both."""
+        both = self._of.keys() & other._of.keys()
+        return Ranges({**self._of, **other._of, **{kind: self._of[kind] | other._of[kind] for kind in both}})
+
+    def before(self, others: Ranges) -> Ranges:
+        """These, and the others' for kinds of numbers of which there is none here."""
+        return Ranges({**others._of, **self._of})
+
+    def state(self) -> dict[str, list[float]]:
+        """The least and the greatest of each kind, as JSON keeps them."""
+        return {kind: [found.low, found.high] for kind, found in self._of.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Ranges:
+        """The inverse of `state`; raises ValueError or TypeError for anything else."""
+        ranges = {
+            kind: Range(float(low), float(high), kind == "integers") for kind, (low, high) in state.items()
+        }
+        if not ranges.keys() <= {"integers", "floats"} or not all(
+            np.isfinite(each.low) and np.isfinite(each.high) and each.low <= each.high
+            for each in ranges.values()
+        ):
+            raise ValueError(f"{state} are no ranges of numbers")
+        return cls(ranges)
 
     def add(self, pictures: NDArray[Any]) -> Range | None:
         """Count pictures (image, ...) in; their own range."""

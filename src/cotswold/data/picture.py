@@ -63,12 +63,14 @@ def open_picture(name: str, file: Path | bytes) -> Image.Image:
     return picture
 
 
-def cut(name: str, picture: Image.Image, size: tuple[int, int], colour: Colour) -> Pixels:
+def cut(
+    name: str, picture: Image.Image, size: tuple[int, int], colour: Colour, ranges: Ranges | None = None
+) -> Pixels:
     """Decode, turn upright, scale to cover ``size`` (height, width) and cut the centre: (y, x, channel).
 
     JPEGs are decoded at a half, a quarter or an eighth where that still covers the size. Transparent pixels
-    become white. Pictures of more than 8 bits have the levels of their own range, if `shallow` has not given
-    them those of a source. Raises BrokenPictureError.
+    become white. Pictures of more than 8 bits, if `shallow` has not given them the levels of a source, have
+    those of ``ranges``, or of their own range. Raises BrokenPictureError.
     """
     height, width = size
     mode = "L" if colour == "grey" else "RGB"
@@ -76,7 +78,7 @@ def cut(name: str, picture: Image.Image, size: tuple[int, int], colour: Colour) 
         sideways = picture.getexif().get(_ORIENTATION) in _SIDEWAYS
         picture.draft(mode, (height, width) if sideways else (width, height))
         ImageOps.exif_transpose(picture, in_place=True)
-        eight = _opaque(shallow(name, picture, Ranges()))
+        eight = _opaque(shallow(name, picture, ranges or Ranges()))
         coloured = eight if eight.mode == mode else eight.convert(mode)  # convert always copies
         scaled = coloured.resize((width, height), Image.Resampling.BICUBIC, box=_central(coloured.size, size))
         return np.asarray(scaled).reshape(height, width, -1)

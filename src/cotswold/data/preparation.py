@@ -6,7 +6,7 @@ carries them out (`Transform`). Does not know: sources, stores.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.levels import Ranges
 from cotswold.data.picture import Colour, Pixels, cut
 from cotswold.data.whitening import (
     TOP,
@@ -104,6 +105,9 @@ class Transform:
     whitening: Whitening | None = None
     scale: float = 1.0
     offset: float = 0.0
+    ranges: Ranges = field(default_factory=Ranges)
+    """What is black and white in pictures of more than 8 bits, as in the training pictures; empty where those
+    had 8, and in stores of earlier versions."""
 
     def __call__(self, picture: Image.Image) -> Float32:
         """Any picture, as the network wants it: float32 (channel, y, x). Raises BrokenPictureError."""
@@ -112,7 +116,7 @@ class Transform:
 
     def pixels(self, name: str, picture: Image.Image) -> Pixels:
         """The decoded, scaled and cut picture, before its numbers are worked on: uint8 (y, x, channel)."""
-        return cut(name, picture, self.preparation.size, self.preparation.colour)
+        return cut(name, picture, self.preparation.size, self.preparation.colour, self.ranges)
 
     def values(self, pixels: Pixels) -> Float32:
         """What the network reads, from uint8 (image, y, x, channel): float32 (image, channel, y, x)."""
@@ -172,6 +176,7 @@ class Transform:
             "whitening": None if self.whitening is None else self.whitening.state(),
             "scale": self.scale,
             "offset": self.offset,
+            **({"ranges": self.ranges.state()} if self.ranges else {}),
         }
 
     @classmethod
@@ -180,8 +185,9 @@ class Transform:
         try:
             whitening = None if state["whitening"] is None else Whitening.from_state(state["whitening"])
             preparation = Preparation.from_state(state["preparation"])
-            return cls(preparation, whitening, float(state["scale"]), float(state["offset"]))
-        except (KeyError, TypeError, ValueError, OverflowError, UserError) as error:
+            ranges = Ranges.from_state(state.get("ranges", {}))
+            return cls(preparation, whitening, float(state["scale"]), float(state["offset"]), ranges)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UserError) as error:
             raise MalformedError(f"describes no transform ({error})") from error
 
 

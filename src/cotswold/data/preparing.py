@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def prepare(
         try:
             with Crew(source, path, preparation, jobs) as crew:
                 _make_arrays(path, plan, preparation)
-                _write_all(crew, journal, shards, preparation, progress)
+                _write_all(crew, source, journal, shards, preparation, progress)
         except _NothingReadableError:
             shutil.rmtree(path / layout.GROUP)
             journal.end()  # last: what a kill leaves here can be gone on with
@@ -171,12 +171,18 @@ def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Pr
 
 
 def _write_all(
-    crew: Crew, journal: Journal, shards: list[Shard], preparation: Preparation, progress: Progress | None
+    crew: Crew,
+    source: Source,
+    journal: Journal,
+    shards: list[Shard],
+    preparation: Preparation,
+    progress: Progress | None,
 ) -> None:
     """Estimate the transform and write every shard that is not there yet."""
     transform, looked = journal.transform(), dict[str, Broken]()
     if transform is None:
         transform, looked = _estimated(crew, journal.store, shards, preparation)
+        transform = replace(transform, ranges=source.ranges)
         journal.keep_transform(transform)
     left = [shard for shard in shards if shard.key not in journal.done]
     total = sum(len(shard.pictures) for shard in shards)

@@ -63,13 +63,10 @@ class Reader:
         self._labels = store.labels(split)
         pictures = len(self._labels)
         self._keep_last = keep_last or pictures < batch
-        # of a whole picture, so that whoever reads a window of it has the same order
-        bytes_each = store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
         self._rows = Split(pictures, store.shard(split), seed, shuffle)
         if buffer_bytes is None:
-            buffer = buffer_pictures(pictures, self._rows.shard, bytes_each)
-        else:
-            buffer = max(1, buffer_bytes // bytes_each)
+            buffer_bytes = shuffle_bytes(store, split)
+        buffer = max(1, buffer_bytes // _stored_bytes(store))
         self._order: Buffered | Grouped = Buffered(self._rows, buffer)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
@@ -187,6 +184,17 @@ class Reader:
         values = self._store.transform.restored(last).reshape(*stored.shape[1:], images)
         plane = np.ascontiguousarray(values.transpose(1, 2, 0, 3))
         return torch.from_numpy(plane).permute(3, 2, 0, 1), torch.from_numpy(labels)
+
+
+def shuffle_bytes(store: Store, split: str) -> int:
+    """Bytes of the shuffle buffer in which pictures of a split are mixed by default, all windows together."""
+    each = _stored_bytes(store)
+    return each * buffer_pictures(store.splits[split], store.shard(split), each)
+
+
+def _stored_bytes(store: Store) -> int:
+    """Of a whole picture, so that whoever reads a window of it has the same order."""
+    return store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
 
 
 class _Ahead:

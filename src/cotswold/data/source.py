@@ -6,6 +6,7 @@ Knows: names, labels, classes and splits as a table. Does not know: any file for
 from __future__ import annotations
 
 import contextlib
+import copy
 import fnmatch
 import hashlib
 import re
@@ -13,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, Self
 
 from PIL import Image
 
@@ -56,6 +57,7 @@ class Source(ABC):
 
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels; empty without labels."""
+    _given = Ranges()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -80,7 +82,27 @@ class Source(ABC):
     def settle(self) -> tuple[str, ...]:
         """Decide what holds for all pictures, before many threads or processes read them; a sentence for each
         thing that people should know. Raises SourceError where no picture can be used."""
-        return ()
+        return (str(self.ranges),) if self.ranges else ()
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """What is black and white in pictures of more than 8 bits, from a pass over all of them; raises
+        SourceError where none of their numbers can be a picture's."""
+        return self._given.before(self._found())
+
+    def levelled(self, ranges: Ranges) -> Self:
+        """The same pictures, those of more than 8 bits by the ranges of others; by their own for a kind of
+        numbers that the others do not have."""
+        if not ranges:
+            return self
+        other = copy.copy(self)
+        other._given = ranges.before(self._given)
+        other.__dict__.pop("ranges", None)
+        return other
+
+    def _found(self) -> Ranges:
+        """The ranges of the pictures themselves; none where all have 8 bits."""
+        return Ranges()
 
     @property
     @abstractmethod
@@ -174,14 +196,10 @@ class NamedFiles(Source):
 
     def read(self, index: int) -> Image.Image:
         """The picture; if it has more than 8 bits, by the range of all that have."""
-        return shallow(self.name(index), self.opened(index), self._ranges)
+        return shallow(self.name(index), self.opened(index), self.ranges)
 
-    def settle(self) -> tuple[str, ...]:
+    def _found(self) -> Ranges:
         """Look for pictures of more than 8 bits, by the beginnings of files, and decode those."""
-        return (str(self._ranges),) if str(self._ranges) else ()
-
-    @cached_property
-    def _ranges(self) -> Ranges:
         ranges = Ranges()
         for index, name in enumerate(self._names):
             if PurePosixPath(name).suffix.lower() in _SHALLOW:

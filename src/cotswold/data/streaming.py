@@ -56,7 +56,7 @@ class Stream:
     def __init__(
         self, source: Source, transform: Transform, batch: int, indices: Sequence[int], threads: int
     ) -> None:
-        self._source, self._transform, self._batch = source, transform, batch
+        self._source, self._transform, self._batch = source.levelled(transform.ranges), transform, batch
         self._indices, self._threads = indices, threads
         self.broken: list[str] = []
         """Broken pictures met by the last iteration, each with the reason."""

@@ -7,6 +7,7 @@ renamed, so that a kill of any rank at any moment leaves the ones before as they
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,8 @@ from cotswold.run.piece import Piece
 from cotswold.run.piece_record import PieceRecord
 from cotswold.run.ranks import ALONE, Ranks, together
 from cotswold.run.sealed import SealedPiece
+
+_NAME = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 class Latest(NamedTuple):
@@ -209,7 +212,5 @@ def _beside(path: Path) -> Path:
 
 def _order(path: Path) -> tuple[int, int] | None:
     """(step, how often saved before) from a folder's name; None for anything else."""
-    step, _, again = path.name.partition("-")
-    if not (step.isdigit() and (again or "1").isdigit()):
-        return None
-    return int(step), int(again or 1)
+    found = _NAME.fullmatch(path.name)
+    return (int(found[1]), int(found[2] or 1)) if found else None

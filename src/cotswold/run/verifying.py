@@ -26,9 +26,16 @@ def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]
 
     Reads every byte of every checkpoint.
     """
-    paths = [path for folder in (run.checkpoints, run.best) for path in Checkpoints(folder).paths()]
+    findings = _environment(run)
+    paths: list[Path] = []
+    for folder in (run.checkpoints, run.best):
+        try:
+            paths += Checkpoints(folder).paths()
+        except CotswoldError as error:
+            findings.append(str(error))
+    findings += _events(run, bool(paths))
     files = {path: len(list(path.glob("*.safetensors"))) for path in paths}
-    done, findings = 0, [*_environment(run), *_events(run)]
+    done = 0
     identity = None
     try:
         identity = run.identity
@@ -56,10 +63,10 @@ def _environment(run: RunDirectory) -> list[str]:
     return []
 
 
-def _events(run: RunDirectory) -> list[str]:
+def _events(run: RunDirectory, wanted: bool) -> list[str]:
     """Every line is read; the checkpoint that the last of them names must be there."""
     if not run.events.exists():
-        return [f"{run.events} is missing"] if Checkpoints(run.checkpoints).paths() else []
+        return [f"{run.events} is missing"] if wanted else []
     saved: object = None
     try:
         for event in read_events(run.events):

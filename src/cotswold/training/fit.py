@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cotswold.data import Store, shuffle_bytes
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe
 from cotswold.run import available_bytes, require
@@ -18,10 +19,11 @@ from cotswold.training.restore import needed_bytes
 from cotswold.training.team import SOLO, Team
 
 
-def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
+def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: int = 0) -> None:
     """Raise MemoryLimitError, with the figures and what would fit, where the recipe's training does not fit.
 
-    Of ranks that share a host all must fit. Raises GeometryError, RecipeError or RunError where its network
+    Of ranks that share a host all must fit; ``reading`` is what pictures take while they are mixed, in all of
+    them together. Raises GeometryError, RecipeError or RunError where its network
     cannot be built at all.
     """
     available, batch = available_bytes(), recipe.training.batch
@@ -31,6 +33,7 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
         grid, ranks = team.mesh.grid, team.local_size
         where = f" by {ranks} ranks of a {grid} grid on one host"
         needed = partial(_on_host, recipe, classes, grid, ranks)
+    available -= reading
     fitting = largest_batch(needed, batch, available)
     remedy = (
         f"training.batch={fitting} would fit"
@@ -41,7 +44,9 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO) -> None:
         remedy = (
             f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
         )
-    require(needed(batch), f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)")
+    require(
+        needed(batch) + reading, f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)"
+    )
 
 
 def _fits_from_disk(recipe: Recipe, available: int) -> bool:
@@ -59,7 +64,8 @@ def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -
     return ranks * rank_bytes(recipe, batch, grid)
 
 
-def check_fit(recipe: Recipe, classes: int, directory: Path, team: Team = SOLO) -> None:
-    """As `check_memory`; DiskFullError where the files of a run in this directory would have no room."""
-    check_memory(recipe, classes, team)
+def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
+    """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
+    directory would have no room."""
+    check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
     check_disk(recipe, directory)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from cotswold import recipe as recipes
-from cotswold.data import Store
+from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box, Grid
 from cotswold.recipe import FORMAT, Recipe
@@ -95,7 +95,7 @@ class Job:
             return replace(self, recipe=recipe).train(watch, stop)
         training = recipe.training
         with together(team.ranks, MachineError):  # before any of them allocates
-            check_fit(self.recipe, len(self.store.classes), self.run.path, team)
+            check_fit(self.recipe, self.store, self.run.path, team)
         keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
@@ -183,7 +183,9 @@ class Job:
         if self.recipe.training.offload == "none":
             return InMemory(build_stacks(self.recipe))
         fresh = not (self.resumed and Checkpoints(self.run.checkpoints).paths())
-        return open_things.enter_context(OnDisk(self.recipe, self.run.path / "offload", fresh=fresh))
+        reading = shuffle_bytes(self.store, "train")
+        home = OnDisk(self.recipe, self.run.path / "offload", fresh=fresh, reading=reading)
+        return open_things.enter_context(home)
 
     def _announce(self, loop: Loop) -> None:
         strategy = loop.strategy

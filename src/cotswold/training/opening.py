@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cotswold import errors
 from cotswold import recipe as recipes
-from cotswold.data import Store
+from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory, environment, together
@@ -154,7 +154,7 @@ def _begun(
     wanted = with_store_shape(wanted, store)
     # before there is a directory that holds a run
     check_start(wanted)
-    check_fit(wanted, len(store.classes), path, team)
+    check_fit(wanted, store, path, team)
     run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
     return Job(run, wanted, store, resumed=False, team=team)
 
@@ -175,7 +175,7 @@ def _joined(team: Team) -> Job:
                 f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
                 "on a file system that their hosts share or copied whole"
             )
-        check_memory(recipe, len(store.classes), team)
+        check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
         totals = tuple(map(tuple, found["totals"]))
         return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team, totals=totals)
     raise AssertionError("together has raised")

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 from torch import Tensor
@@ -28,6 +29,8 @@ from cotswold.training.strategy import Batch, Measured, Strategy
 
 NAME = "prolonged.json"
 _FORMAT = 1
+EPOCHS_MAX = 1e6
+"""As in a recipe."""
 
 Epochs = tuple[float, ...]
 """Epochs in all of every phase of a recipe: one a stack for `greedy`, one otherwise."""
@@ -48,6 +51,8 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
     epochs are asked for, MachineError where the run's note is damaged.
     """
     noted, began, asks = read(run), epochs_of(kept), epochs_of(wanted)
+    if any(len(total) != len(began) for total in noted):
+        raise _damaged(run, "is of a run with more or fewer stacks")
     last = noted[-1] if noted else began
     wanted = _with_epochs(wanted, kept)
     if asks in (began, last) or len(asks) != len(began):  # of other stacks, which others complain of
@@ -68,14 +73,22 @@ def read(run: RunDirectory) -> tuple[Epochs, ...]:
         if content.get("format") != _FORMAT:
             raise MalformedError("is of a format that this Cotswold does not read")
         totals = [_epochs(each) for each in take(content, "epochs", list)]
+        for before, after in pairwise(totals):
+            if len(before) != len(after) or any(new < old for old, new in zip(before, after, strict=True)):
+                raise MalformedError("holds epochs that do not follow one another")
     except FileNotFoundError:
         return ()
     except (OSError, MalformedError) as error:
         said = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise MachineError(
-            f"{path} {said}; copy it again, or remove it to go on as the recipe says"
-        ) from error
+        raise _damaged(run, said) from error
     return tuple(totals)
+
+
+def _damaged(run: RunDirectory, said: str) -> MachineError:
+    return MachineError(
+        f"{run.path / NAME} {said}; copy it again, or remove it and ask for the same epochs again "
+        "(--set training.epochs=N)"
+    )
 
 
 def note(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
@@ -246,7 +259,9 @@ def _for_more(recipe: Recipe, more: Epochs) -> Recipe:
 
 
 def _epochs(value: object) -> Epochs:
-    if not isinstance(value, list) or not all(type(each) in (int, float) and each > 0 for each in value):
+    if not isinstance(value, list) or not all(
+        type(each) in (int, float) and 0 < each <= EPOCHS_MAX for each in value
+    ):
         raise MalformedError("does not hold numbers of epochs")
     return tuple(float(each) for each in value)
 

@@ -30,16 +30,17 @@ class OnDisk:
     """The home of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
     With ``fresh`` the stacks begin with their random filters; otherwise `take_up` gives them theirs.
+    ``reading``: bytes that pictures take while they are mixed.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, *, fresh: bool) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, *, fresh: bool, reading: int = 0) -> None:
         with disk_errors(folder, MachineError):
             shutil.rmtree(real_folder(folder), ignore_errors=True)
             folder.mkdir(parents=True)
         self._folder, self._crew = folder, Crew()
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch)
-        rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES)) - maps
+        rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
         room_of = rooms(geometries, rows_bytes, together=recipe.training.strategy == "joint")
         self._stacks = [
             OffloadedStack(
