@@ -1,17 +1,17 @@
-"""What all ranks must have alike, compared now and then: sizes and values of batches, random generators.
+"""What all ranks must have alike, compared now and then: batches, other arguments, modes, random generators.
 
 Knows: fingerprints of tensors and of generators, when they are compared, how ranks that differ are named.
 Does not know: maps, modules, how what is compared travels.
 
-Sizes are compared at every call where messages go between hosts (on one host every message is compared with
-what was expected of it), values and generators at calls 1, 2, 4, 8, … and every `OFTEN`. All ranks compare
-the same numbers, so all raise the same error.
+Sizes, other arguments and modes are compared at every call where messages go between hosts (on one host every
+message is compared with what was expected of it), values and generators, and there all of these, at calls 1,
+2, 4, 8, … and every `OFTEN`. All ranks compare the same numbers, so all raise the same error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -45,24 +45,29 @@ class Agreement:
 
     mesh: Mesh
 
-    def batches(self, sizes: object, tensors: Sequence[Tensor], values_too: bool) -> None:
+    def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
 
-        ``sizes`` is anything whose words are the same for the same sizes.
+        ``sizes`` and ``settings`` (other arguments, modes) are anything whose words are the same for the
+        same. Every tensor is compared for itself: beside a batch of pictures a few numbers weigh nothing.
         """
-        mesh = self.mesh
-        if not values_too and mesh.on_one_host:
-            return
-        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64)
-        mine = torch.cat([torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64), values])
-        found = torch.stack(mesh.gather(mine))
+        words = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
+        found = torch.stack(self.mesh.gather(torch.tensor(words, dtype=torch.float64)))
+        whole = "hand every rank the same whole batch"
+        self._raise_if_any(found[:, 0].tolist(), "got a batch of other sizes", whole)
         self._raise_if_any(
-            found[:, 0].tolist(), "got a batch of other sizes", "hand every rank the same whole batch"
+            found[:, 1].tolist(),
+            "was called with other arguments, or in another mode (train, eval, autocast, no_grad),",
+            "call it alike on every rank",
         )
-        apart = (found[:, None, 1:3] - found[None, :, 1:3]).abs().amax(2) > _CLOSE * found[:, 3].nan_to_num(0)
-        apart |= found[:, 3].isfinite() != found[:, None, 3].isfinite()
-        kinds = [row.index(False) for row in apart.tolist()]  # the first rank that has the same
-        self._raise_if_any(kinds, "got another batch", "hand every rank the same whole batch")
+        if not (values_too and tensors):
+            return
+        found = torch.stack(self.mesh.gather(torch.stack([fingerprint(each) for each in tensors])))
+        sums, magnitudes = found[:, :, :2], found[:, :, 2]
+        apart = (sums[:, None] - sums[None]).abs().amax(3) > _CLOSE * magnitudes.nan_to_num(0)
+        apart |= magnitudes.isfinite()[:, None] != magnitudes.isfinite()
+        kinds = [row.index(False) for row in apart.any(2).tolist()]  # the first rank that has the same
+        self._raise_if_any(kinds, "got another batch", whole)
 
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
@@ -101,19 +106,18 @@ class Agreement:
         raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
+def fingerprint(values: Tensor) -> Tensor:
     """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64."""
     out = torch.zeros(3, dtype=torch.float64)
     place = 0.0
-    for values in tensors:
-        flat = values.detach().reshape(-1)
-        real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
-        for piece in torch.split(real, _PIECE):
-            wide = piece.double()
-            phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
-            sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
-            out += torch.stack([*sums, wide.abs().sum()]).cpu()
-            place += wide.numel()
+    flat = values.detach().reshape(-1)
+    real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+    for piece in torch.split(real, _PIECE):
+        wide = piece.double()
+        phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
+        sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
+        out += torch.stack([*sums, wide.abs().sum()]).cpu()
+        place += wide.numel()
     return out
 
 
