@@ -22,9 +22,14 @@ ENOUGH_SECONDS = 30.0
 
 def say(sentence: str) -> None:
     """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
-    line = f"cotswold: {' '.join(sentence.split())}"
+    line = f"cotswold: {printable(sentence)}"
     own_log.keep(line)
-    put(line.encode("utf-8", "backslashreplace").decode(), sys.stderr)
+    put(line, sys.stderr)
+
+
+def printable(text: str) -> str:
+    """A text in one line, in which nothing steers the terminal: it may hold names that others gave."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
 def put(line: str, stream: TextIO) -> None:
