@@ -16,6 +16,8 @@ from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
 from tests.training.small import draw, stripes
 
+from cotswold.analysis import Classification
+from cotswold.cli.findings import print_confusion
 from cotswold.errors import RecipeError
 from cotswold.run import RunDirectory, read_events
 
@@ -265,3 +267,29 @@ def test_a_recipe_that_is_kept_is_not_trusted_blindly(desk: Desk, tmp_path: Path
     said = cotswold("train", "--run", run.path, "--resume")
     assert said.status == 2
     assert "recipe.toml" in said.error
+
+
+STEERING = "\x1b[2J\x1b]0;mine\x07 [/b] \u202e"
+"""Clears a terminal, names its window, ends a style of rich's tables, and turns the direction of writing."""
+
+
+def test_names_of_pictures_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    draw(tmp_path / "pictures", 3, level=True)
+    for name in (f"{STEERING.replace('/', '')}.png", "two\nlines.png"):
+        (tmp_path / "pictures" / name).write_bytes(b"no picture")
+    said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 8, "--jobs", 1)
+    assert said.status == 0
+    lines = said.out.splitlines()
+    assert lines[-3] == "2 broken pictures were left out:"
+    assert sum(line.startswith("  two lines.png: ") for line in lines[-2:]) == 1
+    assert not [each for line in lines for each in line if not each.isprintable()]
+
+
+def test_names_of_classes_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_confusion(Classification(1, "test", (STEERING, "dog"), ((1, 0), (0, 1))))
+    many = (STEERING, *(f"class {number}" for number in range(20)))
+    row = tuple(int(number == 1) for number in range(21))
+    print_confusion(Classification(1, "test", many, (row, *([(0,) * 21] * 20))))
+    shown = capsys.readouterr().out
+    assert shown.count("[/b]") == 3
+    assert not [each for each in shown if not each.isprintable() and each != "\n"]

@@ -147,6 +147,21 @@ def test_a_header_that_promises_more_than_there_is_is_refused_before_memory_is_t
         open_source(tmp_path / "train-images-idx3-ubyte.gz")
 
 
+def test_pictures_without_pixels_are_refused_however_many_they_are(tmp_path: Path) -> None:
+    head = bytes([0, 0, 8, 3]) + struct.pack(">3I", (1 << 32) - 1, 0, 28)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(head)
+    with pytest.raises(SourceError, match="pictures without pixels"):
+        open_source(tmp_path)
+
+
+def test_a_header_of_an_array_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 8, 8), np.uint8))
+    whole = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(whole.replace(b"(4, 8, 8), }   ", b"(True, 8, 8), }"))
+    with pytest.raises(SourceError, match=r"cannot be read as \.npy"):
+        open_source(tmp_path / "a.npy")
+
+
 def test_folders_that_may_not_be_read_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_photographs(tmp_path / "in" / "a", 2)
     write_photographs(tmp_path / "in" / "locked", 2)

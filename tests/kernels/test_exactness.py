@@ -65,8 +65,8 @@ def whole_numbers(pair: Pair) -> Pair:
 
 
 def check_errors(operation: str, layer: BlockLocal, pair: Pair, free: Forced, slack: float = 0.0) -> None:
-    """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the last bit of the largest
-    sum of magnitudes: where terms cancel, partial sums are larger than what comes out."""
+    """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the last bit of the
+    largest sum of magnitudes: where terms cancel, partial sums are larger than what comes out."""
     expected = exact(operation, pair, layer)
     magnitudes = exact(operation, (pair[0].abs(), pair[1].abs()), layer)
     last = float(magnitudes.nan_to_num().max()) * torch.finfo(pair[0].dtype).eps

@@ -91,16 +91,31 @@ def aged(file: Path, days: float) -> None:
     os.utime(file, (then, then))
 
 
+EDITION = "0123456789abcdef"
+
+
 def test_what_nobody_has_read_for_long_is_removed_when_something_is_written(cache: Path) -> None:
-    for name in ("old.o", "old.json", "read.o", "young.o", "cut.o.1.partial", "notes.txt"):
+    old, read, young = (f"{name}-float32-8x3-{EDITION}.o" for name in ("old", "read", "young"))
+    choice, unfinished = f"old-float32-1-1-1-0-{EDITION}.json", f"{young}.1.01234567.partial"
+    for name in (old, read, young, choice, unfinished):
         store.remember(name, b"content")
-    for name in ("old.o", "old.json", "read.o", "notes.txt"):
+    for name in (old, choice, read):
         aged(cache / name, store.UNREAD_DAYS_MOST + 1)
-    aged(cache / "young.o", store.UNREAD_DAYS_MOST - 1)
-    aged(cache / "cut.o.1.partial", store.UNFINISHED_DAYS_MOST + 1)
-    assert store.recall("read.o") == b"content"
+    aged(cache / young, store.UNREAD_DAYS_MOST - 1)
+    aged(cache / unfinished, store.UNFINISHED_DAYS_MOST + 1)
+    assert store.recall(read) == b"content"
     store.remember("new.o", b"content")
-    assert sorted(one.name for one in cache.iterdir()) == ["new.o", "notes.txt", "read.o", "young.o"]
+    assert sorted(one.name for one in cache.iterdir()) == ["new.o", read, young]
+
+
+def test_files_of_others_in_the_folder_stay_however_old_they_are(cache: Path) -> None:
+    store.remember("a.o", b"code")
+    theirs = ("main.o", "package.json", "thesis.partial", f"results {EDITION}.json", f"{EDITION}.o")
+    for name in theirs:
+        (cache / name).write_bytes(b"of somebody else")
+        aged(cache / name, 1000)
+    store.remember("b.o", b"code")
+    assert {one.name for one in cache.iterdir()} == {"a.o", "b.o", *theirs}
 
 
 def warned_once(act: Callable[[], object], words: str) -> None:

@@ -124,6 +124,45 @@ def _of_its_own(grid: str, last: int) -> None:
     twin(_batch())
 
 
+class _Noisy(nn.Module):
+    """A network of a diffusion: pictures, how much noise is in each, and a plain number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, noise: Tensor, scale: float = 1.0) -> Any:
+        return self.conv(x) * noise[:, None, None, None] * scale
+
+
+def _noisy(grid: str) -> Any:
+    torch.manual_seed(0)
+    return partition(_Noisy(), grid)
+
+
+def _few_numbers_beside_many(grid: str, last: int) -> None:
+    _noisy(grid)(1000 * _batch(), torch.full((4,), 1 + 1e-4 * _on(last)))
+
+
+def _plain_number(grid: str, last: int) -> None:
+    _noisy(grid)(_batch(), torch.ones(4), scale=1.0 + _on(last))
+
+
+def _eval_mode(grid: str, last: int) -> None:
+    torch.manual_seed(0)
+    twin = partition(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)), grid)
+    twin.train(not _on(last))(_batch())
+
+
+def _autocast(grid: str, last: int) -> None:
+    with torch.autocast("cpu", torch.bfloat16, enabled=_on(last)):
+        _conv(grid)(_batch())
+
+
+OTHERWISE = (
+    "was called with other arguments, or in another mode (train, eval, autocast, no_grad), than rank 0"
+)
+
 CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "more pictures": (_more_pictures, "got a batch of other sizes than rank 0"),
     "other pictures": (_other_pictures, "got another batch than rank 0"),
@@ -133,6 +172,10 @@ CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "what is no number": (_not_a_number, "got another batch than rank 0"),
     "other pictures beside what is no number": (_beside_no_number, "got another batch than rank 0"),
     "other pictures later": (_later, "got another batch than rank 0"),
+    "a few numbers beside many": (_few_numbers_beside_many, "got another batch than rank 0"),
+    "a plain number": (_plain_number, OTHERWISE),
+    "eval instead of train": (_eval_mode, OTHERWISE),
+    "autocast": (_autocast, OTHERWISE),
     "a number drawn by one rank": (_drifting, "draws other random numbers than rank 0"),
     "dropout as a function": (_functional, "draws other random numbers than rank 0"),
     "dropout of features": (_of_features, "draws other random numbers than rank 0"),
@@ -229,8 +272,8 @@ def test_values_are_compared_often_at_first_and_then_now_and_then() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.complex64], ids=str)
 def test_a_fingerprint_depends_on_values_and_places_not_on_strides(dtype: torch.dtype) -> None:
     values = (100 * torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
-    own = fingerprint([values])
-    torch.testing.assert_close(own, fingerprint([values.permute(2, 0, 1).contiguous().permute(1, 2, 0)]))
+    own = fingerprint(values)
+    torch.testing.assert_close(own, fingerprint(values.permute(2, 0, 1).contiguous().permute(1, 2, 0)))
     for other in (values.flip(0), values + 1, torch.zeros_like(values)):
-        assert (own - fingerprint([other])).abs().max() > 1e-4 * own[2]
-    assert fingerprint([values, values]).tolist() != (2 * own).tolist()
+        assert (own - fingerprint(other)).abs().max() > 1e-4 * own[2]
+    assert fingerprint(torch.cat([values, values])).tolist() != (2 * own).tolist()

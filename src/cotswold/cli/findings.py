@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from cotswold.cli.progress import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -33,7 +35,7 @@ def print_selectivity(evaluation: Evaluation) -> None:
                 _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
             ]
             figures = [f"{row.guess:.3f}", *rivals, _both(layer), f"{layer.spread:.3f}"]
-            table.add_row(row.name, layer.layer, *figures)
+            table.add_row(printable(row.name), layer.layer, *figures)
     _print(table, [_said(row) for row in evaluation.objects])
 
 
@@ -63,11 +65,12 @@ def print_confusion(found: Classification) -> None:
     print("confusion: rows are true classes, columns the answers")  # longer than a narrow table
     table = Table()
     table.add_column("")
-    for name in (*found.classes, "right"):
+    classes = [*map(printable, found.classes)]
+    for name in (*classes, "right"):
         table.add_column(name, justify="right")
     for label, row in enumerate(found.confusion):
         right = f"{row[label] / sum(row):.1%}" if sum(row) else ""
-        table.add_row(found.classes[label], *(str(value) for value in row), right)
+        table.add_row(classes[label], *(str(value) for value in row), right)
     _print(table, [])
 
 
@@ -85,17 +88,17 @@ def _mistakes(found: Classification) -> Table:
     for heading in ("true class", "answer", "pictures"):
         table.add_column(heading, justify="right" if heading == "pictures" else "left")
     for count, truth, answer in wrong[:_MISTAKES]:
-        table.add_row(truth, answer, str(count))
+        table.add_row(printable(truth), printable(answer), str(count))
     return table
 
 
 def _print(table: Table, sentences: Iterable[str]) -> None:
     from rich.console import Console
 
-    console: Console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
+    console: Console = Console(markup=False, emoji=False)  # names of classes are not ours
+    (console if console.is_terminal else Console(width=120, markup=False, emoji=False)).print(table)
     for sentence in sentences:
-        print(sentence)
+        print(printable(sentence))
 
 
 def _same(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:

@@ -98,7 +98,7 @@ def prepare(
     from dataclasses import asdict
 
     from cotswold import data
-    from cotswold.cli.progress import counting, harmless
+    from cotswold.cli.progress import counting, printable
 
     found = data.open_source(source, include=include or (), exclude=exclude or (), labels=labels)
     preparation = data.Preparation(
@@ -129,8 +129,8 @@ def prepare(
     counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
     print(f"{summary.path}: {counts} pictures in {summary.seconds:.0f} s")
     for note in summary.notes:
-        print(harmless(note))
+        print(printable(note))
     if summary.broken:
-        shown = "\n  ".join(summary.broken_files[:10])
+        shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
-        print(harmless(f"{summary.broken} broken pictures were left out:\n  {shown}{more}"))
+        print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")

@@ -22,14 +22,14 @@ ENOUGH_SECONDS = 30.0
 
 def say(sentence: str) -> None:
     """A sentence for the person at the terminal, beside the command's output; kept in the log of a rank."""
-    line = harmless(f"cotswold: {' '.join(sentence.split())}")
+    line = f"cotswold: {printable(sentence)}"
     own_log.keep(line)
     put(line, sys.stderr)
 
 
-def harmless(text: str) -> str:
-    """A text in which nothing steers the terminal: names of files, for one, hold whatever somebody wrote."""
-    return "".join(each if each.isprintable() or each.isspace() else repr(each)[1:-1] for each in text)
+def printable(text: str) -> str:
+    """A text in one line, in which nothing steers the terminal: it may hold names that others gave."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
 def put(line: str, stream: TextIO) -> None:

@@ -42,7 +42,7 @@ def verify(
     json_
         Print JSON.
     """
-    from cotswold.cli.progress import counting
+    from cotswold.cli.progress import counting, printable
 
     kind = kind_of(path)
     told: dict[str, None] = {}  # two checks may meet the same damage
@@ -54,7 +54,7 @@ def verify(
         print(json.dumps({"path": str(path), "kind": kind, "sound": not findings, "findings": findings}))
     else:
         for finding in findings or [f"{path}: a sound {kind} ({', '.join(CHECKS[kind])})"]:
-            print(finding)
+            print(printable(finding))
     return 1 if findings else 0
 
 

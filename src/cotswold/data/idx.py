@@ -70,6 +70,8 @@ def _shape(path: Path, dimensions: int) -> tuple[int, ...]:
     if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < _header_bytes(dimensions):
         raise SourceError(f"{path} is not an idx file of bytes with {dimensions} dimensions; fetch it anew")
     shape: tuple[int, ...] = struct.unpack_from(f">{dimensions}I", head, 4)
+    if 0 in shape[1:]:
+        raise SourceError(f"{path} has a header that says {shape}: pictures without pixels; fetch it anew")
     body = size_of(path) - len(head)
     if body != math.prod(shape):
         raise SourceError(

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import secrets
 import stat
 import sys
 import tempfile
@@ -31,8 +33,8 @@ BYTES_MOST = 64 << 20
 """The largest file that is read: code has some tens of kilobytes."""
 _DAY_S = 86400.0
 _SUM_BYTES = 32
-_ENDINGS = (".o", ".json")
-_PARTIAL = ".partial"
+_OURS = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]{8}\.partial)?")
+"""Names of what is remembered, which end with an edition: the named folder may hold files of others, too."""
 
 
 def folder() -> Path:
@@ -115,8 +117,7 @@ def remember(name: str, content: bytes) -> None:
     place = trusted()
     if place is None:
         return
-    unique = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
-    temporary = place / f"{name}.{os.getpid()}.{unique}{_PARTIAL}"
+    temporary = place / f"{name}.{os.getpid()}.{secrets.token_hex(4)}.partial"
     try:
         # not synced: what a power cut leaves does not have its checksum
         file = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -136,8 +137,10 @@ def _remove_old(place: Path) -> None:
     """Remove files of ours that nobody has read for long; other processes may do the same at once."""
     now = time.time()
     for file in place.iterdir():
-        days = UNREAD_DAYS_MOST if file.name.endswith(_ENDINGS) else UNFINISHED_DAYS_MOST
-        if file.name.endswith((*_ENDINGS, _PARTIAL)):
-            with suppress(OSError):
-                if now - file.lstat().st_mtime > days * _DAY_S:
-                    file.unlink()
+        ours = _OURS.fullmatch(file.name)
+        if ours is None:
+            continue
+        days = UNFINISHED_DAYS_MOST if ours["unfinished"] else UNREAD_DAYS_MOST
+        with suppress(OSError):
+            if now - file.lstat().st_mtime > days * _DAY_S:
+                file.unlink()

@@ -1,17 +1,17 @@
-"""What all ranks must have alike, compared now and then: sizes and values of batches, random generators.
+"""What all ranks must have alike, compared now and then: batches, other arguments, modes, random generators.
 
 Knows: fingerprints of tensors and of generators, when they are compared, how ranks that differ are named.
 Does not know: maps, modules, how what is compared travels.
 
-Sizes are compared at every call where messages go between hosts (on one host every message is compared with
-what was expected of it), values and generators at calls 1, 2, 4, 8, … and every `OFTEN`. All ranks compare
-the same numbers, so all raise the same error.
+Sizes, other arguments and modes are compared at every call where messages go between hosts (on one host every
+message is compared with what was expected of it), values and generators, and there all of these, at calls 1,
+2, 4, 8, … and every `OFTEN`. All ranks compare the same numbers, so all raise the same error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -48,25 +48,27 @@ class Agreement:
 
     mesh: Mesh
 
-    def batches(self, sizes: object, tensors: Sequence[Tensor], values_too: bool) -> None:
+    def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
 
-        ``sizes`` is anything whose words are the same for the same sizes.
+        ``sizes`` and ``settings`` (other arguments, modes) are anything whose words are the same for the
+        same. Every tensor is compared for itself: beside a batch of pictures a few numbers weigh nothing.
+        Ranks of one host notice other sizes by their messages, and are asked with the values alone.
         """
-        mesh = self.mesh
-        if not values_too and mesh.on_one_host:
+        if not values_too and self.mesh.on_one_host:
             return
-        values = fingerprint(tensors) if values_too else torch.zeros(3, dtype=torch.float64, device="cpu")
-        mine = torch.cat(
-            [torch.tensor([crc32(repr(sizes).encode())], dtype=torch.float64, device="cpu"), values]
-        )
-        found = torch.stack(mesh.gather(mine))
+        words = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
+        found = torch.stack(self.mesh.gather(torch.tensor(words, dtype=torch.float64, device="cpu")))
+        whole = "hand every rank the same whole batch"
+        self._raise_if_any(found[:, 0].tolist(), "got a batch of other sizes", whole)
         self._raise_if_any(
-            found[:, 0].tolist(), "got a batch of other sizes", "hand every rank the same whole batch"
+            found[:, 1].tolist(),
+            "was called with other arguments, or in another mode (train, eval, autocast, no_grad),",
+            "call it alike on every rank",
         )
-        self._raise_if_any(
-            kinds(list(found[:, 1:]), _close), "got another batch", "hand every rank the same whole batch"
-        )
+        if values_too and tensors:
+            values = self.mesh.gather(torch.stack([fingerprint(each) for each in tensors]))
+            self._raise_if_any(kinds(values, _close), "got another batch", whole)
 
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
@@ -114,27 +116,26 @@ def kinds(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> 
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """Whether two fingerprints are of the same values, but for rounding."""
-    most = _CLOSE * float(torch.minimum(one[2], other[2]))
-    return not bool(((one - other)[:2].abs() > most).any())
+    """Whether the fingerprints of some tensors, a row each, are of the same values, but for rounding."""
+    most = _CLOSE * torch.minimum(one[:, 2], other[:, 2])
+    return not bool(((one - other)[:, :2].abs() > most[:, None]).any())
 
 
-def fingerprint(tensors: Iterable[Tensor]) -> Tensor:
+def fingerprint(values: Tensor) -> Tensor:
     """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64.
 
     What is no finite number counts as one that no batch has.
     """
     out = torch.zeros(3, dtype=torch.float64, device="cpu")
     place = 0.0
-    for values in tensors:
-        flat = values.detach().reshape(-1)
-        real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
-        for piece in torch.split(real, _PIECE):
-            wide = torch.nan_to_num(piece.double(), *_STRANGE)
-            phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
-            sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
-            out += torch.stack([*sums, wide.abs().sum()]).cpu()
-            place += wide.numel()
+    flat = values.detach().reshape(-1)
+    real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+    for piece in torch.split(real, _PIECE):
+        wide = torch.nan_to_num(piece.double(), *_STRANGE)
+        phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
+        sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
+        out += torch.stack([*sums, wide.abs().sum()]).cpu()
+        place += wide.numel()
     return out
 
 

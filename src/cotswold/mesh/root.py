@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -30,7 +31,7 @@ class _Root:
         """The module's own forward, on this rank's parts."""
         mesh = self._mesh_of_maps
         self._calls_of_twin += 1
-        with _compared(mesh, (args, kwargs), due(self._calls_of_twin)):
+        with _compared(self, (args, kwargs), due(self._calls_of_twin)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
             with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
@@ -38,15 +39,25 @@ class _Root:
 
 
 @contextmanager
-def _compared(mesh: Mesh, given: object, values_too: bool) -> Iterator[None]:
+def _compared(twin: nn.Module, given: object, values_too: bool) -> Iterator[None]:
     """Compare what the ranks of a mesh are given, and whether they draw alike, around a call of a twin."""
+    mesh: Mesh = twin._mesh_of_maps  # type: ignore[assignment]  # torch types attributes as tensors or modules
     if mesh.size == 1:
         yield
         return
-    leaves = [one for one in tree_leaves(given) if isinstance(one, Tensor | DistributedMap)]
-    sizes = [(tuple(one.shape), one.dtype) for one in leaves]
-    mesh.agreement.batches(sizes, [one for one in leaves if isinstance(one, Tensor)], values_too)
     device = mesh.device_mesh.device_type
+    if values_too or not mesh.on_one_host:
+        leaves = tree_leaves(given)
+        maps = [one for one in leaves if isinstance(one, Tensor | DistributedMap)]
+        sizes = [(tuple(one.shape), one.dtype) for one in maps]
+        settings = (
+            [one for one in leaves if isinstance(one, bool | int | float | complex | str)],
+            [module.training for module in twin.modules()],
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
+        )
+        tensors = [one for one in maps if isinstance(one, Tensor)]
+        mesh.agreement.batches(sizes, settings, tensors, values_too)
     before = states_of(device) if values_too else []
     yield
     if values_too:
