@@ -38,11 +38,11 @@ def override(grid: str) -> str:
 def wanted_recipe(
     name: str | None, run: Path | None, overrides: Sequence[str], tell: Callable[[str], None] = say
 ) -> Recipe:
-    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up;
-    ``tell`` hears of overrides that reach further than they say."""
-    if name is None and run is not None and (run / "recipe.toml").is_file():
+    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up, in
+    both cases with what the run remembers; ``tell`` hears of overrides that reach further than they say."""
+    if run is not None and (run / "recipe.toml").is_file():
         known = RunDirectory.open(run)
-        return recipe.load(known.recipe, [*known.remembered, *overrides], tell)
+        return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
     if name is None and run is not None:
         raise RunError(f"there is no run in {run} to resume; name a recipe, without --resume, to begin one")
     if name is None:
