@@ -41,7 +41,7 @@ def stream(
         transform,
         batch,
         range(len(source)) if only is None else only,
-        threads or granted_cores(environ={}),
+        threads or granted_cores(),
     )
 
 
