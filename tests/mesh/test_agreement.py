@@ -159,6 +159,12 @@ def _autocast(grid: str, last: int) -> None:
         _conv(grid)(_batch())
 
 
+def _another_type(grid: str, last: int) -> None:
+    torch.manual_seed(0)
+    module = nn.Conv2d(2, 3, 3)
+    partition(module.double() if _on(last) else module, grid)
+
+
 OTHERWISE = (
     "was called with other arguments, or in another mode (train, eval, autocast, no_grad), than rank 0"
 )
@@ -176,6 +182,7 @@ CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "a plain number": (_plain_number, OTHERWISE),
     "eval instead of train": (_eval_mode, OTHERWISE),
     "autocast": (_autocast, OTHERWISE),
+    "weights of another type": (_another_type, "has another Conv2d module than rank 0"),
     "a number drawn by one rank": (_drifting, "draws other random numbers than rank 0"),
     "dropout as a function": (_functional, "draws other random numbers than rank 0"),
     "dropout of features": (_of_features, "draws other random numbers than rank 0"),
