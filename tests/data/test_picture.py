@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -21,6 +22,8 @@ def read(data: bytes, size: tuple[int, int] = (8, 12), colour: str = "rgb") -> n
 )
 @pytest.mark.parametrize("colour", ["rgb", "grey"])
 def test_pictures_of_every_mode_keep_what_they_show(mode: str, colour: str) -> None:
+    if mode == "YCbCr" and int(PIL.__version__.split(".")[0]) < 13:
+        pytest.skip("Pillow before 13 reads no TIFF of YCbCr that it has written")
     ramp = np.linspace(20, 230, 64).astype(np.uint8)
     grey = Image.fromarray(np.broadcast_to(ramp, (48, 64)).copy())
     if mode == "I;16":
