@@ -18,7 +18,8 @@ from cotswold.errors import CotswoldError, DiskFullError
 PARTIAL = ".partial"
 """Ending of files and folders that are being written; whatever bears it was not finished and may go."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where there is no room for a file, or for more of it."""
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def disk_errors(
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise DiskFullError(f"no room left to write {path} ({error.strerror}); {remedy}") from error
         raise otherwise(f"{path} cannot be written: {error.strerror}") from error
 
