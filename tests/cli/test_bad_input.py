@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -293,3 +294,16 @@ def test_names_of_classes_do_not_steer_the_terminal(capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     assert shown.count("[/b]") == 3
     assert not [each for each in shown if not each.isprintable() and each != "\n"]
+
+
+def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("builtins.print", full)
+    monkeypatch.setattr("cotswold.cli.progress.put", lambda line, stream: stream.write(f"{line}\n"))
+    said = cotswold("recipe", "list")
+    assert said.status == 1
+    assert said.error.startswith("no room left to write what the command prints (No space left on device); ")

@@ -6,6 +6,7 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +146,17 @@ def test_a_damaged_member_of_a_zip_is_one_broken_picture(tmp_path: Path) -> None
     with pytest.raises(BrokenPictureError, match=r"a\.png"):
         source.read(0).load()
     assert source.read(1).size == (9, 9)
+
+
+@pytest.mark.parametrize("labels", ["folder", "", None, 1, ["folders"]])
+def test_labels_of_another_name_are_refused_instead_of_left_out(photographs: Path, labels: Any) -> None:
+    with pytest.raises(SourceError, match='use "none", "folders" or "file"'):
+        open_source(photographs, labels=labels)
+
+
+def test_no_name_is_not_the_folder_that_one_is_in() -> None:
+    with pytest.raises(SourceError, match="name is empty"):
+        open_source("")
 
 
 def test_labels_need_folders_or_a_file(photographs: Path, tmp_path: Path) -> None:

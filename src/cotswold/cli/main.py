@@ -20,6 +20,7 @@ from cotswold import __version__
 from cotswold.cli import usage
 from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
+from cotswold.files import is_full
 from cotswold.host import waiting_settings
 from cotswold.launch import own_log
 
@@ -150,6 +151,10 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             say(sentence)
             return 2
+        if isinstance(error, OSError) and is_full(error):
+            place = error.filename or "what the command prints"
+            say(f"no room left to write {place} ({error.strerror}); free some and run the command again")
+            return 1
         say(f"{sentence} (not foreseen; run the command again with --debug for the traceback)")
         return 1
     return status if isinstance(status, int) else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 from cotswold.data.source import Labels, Source
 from cotswold.errors import SourceError
@@ -27,8 +28,12 @@ def open_source(
     """
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError('include and exclude are lists of patterns; write ["train/*"], not "train/*"')
+    if labels not in get_args(Labels):
+        raise SourceError(f'labels are {labels!r}; use "none", "folders" or "file"')
     patterns = tuple(include), tuple(exclude)
     text = str(path)
+    if not text:
+        raise SourceError(f"the source's name is empty; give {KINDS}")
     if text.startswith("builtin:"):
         from cotswold.data.synthetic import open_builtin
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cotswold.files.durable import create_file as create_file
     from cotswold.files.durable import disk_errors as disk_errors
     from cotswold.files.durable import durable_file as durable_file
+    from cotswold.files.durable import is_full as is_full
     from cotswold.files.durable import replace_file as replace_file
     from cotswold.files.durable import replacing as replacing
     from cotswold.files.durable import sync_folder as sync_folder
@@ -32,6 +33,7 @@ _HOME = {
     "create_file": "durable",
     "disk_errors": "durable",
     "durable_file": "durable",
+    "is_full": "durable",
     "open_file": "opening",
     "open_reading": "opening",
     "parse_object": "untrusted",
