@@ -6,7 +6,7 @@
 # make fuzz       the property tests with FUZZ=20 times as many cases
 # make clean      removes everything that the other targets made
 #
-# TORCH=cpu takes PyTorch's build without CUDA (5 GB less on Linux); PYTHON=python3.13 another Python
+# TORCH=cpu takes PyTorch's build without CUDA (4 GB less on Linux); PYTHON=python3.13 another Python
 
 PYTHON ?= python3
 VENV ?= .venv
