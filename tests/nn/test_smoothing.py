@@ -90,7 +90,7 @@ def test_the_reprs_show_the_arguments() -> None:
 
 
 def test_both_are_compiled_for_any_number_of_pictures() -> None:
-    both = nn.Sequential(L2Pool2d(3, padding="same"), LocalContrastNorm2d(3, padding="same"))
+    both = torch.nn.Sequential(L2Pool2d(3, padding="same"), LocalContrastNorm2d(3, padding="same"))
     compiled = torch.compile(both, fullgraph=True, dynamic=True)
     for images in (6, 9):
         x = torch.rand(images, 3, 8, 8)
