@@ -87,3 +87,11 @@ def test_a_floor_that_would_let_a_division_by_zero_pass_is_refused() -> None:
 def test_the_reprs_show_the_arguments() -> None:
     assert repr(L2Pool2d(5, "same")) == "L2Pool2d(5, padding='same', epsilon=1e-06)"
     assert repr(LocalContrastNorm2d(5)) == "LocalContrastNorm2d(5, padding=0, floor=0.01)"
+
+
+def test_both_are_compiled_for_any_number_of_pictures() -> None:
+    both = torch.nn.Sequential(L2Pool2d(3, padding="same"), LocalContrastNorm2d(3, padding="same"))
+    compiled = torch.compile(both, fullgraph=True, dynamic=True)
+    for images in (6, 9):
+        x = torch.rand(images, 3, 8, 8)
+        torch.testing.assert_close(compiled(x), both(x))

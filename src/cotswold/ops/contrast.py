@@ -242,12 +242,16 @@ def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor:
     return apply("contrast_norm", _Gradient, grad, h, smoothing.size, smoothing.keep, floor)
 
 
+_NEEDS_FLOOR = f"contrast_norm needs a positive floor, such as {FLOOR}"
+"""Not made where it is checked: torch.compile takes numbers for symbols there, and writes none of them."""
+
+
 def _check_floor(floor: float, dtype: torch.dtype) -> None:
     """Raise UserError unless a floor and its reciprocal are numbers of a type, its square of that of sums."""
     least, most = positive_range(dtype)
     least_square, most_square = positive_range(accumulator(dtype))
     least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
-    check_within(floor, least, most, f"contrast_norm needs a positive floor, such as {FLOOR}", dtype)
+    check_within(floor, least, most, _NEEDS_FLOOR, dtype)
 
 
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
