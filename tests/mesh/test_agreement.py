@@ -94,6 +94,15 @@ def _drifting(grid: str, last: int) -> None:
     twin(_batch())
 
 
+def _own_parameters(grid: str, last: int) -> None:
+    twin = _conv(grid)
+    optimiser = torch.optim.SGD(twin.parameters(), lr=1.0 + _on(last))
+    for _ in range(2):  # the second call sees what the first step has left
+        twin(_batch()).square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
 def _functional(grid: str, last: int) -> None:
     torch.manual_seed(int(_on(last)))
     x: Any = DistributedMap.of(_batch(), Mesh.of(grid))
@@ -179,6 +188,7 @@ CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
     "other pictures beside what is no number": (_beside_no_number, "got another batch than rank 0"),
     "other pictures later": (_later, "got another batch than rank 0"),
     "a few numbers beside many": (_few_numbers_beside_many, "got another batch than rank 0"),
+    "a learning rate of its own": (_own_parameters, "has other values of shared parameters than rank 0"),
     "a plain number": (_plain_number, OTHERWISE),
     "eval instead of train": (_eval_mode, OTHERWISE),
     "autocast": (_autocast, OTHERWISE),

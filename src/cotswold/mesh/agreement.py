@@ -70,6 +70,17 @@ class Agreement:
             values = self.mesh.gather(torch.stack([fingerprint(each) for each in tensors]))
             self._raise_if_any(kinds(values, _close), "got another batch", whole)
 
+    def parameters(self, shared: Sequence[Tensor]) -> None:
+        """Raise UserError, which names the ranks, where parameters that every rank holds whole have drifted
+        apart: another learning rate on one of them, or a change by hand."""
+        if shared:
+            values = self.mesh.gather(torch.stack([fingerprint(each) for each in shared]))
+            self._raise_if_any(
+                kinds(values, _close),
+                "has other values of shared parameters",
+                "give all the same optimiser and settings, and change parameters on all of them or on none",
+            )
+
     def generators(self, states: Sequence[float], drew: bool = True) -> None:
         """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
         mine = torch.tensor([float(drew), *states], dtype=torch.float64, device="cpu")

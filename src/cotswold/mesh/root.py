@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -58,10 +58,17 @@ def _compared(twin: nn.Module, given: object, values_too: bool) -> Iterator[None
         )
         tensors = [one for one in maps if isinstance(one, Tensor)]
         mesh.agreement.batches(sizes, settings, tensors, values_too)
+    if values_too:
+        mesh.agreement.parameters([one.to_local() for one in twin.parameters() if _is_shared(one)])
     before = states_of(device) if values_too else []
     yield
     if values_too:
         mesh.agreement.generators(before, states_of(device) != before)
+
+
+def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
+    """Whether every rank holds all of a parameter."""
+    return isinstance(parameter, DTensor) and all(each.is_replicate() for each in parameter.placements)
 
 
 def _cut(value: Any, mesh: Mesh) -> Any:
