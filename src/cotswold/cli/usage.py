@@ -28,8 +28,10 @@ def flowing(doc: str) -> str:
     """A docstring whose paragraphs are one line each, to be folded as wide as a terminal is.
 
     Lines of examples, which stand by themselves, stay: those that are indented further than the text by two.
+    Python 3.13 and later keep docstrings without the indentation that all of their lines have.
     """
-    lines, base = doc.splitlines(), _indent(doc.splitlines()[-1])
+    lines = doc.splitlines()
+    base = min((_indent(line) for line in lines[1:] if line.strip()), default=0)
     flowed = lines[:1]
     for before, line in pairwise(lines):
         together = (
