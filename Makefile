@@ -27,7 +27,10 @@ INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt uv &
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend $(TORCH)
 endif
 
-.PHONY: demo test quick check constraints fuzz clean
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+
+.PHONY: help demo test quick check constraints fuzz clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import time
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cotswold.analysis import Evaluation, ObjectSelectivity, examine
 from cotswold.data import synthetic
 from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
+from cotswold.run.manifest import Manifest
 
 
 @pytest.fixture
@@ -354,3 +356,22 @@ def test_data_make_writes_the_demonstration_as_files(tmp_path: Path, monkeypatch
     said = cotswold("data", "make", tmp_path / "demo")
     assert said.status == 2
     assert str(tmp_path / "demo") in said.error
+
+
+def test_info_says_where_pictures_are_missing(desk: Desk) -> None:
+    said = cotswold("info", desk.stacks_recipe, "--no-time", "--set", "data.source=nowhere")
+    assert said.status == 0 and "nowhere does not exist; training needs it" in said.out
+    assert "does not exist" not in cotswold("info", desk.stacks_recipe, "--no-time").out
+
+
+def test_evaluate_says_which_stacks_have_not_begun_to_learn(desk: Desk, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(desk.stacks, run)
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    manifest = Manifest.read(newest)
+    (newest / "manifest.json").unlink()
+    state = {**manifest.state, "position": {"phase": 0, "step": 1, "total": 1}}
+    replace(manifest, state=state).write(newest)
+    words = "--positives", desk.pictures / "level", "--negatives", desk.pictures / "upright"
+    said = cotswold("evaluate", run, *words, "--stores", desk.stores)
+    assert "1 of the 2 stacks have not begun to learn" in said.err

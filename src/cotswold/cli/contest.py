@@ -88,6 +88,12 @@ class _Field:
 def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> analysis.Evaluation:
     """Test the run on each object, keeping each result as soon as there is one; returns all of this step."""
     field = _opened(directory, wishes)
+    if untrained := training.not_begun(field.recipe, field.own.state):
+        say(
+            f"{untrained} of the {len(field.recipe.network.stacks)} stacks have not begun to learn, the last "
+            "ones: what is found of them is of filters at random; train them first: cotswold train "
+            f"--run {directory.path} --resume"
+        )
     evaluation = _earlier(directory, field.own.step)
     waiting = []
     for test in tests:

@@ -42,10 +42,11 @@ def print_selectivity(evaluation: Evaluation) -> None:
 def _said(row: ObjectSelectivity) -> str:
     """Who was best, what guessing is, and how the dictionary was found, of one object."""
     best = row.contestants[row.winner]
+    beaten = "" if best.held_out > row.guess else "nobody does better than guessing, and "
     said = (
-        f"{row.name}: best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); classes "
-        f"weighted {row.weights.positives:.3f} with to {row.weights.negatives:.3f} without, so guessing is "
-        f"{row.guess:.3f}"
+        f"{row.name}: {beaten}best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); "
+        f"classes weighted {row.weights.positives:.3f} with to {row.weights.negatives:.3f} without, "
+        f"so guessing is {row.guess:.3f}"
     )
     made = row.clustering
     if made is not None:

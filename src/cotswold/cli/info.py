@@ -75,6 +75,8 @@ def info(
     totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
     if unknown is not None:
         totals["not_known"] = unknown
+    if (missing := _missing(found)) is not None:
+        totals["pictures"] = missing
     if found.training.offload == "disk":
         from cotswold.training.offload.room import disk_bytes
 
@@ -88,6 +90,21 @@ def info(
         totals["fits"] = "no; it does not fit with any batch"
     for name, value in totals.items():
         print(f"{name.replace('_', ' ')}: {_figure(name, value)}")
+
+
+def _missing(recipe: Recipe) -> str | None:
+    """A sentence where the source of pictures is not here, which training will need."""
+    from cotswold.errors import RecipeError
+    from cotswold.recipe import expand
+
+    source = recipe.data.source
+    if source is None or source.startswith("builtin:"):
+        return None
+    try:
+        path = Path(expand(source))
+    except RecipeError as error:
+        return str(error)
+    return None if path.exists() else f"{path} does not exist; training needs it"
 
 
 def _memory(needed: Callable[[int], int], batch: int) -> Row:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cotswold.training.prepared import Prepared as Prepared
     from cotswold.training.restore import Trained as Trained
     from cotswold.training.restore import load_stacks as load_stacks
+    from cotswold.training.restore import not_begun as not_begun
     from cotswold.training.restore import random_stacks as random_stacks
     from cotswold.training.restore import trained_layers as trained_layers
     from cotswold.training.restore import trained_stacks as trained_stacks
@@ -41,6 +42,7 @@ _HOME = {
     "open_store": "stores",
     "random_stacks": "restore",
     "store_of": "stores",
+    "not_begun": "restore",
     "trained_layers": "restore",
     "trained_stacks": "restore",
     "training_maps": "pictures",

@@ -19,12 +19,12 @@ from cotswold.run import RunDirectory, environment, together
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job
-from cotswold.training.loop import position_from
 from cotswold.training.prolonging import asked_for
 from cotswold.training.restore import (
     check_device,
     check_preparation,
     newest,
+    not_begun,
     start_of,
 )
 from cotswold.training.stores import (
@@ -189,9 +189,7 @@ def check_start(recipe: Recipe) -> None:
         return
     check_preparation(recipe, start)
     made = recipes.load(start.recipe)
-    position = position_from(newest(start, made).state)
-    phases = len(made.network.stacks) if made.training.strategy == "greedy" else 1
-    if position.phase + (position.step > 0) < phases:
+    if not_begun(made, newest(start, made).state):
         raise RunError(
             f"network.start names {start.path}, whose stacks have not all been trained; "
             f"train it further first: cotswold train --run {start.path} --resume"

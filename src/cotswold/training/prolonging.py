@@ -60,7 +60,8 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
     if any(new < old for new, old in zip(asks, last, strict=True)):
         raise RunError(
             f"the run in {run.path} is trained for {_listed(last)} epochs, and {_listed(asks)} are fewer; "
-            "a run can only be prolonged: give more, or choose another --run directory"
+            "a run can only be prolonged: give more, or choose another --run directory; it goes on as it was "
+            f"begun by: cotswold train --run {run.path} --resume"
         )
     return wanted, (*noted, asks)
 

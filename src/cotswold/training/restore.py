@@ -23,6 +23,7 @@ from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Checkpoints, RunDirectory, require
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
+from cotswold.training.loop import position_from
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,
@@ -56,6 +57,13 @@ class Trained(Generic[_Network]):
         if given; raises as `store_of`.
         """
         return _prepared(self.run, self.state, self.stores)
+
+
+def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
+    """Phases (stacks, of a greedy run) that had not begun to learn when a checkpoint had this state."""
+    position = position_from(state)
+    phases = len(recipe.network.stacks) if recipe.training.strategy == "greedy" else 1
+    return max(phases - position.phase - (position.step > 0), 0)
 
 
 def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[StackNetwork]:
