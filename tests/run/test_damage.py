@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from cotswold.errors import CheckpointError
@@ -135,6 +135,8 @@ def test_no_manifest_at_all_raises_anything_but_that_it_is_damaged(folder: Path,
     holder = data.draw(st.sampled_from([content, *content["pieces"], content["state"]]))
     key = data.draw(st.sampled_from([*sorted(holder), "more"]))
     holder[key] = data.draw(json_values)
+    # the name of another run is no damage: its checkpoint stops everything, lest it be pruned as a newer one
+    assume(not (key == "identity" and isinstance(holder[key], str) and holder[key]))
     sealed(folder, content)
     found = found_in(folder)  # the same content, or the one before
     assert found.checkpoint is not None and len(found.skipped) <= 1

@@ -102,8 +102,8 @@ def _missing(recipe: Recipe) -> str | None:
         return None
     try:
         path = Path(expand(source))
-    except RecipeError as error:
-        return str(error)
+    except RecipeError:
+        return f"the environment variable in {source} is not set; training needs it"
     return None if path.exists() else f"{path} does not exist; training needs it"
 
 
