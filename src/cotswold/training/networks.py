@@ -128,7 +128,9 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
     shape: tuple[int, ...] = _shape(below)
     modules: list[nn.Module] = []
     plans: list[LayerPlan] = []
-    for number, layer in enumerate([*recipe.network.layers, schema.Linear(type="linear", features=classes)], 1):
+    for number, layer in enumerate(
+        [*recipe.network.layers, schema.Linear(type="linear", features=classes)], 1
+    ):
         try:
             built, shape, flops = _build(layer, shape)
             _check_livable(prod(shape), "outputs")
