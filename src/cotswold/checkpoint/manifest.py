@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 
+from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, durable_file, read_object, take, write_all
-from cotswold.run.piece_record import PieceRecord
 
 _FORMAT = 1
 _NAME = "manifest.json"
