@@ -123,11 +123,8 @@ class SupervisedTraining(SharedTraining):
 
 Training = Annotated[GreedyTraining | JointTraining | SupervisedTraining, Field(discriminator="strategy")]
 """The union of all strategies."""
-STRATEGIES: tuple[type[GreedyTraining | JointTraining | SupervisedTraining], ...] = (
-    GreedyTraining,
-    JointTraining,
-    SupervisedTraining,
-)
+STRATEGIES: tuple[type[SharedTraining], ...] = get_args(get_args(Training)[0])
+"""Its members."""
 
 
 class OfStrategy(dict[str, object]):
