@@ -8,12 +8,13 @@ import pytest
 import torch
 from tests.bench.small import SMALLEST, lethal, small_layer, small_stack
 
-from cotswold.bench import extra, first_use, layers, narrow, perceptron, smoothing, stacks
-from cotswold.bench.kernels import kernels
-from cotswold.bench.rivals import AUTOGRAD
+from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks
+from cotswold.bench.kernels.rivals import AUTOGRAD
+from cotswold.bench.kernels.run import kernels
+from cotswold.bench.kernels.shapes import Perceptron, Shape, paper_shapes, untied_shapes
+from cotswold.bench.kernels.trials import GROUPS, explainable, quick_trials, trials
 from cotswold.bench.row import OURS, Ceiling, Row
-from cotswold.bench.shapes import Perceptron, Shape, paper_shapes, untied_shapes
-from cotswold.bench.trials import GROUPS, Trial, explainable, quick_trials, some, trials
+from cotswold.bench.trial import Trial, some
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Smoothing
 
@@ -234,12 +235,12 @@ def test_the_shapes_are_the_promised_ones() -> None:
 
 def test_a_part_is_named_by_group_and_text() -> None:
     every = trials()
-    assert {one.group for one in some(every, ["few", "curve"], "")} == {"few", "curve"}
-    assert [one.name for one in some(every, ["curve"], "2048")] == ["2048 x 2048"]
+    assert {one.group for one in some(every, ["few", "curve"], "", GROUPS)} == {"few", "curve"}
+    assert [one.name for one in some(every, ["curve"], "2048", GROUPS)] == ["2048 x 2048"]
     with pytest.raises(UserError, match="groups are paper, recipe"):
-        some(every, ["fast"], "")
+        some(every, ["fast"], "", GROUPS)
     with pytest.raises(UserError, match="another --match"):
-        some(every, [], "nobody's")
+        some(every, [], "nobody's", GROUPS)
 
 
 def test_every_shape_of_the_table_can_be_explained() -> None:

@@ -7,10 +7,10 @@ import torch
 from tests.bench.small import LAYER, UNTIED
 
 from cotswold import ops
-from cotswold.bench.ceilings import NUMPY, TORCH_MM, dense_flops, dense_products
-from cotswold.bench.perceptron import our_gradient, plain_gradient
-from cotswold.bench.rival_jax import jax_passes
-from cotswold.bench.rivals import (
+from cotswold.bench.kernels.ceilings import NUMPY, TORCH_MM, dense_flops, dense_products
+from cotswold.bench.kernels.perceptron import our_gradient, plain_gradient
+from cotswold.bench.kernels.rival_jax import jax_passes
+from cotswold.bench.kernels.rivals import (
     BOTH,
     FORWARD,
     Operands,
@@ -20,8 +20,8 @@ from cotswold.bench.rivals import (
     unfolded,
     unfolded_passes,
 )
-from cotswold.bench.shapes import Perceptron
-from cotswold.bench.stacks import our_products
+from cotswold.bench.kernels.shapes import Perceptron
+from cotswold.bench.kernels.stacks import our_products
 
 
 @pytest.fixture(autouse=True)
