@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,17 @@ import pytest
 from evaluate import evaluate
 from measures.command import main
 from measures.scaling.exchange import EXCHANGES
+from offload import offload
+from prepare import prepare
 from scaling import scaling
 from start import start
+from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = ("evaluate", "offload", "predictions", "prepare", "scaling", "start", "training")
 
 
-def status(script: object, *words: str) -> object:
-    assert callable(script)
+def status(script: Callable[..., None], *words: str) -> object:
     with pytest.raises(SystemExit) as left:
         main(script, words)
     return left.value.code
@@ -62,6 +65,31 @@ def test_what_measures_nothing_is_refused_in_a_sentence(
 ) -> None:
     assert status(start, *words) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+MISUSED = [
+    (evaluate, ("demo", "--pictures", "0"), "--pictures 0 measures nothing; give 1 or more"),
+    (prepare, (".", "--size", "0"), "--size 0 measures nothing"),
+    *(
+        (script, ("cifar10",), "trains no stacks; name a recipe with")
+        for script in (training, evaluate, offload)
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "words", "sentence"), MISUSED)
+def test_the_sentence_names_what_to_write_instead(
+    script: Callable[..., None],
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").write_bytes(b"")
+    assert status(script, *words) == 2
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -35,12 +35,6 @@ from cotswold.cli import main as main_module
         (["info", ""], "the recipe's name is empty; give a file, or one of cifar10,"),
         (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
         (["simulate", "--list", "demo"], "leave out the other words"),
-        (["bench", "evaluate", "demo", "--pictures", "0"], "--pictures 0 measures nothing; give 1 or more"),
-        (["bench", "prepare", ".", "--size", "0"], "--size 0 measures nothing"),
-        *(
-            (["bench", name, "cifar10"], "cifar10 trains no stacks; name a recipe with")
-            for name in ("training", "evaluate", "offload")
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

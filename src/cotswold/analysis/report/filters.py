@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.noise import noise_share
 from cotswold.analysis.pictures import contact_sheet, png_uri, signed
-from cotswold.analysis.report.words import figure, grid, image, missing, paragraph, percent, section
+from cotswold.analysis.report.blocks import Block, Figure, Grid, Image, Missing, Paragraph, Section
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
 from cotswold.analysis.unwhiten import unwhitened
+from cotswold.analysis.words import percent
 from cotswold.data import Transform
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
@@ -28,13 +29,13 @@ _ASCENT = Ascent(steps=30, starts=1, batch=16)
 """Enough to show a shape; portraits of neurons take more."""
 
 
-def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> str:
+def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> Section:
     """A contact sheet a stack."""
     if network is None:
         text = (
             "No checkpoint of this run could be read, so there is no filter to show. Once there is one, run"
         )
-        return section("Filters", missing(text, f"cotswold report {run}"), "filters")
+        return Section("Filters", "filters", [Missing(text, f"cotswold report {run}")])
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     tiles = first_stack_tiles(stacks[0], _FILTERS)
     alt = "filters of stack 1, one tile each"
@@ -42,16 +43,17 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
     noise = None if transform is None else noise_share(stacks[0], transform.preparation)
     if noise is not None:
         caption += f" {percent(noise)} of all are noise: they have power where pictures have none."
-    figures = [figure(image(png_uri(contact_sheet(tiles)), alt), caption)]
+    figures = [Figure(Image(png_uri(contact_sheet(tiles)), alt), caption)]
     for index in range(1, len(stacks)):
         figures.append(_stimuli(network, stacks, index, transform))
-    note = paragraph(
+    note = Paragraph(
         "Filters of the first stack as they act on prepared pictures. For a filter of a higher stack, which "
         "has too many channels to be shown, stands the picture that it answers most strongly"
         + (", whitening undone." if transform is not None and transform.whitening is not None else "."),
         "note",
     )
-    return section("Filters", grid(figures, "sheets") + (note if len(stacks) > 1 else ""), "filters")
+    blocks: list[Block] = [Grid(figures, "sheets")]
+    return Section("Filters", "filters", [*blocks, note] if len(stacks) > 1 else blocks)
 
 
 def first_stack_tiles(stack: SparseAutoencoderStack, most: int) -> list[NDArray[np.uint8]]:
@@ -76,7 +78,7 @@ def _sample(grid: tuple[int, int], neurons: int, most: int) -> list[tuple[int, i
 
 def _stimuli(
     network: StackNetwork, stacks: Sequence[SparseAutoencoderStack], index: int, transform: Transform | None
-) -> str:
+) -> Figure:
     layer, shape = stacks[index].geometry.filters, stacks[0].geometry.input
     places = []
     for by, bx, neuron in _sample(layer.grid, layer.neurons, _STIMULI):
@@ -91,4 +93,4 @@ def _stimuli(
         pictures = unwhitened(pictures, transform)
     sheet = contact_sheet([signed(one) for one in pictures])
     alt = f"pictures that filters of stack {index + 1} answer most strongly"
-    return figure(image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(places)} filters.")
+    return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(places)} filters.")

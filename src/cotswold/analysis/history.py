@@ -1,4 +1,4 @@
-"""What the events of a run say, sorted for the page.
+"""What the events of a run say, sorted into curves, totals and facts.
 
 Knows: the kinds of events that training writes. Does not know: how they are shown.
 
@@ -60,7 +60,7 @@ class Phase:
 
 @dataclass
 class History:
-    """Everything that the page needs from the events."""
+    """Everything that pages and figures need from the events."""
 
     start: Event = field(default_factory=dict)
     whiteness: Event = field(default_factory=dict)

@@ -1,0 +1,76 @@
+"""A run's curves, one panel for each: lines of training and of held-out pictures, and a caption.
+
+Knows: the history of a run, how long curves are thinned. Does not know: how a panel is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotswold.analysis.history import Curve, History, Phase
+from cotswold.analysis.plots import Line
+from cotswold.analysis.words import percent, plain
+
+_POINTS = 240  # more than a plot of this width can show
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn into one pair of axes; ``name`` tells it from others of the run."""
+
+    name: str
+    lines: Sequence[Line]
+    x: str
+    y: str
+    caption: str
+
+
+def learning_panels(history: History, supervised: bool) -> list[Panel]:
+    """The objective of every stack, or loss and accuracy of a supervised run: training and held out."""
+    found = []
+    for number, phase in sorted(history.phases.items()):
+        if supervised:
+            found += [
+                _panel(phase, "loss", "loss", "loss"),
+                _panel(phase, "accuracy", "accuracy", "accuracy"),
+            ]
+        else:
+            found.append(_objective(number, phase, alone=len(history.phases) == 1))
+    return [panel for panel in found if panel is not None]
+
+
+def _objective(number: int, phase: Phase, alone: bool) -> Panel | None:
+    caption = "All stacks" if alone and "stacks" in phase.facts else f"Stack {number + 1}"
+    held_out = phase.validation.get("loss", Curve())
+    if len(held_out.values) > 1 and held_out.values[0] > 0:
+        first, last = held_out.values[0], held_out.values[-1]
+        sign, change = "+" if last > first else "−", percent(abs(last / first - 1))
+        caption += f": held-out objective {plain(first)} → {plain(last)} ({sign}{change})"
+    return _panel(phase, "loss", "objective", f"objective-{number}", caption)
+
+
+def _panel(phase: Phase, curve: str, label: str, name: str, caption: str | None = None) -> Panel | None:
+    training, held_out = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
+    lines = []
+    if training:
+        lines.append(Line("training", *thinned(training)))
+    if held_out:
+        lines.append(Line("held out", held_out.steps, held_out.values, colour=1, dots=True))
+    if not lines:
+        return None
+    if caption is None:
+        caption = label.capitalize()
+        if held_out:
+            last = held_out.values[-1]
+            caption += f", held out at the end {percent(last) if curve == 'accuracy' else plain(last)}"
+    return Panel(name, lines, "step", label, caption)
+
+
+def thinned(curve: Curve) -> tuple[list[int], list[float]]:
+    """At most so many points as can be seen: the last of neighbouring steps, the mean of their values."""
+    steps, values = curve.steps, curve.values
+    stride = -(-len(steps) // _POINTS)
+    starts = range(0, len(steps), stride)
+    means = [sum(values[s : s + stride]) / len(values[s : s + stride]) for s in starts]
+    return [steps[min(s + stride, len(steps)) - 1] for s in starts], means
