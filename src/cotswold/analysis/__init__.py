@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from cotswold.analysis.evaluation import Evaluation as Evaluation
     from cotswold.analysis.evaluation import ObjectSelectivity as ObjectSelectivity
     from cotswold.analysis.features import write_features as write_features
+    from cotswold.analysis.figures import curves as curves
+    from cotswold.analysis.figures import filters as filters
     from cotswold.analysis.kmeans import PASSES_MAX as PASSES_MAX
     from cotswold.analysis.kmeans import kmeans_network as kmeans_network
     from cotswold.analysis.layers import Layer as Layer
@@ -42,7 +44,9 @@ _HOME = {
     "Trial": "trial",
     "build_report": "report",
     "classify": "classification",
+    "curves": "figures",
     "examine": "objects",
+    "filters": "figures",
     "kmeans_network": "kmeans",
     "optimal_stimuli": "stimuli",
     "top_layers": "layers",

@@ -73,6 +73,11 @@ class History:
     seconds: float = 0.0
     resumptions: int = 0
 
+    @property
+    def strategy(self) -> str:
+        """The name of the training strategy; empty where the log does not tell."""
+        return str(self.start.get("strategy", ""))
+
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
         """The history that a log tells."""

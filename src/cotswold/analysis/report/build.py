@@ -70,7 +70,7 @@ def build_report(
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, supervised))
+    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
     if supervised:
         page.add("Classification", lambda: findings.classification(classified, page.name))
     else:

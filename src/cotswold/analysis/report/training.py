@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cotswold.analysis.curves import learning_panels, thinned
 from cotswold.analysis.history import History, number
+from cotswold.analysis.learning import learning_panels, thinned
 from cotswold.analysis.plots import Band, Line, plot
 from cotswold.analysis.report.blocks import Block, Drawing, Facts, Figure, Grid, Missing, Paragraph, Section
 from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
 
-def curves(history: History, supervised: bool) -> Section:
+def curves(history: History, strategy: str) -> Section:
     """Objective of every stack, or loss and accuracy of a supervised run: training and held out."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
-        for panel in learning_panels(history, supervised)
+        for panel in learning_panels(history, strategy)
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        blocks = [Grid(drawn), Paragraph(_SUPERVISED if supervised else _GREEDY, "note")]
+        blocks = [Grid(drawn), Paragraph(_SUPERVISED if strategy == "supervised" else _STACKS, "note")]
     return Section("Learning", "learning", blocks)
 
 
 _SUPERVISED = "Training values are means since the point before; held-out ones are over all pictures."
-_GREEDY = (
+_STACKS = (
     "Objective (1) of Coates et al. 2013 per picture: squared error of reconstruction plus λ times the "
     "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
     "part of a stack ([objective] ramp); held-out values use the full λ throughout, so the two can be "
