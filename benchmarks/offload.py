@@ -14,7 +14,7 @@ from cotswold.cli.progress import say
 from cotswold.cli.threads import use_threads
 from cotswold.recipe import load
 from measures.command import Flag, Json, Overrides, command, listed, main
-from measures.offload.measure import SHARE, Trial, largest_rows, part_of
+from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
 from measures.offload.measure import offload as measured
 
 
@@ -73,13 +73,13 @@ def offload(
     check_stacks(chosen)
     use_threads(threads, chosen)
     geometry = part_of(chosen, stack, largest_rows(chosen, stack, folder, 2) if largest else rows)
-    trial = Trial(
+    case = OffloadCase(
         geometry, at_least_one(batch, "--batch"), None, at_least_one(rounds, "--rounds"), saved=largest
     )
     if not largest:
-        gigabytes = limit if limit is not None else trial.stack_bytes / SHARE / 1e9
-        trial = replace(trial, limit_bytes=int(gigabytes * 1e9))
-    found = document("offload", command(), recipe=recipe, stack=stack, **measured(trial, folder, say))
+        gigabytes = limit if limit is not None else case.stack_bytes / SHARE / 1e9
+        case = replace(case, limit_bytes=int(gigabytes * 1e9))
+    found = document("offload", command(), recipe=recipe, stack=stack, **measured(case, folder, say))
     leave(found, "offload-largest" if largest else "offload", out, json_)
     if not json_:
         listed({name: value for name, value in found.items() if name not in ("machine", "load")})

@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cotswold.bench.case import some
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
-from cotswold.bench.trial import some
 from cotswold.cli.figures import leave, ready, table, write
 from cotswold.cli.progress import say
 from measures.command import Flag, Json, Only, command, main
+from measures.scaling.cases import GROUPS, cases, quick_cases
+from measures.scaling.cases import scaling as measured
 from measures.scaling.picture import PICTURES
-from measures.scaling.trials import GROUPS, quick_trials, trials
-from measures.scaling.trials import scaling as measured
 
 
 def scaling(
@@ -57,7 +57,7 @@ def scaling(
     """
 
     ready(out)
-    chosen = some(quick_trials() if quick else trials(), only or [], match, GROUPS)
+    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
     found = measured(chosen, quick, command(), say, lambda so_far: write(so_far, "scaling", out))
     leave(found, "scaling", out, json_)
     if out is not None:

@@ -27,7 +27,7 @@ def test_a_stack_has_one_pair_of_axes_with_training_and_validation(run: RunDirec
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "objective")
     assert axes.get_title().startswith("Stack 1: ") and "90 → 45" in axes.get_title()
     training, validation = axes.get_lines()
-    assert (training.get_label(), validation.get_label()) == ("training", "held out")
+    assert (training.get_label(), validation.get_label()) == ("training", "validation")
     assert values(training.get_xdata()) == list(range(1, 30))
     assert values(training.get_ydata()) == [100 / step for step in range(1, 30)]
     assert values(validation.get_xdata()) == [0, 29] and values(validation.get_ydata()) == [90, 45]

@@ -19,7 +19,7 @@ from cotswold.analysis.evaluation import Clustering, Evaluation
 from cotswold.analysis.history import History
 from cotswold.analysis.layers import top_layers
 from cotswold.analysis.noise import noise_share
-from cotswold.analysis.objects import Contestants, Examination, examine
+from cotswold.analysis.objects import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
 from cotswold.analysis.report.blocks import Cell, Page, Section, Table, row
@@ -57,7 +57,8 @@ def evaluated(network: StackNetwork, pictures: torch.Tensor) -> Evaluation:
     positive = torch.arange(len(pictures)) % 2 == 0
     row = examine(
         "<faces>",
-        Contestants(network, random=network),
+        network,
+        Baselines(random=network),
         lambda: [(pictures, positive)],
         Examination(top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)),
         look=lambda index: (f"picture {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
@@ -192,13 +193,13 @@ def test_plots_take_their_colours_from_the_page() -> None:
     assert len(drawn) < 30_000
 
 
-def test_the_best_of_all_contestants_is_marked_and_named_whoever_it_is(
+def test_the_best_of_network_and_baselines_is_marked_and_named_whoever_it_is(
     run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
 ) -> None:
     evaluation = evaluated(network, pictures)
     row = evaluation.objects[0]
-    rival = replace(row.network[0], layer="2.pooled", held_out=0.9901)
-    row = replace(row, dictionary=(rival,), clustering=Clustering(7, 4500, converged=False))
+    baseline = replace(row.network[0], layer="2.pooled", held_out=0.9901)
+    row = replace(row, dictionary=(baseline,), clustering=Clustering(7, 4500, converged=False))
     page = build_report(run, evaluation=Evaluation(7, (row,))).read_text()
     headline = page.split('class="numbers"')[1].split("</header>")[0]
     assert "<b>99.0\u202f%</b><span>best neuron for &lt;faces&gt;, held out: k-means</span>" in headline

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
-from cotswold.bench.ranks.pool import Crew, Stopwatch
+from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.errors import MachineError
 
@@ -33,28 +33,31 @@ def hold_clock(rank: Rank) -> None:
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with Crew(2) as two:
+def pool() -> Iterator[RankPool]:
+    with RankPool(2) as two:
         yield two
 
 
-def test_ranks_of_a_crew_know_their_places(crew: Crew) -> None:
-    assert crew.call(place) == [(0, 2), (1, 2)]
-    assert crew.call(place, only=[1]) == [(1, 2)]
+def test_ranks_of_a_pool_know_their_places(pool: RankPool) -> None:
+    assert pool.call(place) == [(0, 2), (1, 2)]
+    assert pool.call(place, only=[1]) == [(1, 2)]
 
 
-def test_the_clock_goes_on_by_the_seconds_of_the_slowest_rank(crew: Crew) -> None:
-    crew.call(hold_clock)
+def test_the_clock_goes_on_by_the_seconds_of_the_slowest_rank(pool: RankPool) -> None:
+    pool.call(hold_clock)
     clock = Stopwatch()
-    crew.action("wait", clock)()
+    pool.action("wait", clock)()
     assert 0.05 <= clock() < 5
 
 
 def test_a_rank_that_fails_is_told_of_while_another_waits_for_it() -> None:
-    with Crew(2) as crew, pytest.raises(MachineError, match="rank 1 of 2 failed with ValueError: the second"):
-        crew.call(fail_beside_one_that_waits)
+    with (
+        RankPool(2) as pool,
+        pytest.raises(MachineError, match="rank 1 of 2 failed with ValueError: the second"),
+    ):
+        pool.call(fail_beside_one_that_waits)
 
 
 def test_a_rank_that_dies_is_told_of() -> None:
-    with Crew(1) as crew, pytest.raises(MachineError, match="rank 0 of 1 ended with exit code 3"):
-        crew.call(die)
+    with RankPool(1) as pool, pytest.raises(MachineError, match="rank 0 of 1 ended with exit code 3"):
+        pool.call(die)

@@ -8,7 +8,7 @@ from cotswold.errors import DiskFullError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.recipe import load
 from measures.offload.limit import memory_group
-from measures.offload.measure import Trial, largest_rows, offload, part_of
+from measures.offload.measure import OffloadCase, largest_rows, offload, part_of
 from measures.offload.raw_disk import RawDisk
 
 SMALL = StackGeometry(
@@ -18,7 +18,7 @@ SMALL = StackGeometry(
 
 def test_a_measurement_leaves_the_disk_as_it_was_and_says_what_moved(tmp_path: Path) -> None:
     said: list[str] = []
-    found = offload(Trial(SMALL, 4, None, 2, saved=True), tmp_path, said.append)
+    found = offload(OffloadCase(SMALL, 4, None, 2, saved=True), tmp_path, said.append)
     assert list(tmp_path.iterdir()) == []
     assert said == ["updates in memory", "updates from the disk"]
     assert found["parameters"] == SMALL.filters.parameters and found["limited_by"] is None
@@ -31,9 +31,9 @@ def test_a_measurement_leaves_the_disk_as_it_was_and_says_what_moved(tmp_path: P
 def test_a_measurement_that_does_not_fit_the_disk_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Trial, "stack_bytes", 1 << 60)
+    monkeypatch.setattr(OffloadCase, "stack_bytes", 1 << 60)
     with pytest.raises(DiskFullError, match="fewer --rows"):
-        offload(Trial(SMALL, 4, None, 1, saved=False), tmp_path, lambda said: None)
+        offload(OffloadCase(SMALL, 4, None, 1, saved=False), tmp_path, lambda said: None)
 
 
 def test_the_first_rows_of_a_stack_are_a_stack() -> None:

@@ -10,16 +10,16 @@ import pytest
 import torch.distributed as dist
 from tests.bench.small import SMALLEST
 
+from cotswold.bench.case import Case, some
 from cotswold.bench.measure import Spread
-from cotswold.bench.ranks.pool import Crew
+from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
-from cotswold.bench.trial import Trial, some
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh.channels import SWITCH
+from measures.scaling import cases as scaling
 from measures.scaling import messages as scaling_messages
-from measures.scaling import trials as scaling
 from measures.scaling.messages import Waits, plans_of_step, without_messages
 from measures.scaling.picture import PICTURES
 from measures.scaling.shapes import PAPER, Fields
@@ -55,8 +55,8 @@ def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(
     monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     monkeypatch.setenv(SWITCH, "0")  # as between hosts
-    with Crew(2) as crew:
-        found = crew.call(sent_bytes, "1x2", first)
+    with RankPool(2) as pool:
+        found = pool.call(sent_bytes, "1x2", first)
     cut = StackPartition(LITTLE.stack(4, 4), Grid(1, 2))
     plans = plans_of_step(cut, None if first else cut.input.boxes)
     values = sum(plan.points * channels for plan, channels in plans) * LITTLE.images
@@ -137,7 +137,7 @@ def test_what_needs_hosts_is_left_out_with_a_word_where_none_can_be_made(
 ) -> None:
     monkeypatch.setattr(scaling, "why_not", lambda: "this needs root")
     said: list[str] = []
-    chosen = [Trial("hosts", "over hosts", lethal, "hosts"), Trial("weak", "here", told, "weak")]
+    chosen = [Case("hosts", "over hosts", lethal, "hosts"), Case("weak", "here", told, "weak")]
     found = scaling.scaling(chosen, True, "a command", said.append, lambda _: None)
     assert found["left_out"] == {"hosts": "this needs root"}
     assert said[0] == "left out: hosts, because this needs root"
@@ -154,10 +154,10 @@ def test_a_result_is_drawn_where_it_has_rows(tmp_path: Path) -> None:
 
 
 def test_every_group_has_something_quick_and_something_whole() -> None:
-    for trials in (scaling.trials(), scaling.quick_trials()):
-        assert {one.group for one in trials} == set(scaling.GROUPS)
+    for cases in (scaling.cases(), scaling.quick_cases()):
+        assert {one.group for one in cases} == set(scaling.GROUPS)
     with pytest.raises(UserError, match="the groups are weak, strong"):
-        some(scaling.trials(), ["paper"], "", scaling.GROUPS)
+        some(scaling.cases(), ["paper"], "", scaling.GROUPS)
 
 
 def test_a_map_that_does_not_divide_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cotswold.bench.ranks.pool import Crew
+from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
 from cotswold.mesh import Mesh, partition
 from cotswold.testing import Hosts, why_not
@@ -38,10 +38,10 @@ def _work(rank: Rank) -> tuple[int, int]:
 
 
 def test_bytes_that_a_mesh_counts_are_those_on_the_wire_sums_and_gradients_too() -> None:
-    with Hosts(3) as hosts, Crew(3, hosts=hosts) as crew:
-        crew.call(_work)  # which connects the ranks
+    with Hosts(3) as hosts, RankPool(3, hosts=hosts) as pool:
+        pool.call(_work)  # which connects the ranks
         before = hosts.settled_traffic()
-        counted = crew.call(_work)
+        counted = pool.call(_work)
         wire = hosts.settled_traffic().since(before)
     assert len(set(counted)) == 1
     of_mesh, of_twin = counted[0]

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Trial:
+class OffloadCase:
     """A stack on the disk: its geometry, the mini-batch, bytes of memory, updates that are timed."""
 
     geometry: StackGeometry
@@ -87,23 +87,23 @@ def largest_rows(recipe: Recipe, stack: int, folder: Path, generations: int) -> 
     return min(rows, geometry.filters.grid[0])
 
 
-def offload(trial: Trial, folder: Path, told: Callable[[str], None]) -> Document:
-    """Measure a trial in a folder that is made in ``folder`` and removed at the end."""
-    raw_bytes = trial.raw_files * row_bytes(trial.geometry.filters)
-    needed = trial.stack_bytes * (2 if trial.saved else 1) + raw_bytes
+def offload(case: OffloadCase, folder: Path, told: Callable[[str], None]) -> Document:
+    """Measure a case in a folder that is made in ``folder`` and removed at the end."""
+    raw_bytes = case.raw_files * row_bytes(case.geometry.filters)
+    needed = case.stack_bytes * (2 if case.saved else 1) + raw_bytes
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DiskFullError(
             f"the measurement needs {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free; "
             "name another --folder or measure fewer --rows"
         )
-    computing = _computing(trial, told)
-    limited = nullcontext() if trial.limit_bytes is None else memory_group(trial.limit_bytes)
+    computing = _computing(case, told)
+    limited = nullcontext() if case.limit_bytes is None else memory_group(case.limit_bytes)
     with tempfile.TemporaryDirectory(prefix="cotswold-offload-", dir=folder) as made, limited as group:
         told("updates from the disk")
-        measured = _apart(_streamed, trial, Path(made), group=group)
+        measured = _apart(_streamed, case, Path(made), group=group)
         peak = None if group is None else group.peak_bytes
-    return _summary(trial, computing, measured, peak, limited_by=group)
+    return _summary(case, computing, measured, peak, limited_by=group)
 
 
 def _apart(work: Callable[..., Result], *arguments: object, group: MemoryGroup | None = None) -> Result:
@@ -114,27 +114,27 @@ def _apart(work: Callable[..., Result], *arguments: object, group: MemoryGroup |
         return process.submit(work, *arguments).result()
 
 
-def _computing(trial: Trial, told: Callable[[str], None]) -> list[float] | None:
+def _computing(case: OffloadCase, told: Callable[[str], None]) -> list[float] | None:
     """Seconds of the step in memory; None where it does not fit."""
     from cotswold.run import available_bytes
 
-    budget = stack_budget(trial.geometry, trial.batch)
+    budget = stack_budget(case.geometry, case.batch)
     if budget.training_bytes > 0.9 * available_bytes():
         return None
     told("updates in memory")
-    return _apart(_in_memory, trial)
+    return _apart(_in_memory, case)
 
 
-def _in_memory(trial: Trial) -> list[float]:
+def _in_memory(case: OffloadCase) -> list[float]:
     from measures.offload.worker import in_memory
 
-    return in_memory(trial.geometry, trial.batch, trial.rounds)
+    return in_memory(case.geometry, case.batch, case.rounds)
 
 
-def _streamed(trial: Trial, folder: Path) -> Document:
+def _streamed(case: OffloadCase, folder: Path) -> Document:
     from measures.offload.worker import streamed
 
-    return streamed(trial, folder)
+    return streamed(case, folder)
 
 
 def _raw_files(geometry: StackGeometry) -> int:
@@ -143,13 +143,13 @@ def _raw_files(geometry: StackGeometry) -> int:
 
 
 def _summary(
-    trial: Trial,
+    case: OffloadCase,
     computing: list[float] | None,
     measured: Document,
     peak: int | None,
     limited_by: MemoryGroup | None,
 ) -> Document:
-    layer = trial.geometry.filters
+    layer = case.geometry.filters
     updates, raw = measured.pop("update_seconds"), measured.pop("raw_seconds")
     assert isinstance(updates, list) and isinstance(raw, list)
     in_memory = None if computing is None else median(computing)
@@ -158,13 +158,13 @@ def _summary(
     return {
         "parameters": layer.parameters,
         "block_rows": layer.grid[0],
-        "batch": trial.batch,
-        "stack_bytes": trial.stack_bytes,
-        "limit_bytes": trial.limit_bytes,
-        "limited_by": group if trial.limit_bytes is not None else None,
+        "batch": case.batch,
+        "stack_bytes": case.stack_bytes,
+        "limit_bytes": case.limit_bytes,
+        "limited_by": group if case.limit_bytes is not None else None,
         "stack_over_limit": None
-        if trial.limit_bytes is None
-        else rounded(trial.stack_bytes / trial.limit_bytes),
+        if case.limit_bytes is None
+        else rounded(case.stack_bytes / case.limit_bytes),
         "peak_bytes": peak,
         **measured,
         "update_seconds": Spread.of(updates).as_dict(),

@@ -24,7 +24,7 @@ from cotswold.training.offload.stack import OffloadedStack
 from measures.offload.raw_disk import RawDisk
 
 if TYPE_CHECKING:
-    from measures.offload.measure import Trial
+    from measures.offload.measure import OffloadCase
 
 _SPARSITY, _EPSILON, _RATE = 0.1, 1e-6, 2.0
 _OBJECTIVE, _RULE = ops.StackObjective(_SPARSITY, _EPSILON), ops.StepRule(rate=_RATE)
@@ -42,14 +42,14 @@ def in_memory(geometry: StackGeometry, batch: int, rounds: int) -> list[float]:
     return _timed(lambda: ops.stack_step(state, maps, geometry, _OBJECTIVE, _RULE), rounds)[1:]
 
 
-def streamed(trial: Trial, folder: Path) -> Document:
+def streamed(case: OffloadCase, folder: Path) -> Document:
     """Seconds of updates from the disk, of the same bytes read and written raw after each, and their counts.
 
     The first update, for which nothing is in memory, is told apart.
     """
-    geometry, layer = trial.geometry, trial.geometry.filters
-    free = available_bytes() if trial.limit_bytes is None else min(available_bytes(), trial.limit_bytes)
-    maps_bytes = stack_budget(geometry, trial.batch).activation_bytes
+    geometry, layer = case.geometry, case.geometry.filters
+    free = available_bytes() if case.limit_bytes is None else min(available_bytes(), case.limit_bytes)
+    maps_bytes = stack_budget(geometry, case.batch).activation_bytes
     room = rooms([geometry], int(TAKEN * free) - maps_bytes, together=False)[0]
     with Crew() as crew:
         stack = OffloadedStack(
@@ -68,12 +68,12 @@ def streamed(trial: Trial, folder: Path) -> Document:
         stack.rest()
         stack.stream.settle()
         made = time.perf_counter() - started
-        raw = RawDisk(folder, row_bytes(layer), trial.raw_files)
-        maps = _maps(geometry, trial.batch)
+        raw = RawDisk(folder, row_bytes(layer), case.raw_files)
+        maps = _maps(geometry, case.batch)
         stack.calibrate(maps)
         updates, disks, reads, writes = [], [], [], []
         first_pass = (layer.grid[0] - min(room, layer.grid[0])) * row_bytes(layer)
-        for _ in range(trial.rounds + 1):
+        for _ in range(case.rounds + 1):
             before = _counted()
             start = time.perf_counter()
             stack.step(maps, _OBJECTIVE, _RULE)
@@ -83,7 +83,7 @@ def streamed(trial: Trial, folder: Path) -> Document:
             reads.append(read)
             writes.append(written)
             disks.append(raw.seconds(first_pass, 0) + raw.seconds(max(read - first_pass, 0), written))
-        saving = _save(stack, folder / "checkpoints") if trial.saved else None
+        saving = _save(stack, folder / "checkpoints") if case.saved else None
         if saving is not None:  # the first update after it writes another generation
             start = time.perf_counter()
             stack.step(maps, _OBJECTIVE, _RULE)

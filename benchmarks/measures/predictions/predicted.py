@@ -16,7 +16,7 @@ from statistics import median
 from cotswold.bench.machine import device_rates
 from cotswold.bench.machine.description import Values, described, link_between
 from cotswold.bench.measure import Document, rounded, rounded_all
-from cotswold.bench.ranks.pool import Crew
+from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import timed
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
 from cotswold.simulate import Cluster, StackWork, predict
@@ -83,13 +83,13 @@ def _row(
     """Round by round an update, and before it the machine's pace, by which the rates are corrected."""
     busy = sorted({0, grid.size - 1})
     samples, paces, found = [], [], []
-    with Crew(grid.size, hosts=hosts) as crew:
-        crew.call(updates.prepare, work, grid)
-        flops = crew.call(device_rates.prepare_pace, work.stacks[0], work.images)[0]
+    with RankPool(grid.size, hosts=hosts) as pool:
+        pool.call(updates.prepare, work, grid)
+        flops = pool.call(device_rates.prepare_pace, work.stacks[0], work.images)[0]
         for _ in range(rounds):
-            product = max(crew.call(timed, "pace", False, only=busy))
+            product = max(pool.call(timed, "pace", False, only=busy))
             paces.append(flops / product / 1e9 / _described_pace(cluster, len(busy) > 1))
-            samples.append(max(crew.call(timed, "update", True)))
+            samples.append(max(pool.call(timed, "update", True)))
             found.append(predict(Cluster.model_validate(_paced(cluster, paces[-1])), work, grid))
     errors = [one.seconds / sample - 1 for one, sample in zip(found, samples, strict=True)]
     return {

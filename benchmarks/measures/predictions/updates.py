@@ -1,4 +1,4 @@
-"""What ranks do to time whole updates of stacks on a mesh. Functions here are called on ranks of a crew.
+"""What ranks do to time whole updates of stacks on a mesh. Functions here are called on ranks of a pool.
 
 Knows: the order of greedy and joint updates. Does not know: predictions, who starts ranks.
 """

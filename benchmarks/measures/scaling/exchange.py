@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
-from cotswold.bench.ranks.pool import Crew, Stopwatch
+from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict, timed
 from cotswold.geometry import Grid, StackPartition
@@ -81,10 +81,10 @@ def _burst(action: Callable[[], object], repeats: int) -> Callable[[], None]:
 def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     """Bytes a second, both directions together, by exchange and by raw messages."""
     fields, clock = subject.fields, Stopwatch()
-    with Crew(subject.cut.grid.size) as crew:
-        bytes_of: dict[str, int] = crew.call(hold_exchanges, subject)[0]
+    with RankPool(subject.cut.grid.size) as pool:
+        bytes_of: dict[str, int] = pool.call(hold_exchanges, subject)[0]
         pairs = [(what, by) for what in EXCHANGES for by in (OURS, GLOO, RAW)]
-        actions = {(what, by): crew.action(named(by, what), clock) for what, by in pairs}
+        actions = {(what, by): pool.action(named(by, what), clock) for what, by in pairs}
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in EXCHANGES:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
-from cotswold.bench.ranks.pool import Crew, Stopwatch
+from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.errors import MachineError
@@ -112,25 +112,25 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
     clock, blocked = Stopwatch(), list[float]()
     worked: dict[str, list[float]] = {OURS: [], BARE: []}
     grid = Grid.parse(subject.grid)
-    with Hosts(grid.size, subject.rate) as hosts, Crew(grid.size, hosts=hosts) as crew:
-        crew.call(hold_step, subject)
+    with Hosts(grid.size, subject.rate) as hosts, RankPool(grid.size, hosts=hosts) as pool:
+        pool.call(hold_step, subject)
 
         def busily(name: str) -> Callable[[], None]:
-            action = crew.action(name, clock)
+            action = pool.action(name, clock)
 
             def noted() -> None:
-                before = mean(crew.call(busy))
+                before = mean(pool.call(busy))
                 action()
-                worked[name].append(mean(crew.call(busy)) - before)
+                worked[name].append(mean(pool.call(busy)) - before)
                 if name == OURS:
-                    blocked.append(max(crew.call(waited)))
+                    blocked.append(max(pool.call(waited)))
 
             return noted
 
         actions = {name: busily(name) for name in worked}
-        actions |= {name: crew.action(name, clock) for name in (EXCHANGES, PACKING, LINK)}
+        actions |= {name: pool.action(name, clock) for name in (EXCHANGES, PACKING, LINK)}
         samples = interleaved(actions, effort.rounds, clock)
-        if not all(crew.call(is_finite, OURS)):
+        if not all(pool.call(is_finite, OURS)):
             raise MachineError(
                 f"{subject.fields.name} did not stay finite while it was measured; try --match"
             )

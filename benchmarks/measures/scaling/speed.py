@@ -1,6 +1,6 @@
 """Two ranks beside one process, and a grid of one rank beside the plain module.
 
-Knows: contestants, efficiencies, bars. Does not know: how a crew works, tables.
+Knows: baselines, efficiencies, bars. Does not know: how a pool works, tables.
 
 One process computes on one thread while the other rank waits for work. Beside both stand two processes that
 share nothing but the machine: what two ranks lose against them is lost by exchanges, the rest by two cores
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, ratios
-from cotswold.bench.ranks.pool import Crew, Stopwatch
+from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.row import OURS, Place, Row, Samples, Verdict
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackGeometry
@@ -67,18 +67,18 @@ class Speed:
 def speed(subject: Speed, effort: Effort) -> list[Row]:
     """Whole steps and forward passes by two ranks, by one process, and by two that share nothing."""
     fields, clock = subject.fields, Stopwatch()
-    with Crew(RANKS) as crew:
-        crew.call(hold_plain, TWO_APART, subject.part, fields.images)
+    with RankPool(RANKS) as pool:
+        pool.call(hold_plain, TWO_APART, subject.part, fields.images)
         one = TWO_APART  # of the first rank: the same stack need not be in memory twice
         if subject.one != subject.part:
             one = ONE
-            crew.call(hold_plain, ONE, subject.one, fields.images, only=[0])
-        crew.call(hold_share, OURS, subject.grid, subject.whole, fields.images, fields.first)
+            pool.call(hold_plain, ONE, subject.one, fields.images, only=[0])
+        pool.call(hold_share, OURS, subject.grid, subject.whole, fields.images, fields.first)
         actions: dict[tuple[str, str], Callable[[], None]] = {}
         for what in (STEP, FORWARD):
-            actions[what, OURS] = crew.action(named(OURS, what), clock)
-            actions[what, ONE] = crew.action(named(one, what), clock, only=[0], together=False)
-            actions[what, TWO_APART] = crew.action(named(TWO_APART, what), clock)
+            actions[what, OURS] = pool.action(named(OURS, what), clock)
+            actions[what, ONE] = pool.action(named(one, what), clock, only=[0], together=False)
+            actions[what, TWO_APART] = pool.action(named(TWO_APART, what), clock)
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in (STEP, FORWARD):
@@ -126,11 +126,11 @@ def alone(subject: Alone, effort: Effort) -> list[Row]:
     fields, clock = subject.fields, Stopwatch()
     geometry = fields.stack(fields.weak, fields.weak)
     names = [(what, by) for what in (STEP, FORWARD, LOCAL) for by in (OURS, PLAIN)]
-    with Crew(1, subject.threads) as crew:
-        crew.call(hold_plain, PLAIN, geometry, fields.images)
-        crew.call(hold_share, OURS, "1x1", geometry, fields.images, fields.first)
-        crew.call(hold_layers, OURS, PLAIN, geometry, fields.images)
-        actions = {(what, by): crew.action(named(by, what), clock) for what, by in names}
+    with RankPool(1, subject.threads) as pool:
+        pool.call(hold_plain, PLAIN, geometry, fields.images)
+        pool.call(hold_share, OURS, "1x1", geometry, fields.images, fields.first)
+        pool.call(hold_layers, OURS, PLAIN, geometry, fields.images)
+        actions = {(what, by): pool.action(named(by, what), clock) for what, by in names}
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in (STEP, FORWARD, LOCAL):

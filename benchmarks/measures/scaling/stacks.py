@@ -46,7 +46,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
 
 
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
-    """This rank's share of the stack on a grid of the crew: its step and forward pass become actions."""
+    """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
     stack, x = share_of(rank, grid, geometry, pictures(geometry, images), first)
     rank.kept[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)

@@ -20,7 +20,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread
-from cotswold.bench.ranks.pool import Crew, Stopwatch
+from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
@@ -68,14 +68,14 @@ class Spot:
         """Who has what."""
         return StackPartition(self.geometry, Grid.parse(self.grid))
 
-    def messages(self, crew: Crew) -> list[int]:
+    def messages(self, pool: RankPool) -> list[int]:
         """The bytes of every message of a step between ranks on different hosts, as the plans say."""
         value = self.images * torch.float64.itemsize
         return [
             transfer.box.size * channels * value
             for plan, channels in plans_of_step(self.cut, self.cut.input.boxes)
             for transfer in plan.transfers
-            if crew.host_of(transfer.source) != crew.host_of(transfer.target)
+            if pool.host_of(transfer.source) != pool.host_of(transfer.target)
         ]
 
 
@@ -154,23 +154,23 @@ def trained(subject: Spot) -> Found:
     """Ten steps by all ranks, compared with one process, their bytes counted."""
     with (
         Hosts(subject.hosts, subject.rate) as hosts,
-        Crew(subject.cut.grid.size, hosts=hosts) as crew,
+        RankPool(subject.cut.grid.size, hosts=hosts) as pool,
     ):
-        ((losses, filters),) = crew.call(one_process, subject, only=[0])
-        crew.call(hold, subject)
+        ((losses, filters),) = pool.call(one_process, subject, only=[0])
+        pool.call(hold, subject)
         clock, ticks = Stopwatch(), [0.0]
-        step, bare = crew.action(OURS, clock), crew.action(REST, clock)
+        step, bare = pool.action(OURS, clock), pool.action(REST, clock)
         begun = hosts.settled_traffic()
         for _ in range(STEPS):
             step()
             ticks.append(clock())
         after = hosts.settled_traffic()
-        parts = crew.call(share)
+        parts = pool.call(share)
         before_rest = hosts.settled_traffic()
         for _ in range(STEPS):
             bare()
         rest = hosts.settled_traffic().since(before_rest)
-        messages = subject.messages(crew)
+        messages = subject.messages(pool)
     wire = Wire(after.since(begun), rest, STEPS * sum(messages), STEPS * len(messages))
     differences = [_difference(found, losses) for found, _ in parts] + [
         _difference(part, filters[box.slices])

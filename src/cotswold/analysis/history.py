@@ -55,7 +55,7 @@ class Phase:
     facts: Event = field(default_factory=dict)
     """Fields of the `stack` event: maps, parameters."""
     ended: Event = field(default_factory=dict)
-    """Fields of the `stack_end` event: seconds, patterns, FLOPs."""
+    """Fields of the `stack_end` event: seconds, samples, FLOPs."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A run's curves, one panel for each: lines of training and of held-out pictures, and a caption.
+"""A run's curves, one panel for each: lines of training and of validation, and a caption.
 
 Knows: the history of a run, how long curves are thinned. Does not know: how a panel is drawn.
 """
@@ -27,7 +27,7 @@ class Panel:
 
 
 def learning_panels(history: History, strategy: str) -> list[Panel]:
-    """The objective of every stack, or loss and accuracy of a supervised run: training and held out."""
+    """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     found = []
     for number, phase in sorted(history.phases.items()):
         if strategy == "supervised":
@@ -42,28 +42,28 @@ def learning_panels(history: History, strategy: str) -> list[Panel]:
 
 def _objective(number: int, phase: Phase, alone: bool) -> Panel | None:
     caption = "All stacks" if alone and "stacks" in phase.facts else f"Stack {number + 1}"
-    held_out = phase.validation.get("loss", Curve())
-    if len(held_out.values) > 1 and held_out.values[0] > 0:
-        first, last = held_out.values[0], held_out.values[-1]
+    validation = phase.validation.get("loss", Curve())
+    if len(validation.values) > 1 and validation.values[0] > 0:
+        first, last = validation.values[0], validation.values[-1]
         sign, change = "+" if last > first else "−", percent(abs(last / first - 1))
-        caption += f": held-out objective {plain(first)} → {plain(last)} ({sign}{change})"
+        caption += f": validation objective {plain(first)} → {plain(last)} ({sign}{change})"
     return _panel(phase, "loss", "objective", f"objective-{number}", caption)
 
 
 def _panel(phase: Phase, curve: str, label: str, name: str, caption: str | None = None) -> Panel | None:
-    training, held_out = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
+    training, validation = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
     lines = []
     if training:
         lines.append(Line("training", *thinned(training)))
-    if held_out:
-        lines.append(Line("held out", held_out.steps, held_out.values, colour=1, dots=True))
+    if validation:
+        lines.append(Line("validation", validation.steps, validation.values, colour=1, dots=True))
     if not lines:
         return None
     if caption is None:
         caption = label.capitalize()
-        if held_out:
-            last = held_out.values[-1]
-            caption += f", held out at the end {percent(last) if curve == 'accuracy' else plain(last)}"
+        if validation:
+            last = validation.values[-1]
+            caption += f", validation at the end {percent(last) if curve == 'accuracy' else plain(last)}"
     return Panel(name, lines, "step", label, caption)
 
 

@@ -172,9 +172,9 @@ def _numbers(
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    patterns = number(history.end, "patterns")
-    if patterns is not None:
-        boxes.append((count(patterns), "pictures seen"))
+    samples = number(history.end, "patterns")
+    if samples is not None:
+        boxes.append((count(samples), "pictures seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -189,11 +189,11 @@ def _numbers(
 
 def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     """Whose neuron does best on an object; the network's own beside it where that is another's."""
-    contestants, winner = found.contestants, found.winner
+    compared, winner = found.compared, found.winner
     shown = dict.fromkeys((winner, THIS_NETWORK))
     return [
         (
-            percent(contestants[who].held_out),
+            percent(compared[who].held_out),
             f"{'best' if who == winner else 'the best'} neuron for {found.name}, held out: {who}",
         )
         for who in shown

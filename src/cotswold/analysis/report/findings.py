@@ -37,19 +37,19 @@ def selectivity(evaluation: Evaluation | None, run: str) -> Section:
         return Section("Selectivity", "selectivity", [Missing(text, command)])
     objects = evaluation.objects
     layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
-    rivals = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
+    baselines = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
     oracle = any(found.oracle for found in objects)
-    head = ["Object", "Guess", *_stack_headings(layers), *rivals, *(["Mean picture"] if oracle else [])]
+    head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean picture"] if oracle else [])]
     body = []
     for found in objects:
-        best = found.contestants[found.winner]
+        best = found.compared[found.winner]
         by_name = {layer.layer: layer for layer in found.network}
         cells = row(found.name, percent(found.guess))
         cells += [_cell(by_name.get(name), best) for name in layers]
-        cells += [_cell(_best(of(found)), best) for of in rivals.values()]
+        cells += [_cell(_best(of(found)), best) for of in baselines.values()]
         cells += [_cell(found.oracle)] if oracle else []
         body.append(cells)
-    columns = [*rivals, *(["Mean picture"] if oracle else [])]
+    columns = [*baselines, *(["Mean picture"] if oracle else [])]
     blocks: list[Block] = [*map(_result, objects), Table(head, body)]
     blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
     return Section("Selectivity", "selectivity", blocks)
@@ -70,11 +70,11 @@ _WHOSE = {
 
 def _result(found: ObjectSelectivity) -> Paragraph:
     """Who tells an object best, in one sentence."""
-    contestants, winner = found.contestants, found.winner
-    best = contestants[winner]
+    compared, winner = found.compared, found.winner
+    best = compared[winner]
     said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
     if winner != THIS_NETWORK:
-        said += f"; the best of this network has {percent(contestants[THIS_NETWORK].held_out)}"
+        said += f"; the best of this network has {percent(compared[THIS_NETWORK].held_out)}"
     return Paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
 
 
@@ -109,16 +109,16 @@ def _stack_headings(names: Sequence[str]) -> list[str]:
     return [f"Stack {layer.stack + 1}" + (f"\n{_PARTS[layer.part]}" if several else "") for layer in layers]
 
 
-def _columns(names: Sequence[str], rivals: Sequence[str]) -> Paragraph:
+def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
     """What the headings stand for."""
     parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
     said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
-    said += [f"{name}: {_RIVALS[name]}" for name in rivals]
+    said += [f"{name}: {_BASELINES[name]}" for name in baselines]
     return Paragraph("; ".join(said) + ".", "note")
 
 
 _PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
-_RIVALS = {
+_BASELINES = {
     "Random": "the best in a network of random filters",
     "k-means": "the best word of a k-means dictionary",
     "Control": "the best in a network trained on other pictures",

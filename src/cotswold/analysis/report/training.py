@@ -17,7 +17,7 @@ from cotswold.run import Event
 
 
 def curves(history: History, strategy: str) -> Section:
-    """Objective of every stack, or loss and accuracy of a supervised run: training and held out."""
+    """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
         for panel in learning_panels(history, strategy)
@@ -28,18 +28,20 @@ def curves(history: History, strategy: str) -> Section:
     return Section("Learning", "learning", blocks)
 
 
-_SUPERVISED = "Training values are means since the point before; held-out ones are over all pictures."
+_SUPERVISED = (
+    "Training values are means since the point before; validation values are over all pictures of that set."
+)
 _STACKS = (
     "Objective (1) of Coates et al. 2013 per picture: squared error of reconstruction plus λ times the "
     "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
-    "part of a stack ([objective] ramp); held-out values use the full λ throughout, so the two can be "
-    "compared only after it. The first held-out point is the random stack with its gain and α set, "
+    "part of a stack ([objective] ramp); validation values use the full λ throughout, so the two can be "
+    "compared only after it. The first validation point is the random stack with its gain and α set, "
     "before any step."
 )
 
 
 def whiteness(history: History) -> Section | None:
-    """Spectrum and colour correlation of held-out whitened pictures, against what is asked of them."""
+    """Spectrum and colour correlation of whitened validation pictures, against what is asked of them."""
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
         return None
@@ -86,11 +88,11 @@ class _Spectrum:
 
     @property
     def which(self) -> str:
-        """The pictures that were measured; a set too small to hold any out is measured on its own."""
+        """The pictures that were measured; without a validation set those are training pictures."""
         return (
-            "training pictures (none are held out)"
+            "training pictures (none are kept for validation)"
             if self.event.get("split") == "train"
-            else "held-out pictures"
+            else "validation pictures"
         )
 
     def drawn(self, bands: Sequence[Band]) -> Drawing:
@@ -153,7 +155,7 @@ def accounts(history: History, run: str) -> Section:
         return Section("Account", "account", [Missing(text, f"cotswold report {run}")])
     items = []
     for name, label, shown in (
-        ("patterns", "Patterns (pictures seen)", count),
+        ("patterns", "Samples (pictures seen)", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),

@@ -1,6 +1,6 @@
 """Which kernel runs for a shape, and why.
 
-Knows: backends, processors, choices of tiles. Does not know: rivals, tables.
+Knows: backends, processors, choices of tiles. Does not know: baselines, tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cotswold.bench.kernels.rivals import PRODUCTS
+from cotswold.bench.kernels.baselines import PRODUCTS
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import rounded
 from cotswold.errors import UserError

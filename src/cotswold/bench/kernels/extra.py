@@ -13,8 +13,8 @@ import tracemalloc
 import torch
 
 from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import UNFOLD, Action, Operands, our_passes, unfolded_passes
 from cotswold.bench.kernels.peak import allocations, greatest_sum, peak_of
-from cotswold.bench.kernels.rivals import UNFOLD, Action, Operands, our_passes, unfolded_passes
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import Spread
 from cotswold.bench.row import OURS, Place, Row, Verdict

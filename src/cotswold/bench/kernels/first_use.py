@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from cotswold.bench.effort import Effort
-from cotswold.bench.kernels.rivals import Operands
+from cotswold.bench.kernels.baselines import Operands
 from cotswold.bench.kernels.shapes import Shape, untied
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import Spread

@@ -10,11 +10,11 @@ from dataclasses import replace
 import torch
 
 from cotswold.bench.effort import Effort
-from cotswold.bench.kernels.rivals import PRODUCTS, Operands
+from cotswold.bench.kernels.baselines import PRODUCTS, Operands
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Place, Row, beside_best_rival, timed
+from cotswold.bench.row import OURS, Place, Row, beside_best_baseline, timed
 from cotswold.run import environment
 
 BAR = 1.5
@@ -37,7 +37,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     for name in PRODUCTS:
         taken = {who: samples[name, who] for who in by}
         place = Place("bfloat16", shape.name, name, shape.images)
-        verdicts = beside_best_rival(taken, BAR if able else None)
+        verdicts = beside_best_baseline(taken, BAR if able else None)
         rows.append(timed(place, shape.flops, taken, verdicts, note=note))
     return rows
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from cotswold import ops
 from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import AUTOGRAD, Action
 from cotswold.bench.kernels.ceilings import (
     ONEDNN,
     TORCH_MM,
@@ -18,11 +19,10 @@ from cotswold.bench.kernels.ceilings import (
     dense_flops,
     dense_products,
 )
-from cotswold.bench.kernels.rivals import AUTOGRAD, Action
 from cotswold.bench.kernels.shapes import Perceptron, dense_layer
-from cotswold.bench.kernels.stacks import as_contestant, dense_row
+from cotswold.bench.kernels.stacks import as_baseline, dense_row
 from cotswold.bench.measure import Spread, interleaved
-from cotswold.bench.row import OURS, Place, Row, Verdict, beside_best_rival, timed
+from cotswold.bench.row import OURS, Place, Row, Verdict, beside_best_baseline, timed
 
 CEILING_BAR, AUTOGRAD_BAR = 0.85, 2.2
 TWICE = 1.9
@@ -37,10 +37,10 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
     twice = ONEDNN in medians and medians[TORCH_MM] >= TWICE * medians[ONEDNN]
     verdicts: list[Verdict] = [
         ceiling.reached(network.flops, samples[OURS], CEILING_BAR),
-        *beside_best_rival(samples, AUTOGRAD_BAR if twice else None),
+        *beside_best_baseline(samples, AUTOGRAD_BAR if twice else None),
     ]
     place = Place("dense", network.name, "value and gradient", network.patterns)
-    together = {**samples, **as_contestant(ceiling, network.flops)}
+    together = {**samples, **as_baseline(ceiling, network.flops)}
     note = "" if twice else "oneDNN is not twice torch.mm here: no bar beside autograd"
     row = timed(place, network.flops, together, verdicts, note=note)
     return [row, dense_row(Place("dense", network.name, "dense product"), dense, effort)]
@@ -106,4 +106,4 @@ def curve(size: int, effort: Effort) -> list[Row]:
     samples = interleaved(actions, effort.rounds)
     place = Place("curve", f"{size} x {size}", "matrix product")
     work = dense_flops(size)
-    return [timed(place, work, samples, beside_best_rival(samples, None))]
+    return [timed(place, work, samples, beside_best_baseline(samples, None))]

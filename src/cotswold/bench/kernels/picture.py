@@ -14,9 +14,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from cotswold.bench.kernels.baseline_jax import JAX
+from cotswold.bench.kernels.baselines import AUTOGRAD, BOTH, FORWARD, UNFOLD
 from cotswold.bench.kernels.ceilings import NUMPY, ONEDNN, TORCH_MM
-from cotswold.bench.kernels.rival_jax import JAX
-from cotswold.bench.kernels.rivals import AUTOGRAD, BOTH, FORWARD, UNFOLD
 from cotswold.bench.kernels.stacks import STEP
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
@@ -158,7 +158,7 @@ def _panel(axis: Any, panel: str, lines: Sequence[_Line]) -> None:
 
 
 def _words(row: Any) -> str:
-    """Our rate, and how many times it is that of the better rival."""
+    """Our rate, and how many times it is that of the better baseline."""
     times = [one["ratio"]["median"] for one in row["verdicts"] if one["against"] in _RIVALS]
     return " ".join([f"{row['figures'][OURS]['median']:.0f}", *(f"({one:.1f}x)" for one in times)])
 

@@ -1,4 +1,4 @@
-"""Every operation beside its ceiling and its rivals.
+"""Every operation beside its ceiling and its baselines.
 
 Knows: the processes that measure, the order, what a result holds. Does not know: the command line, plots, any
 operation.
@@ -17,10 +17,10 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
-from cotswold.bench.kernels.rival_jax import with_jax
+from cotswold.bench.kernels.baseline_jax import with_jax
 from cotswold.bench.measure import Document, document, rounded, threads_in_children
-from cotswold.bench.trial import Trial
 from cotswold.errors import MachineError
 
 Say = Callable[[str], None]
@@ -28,9 +28,9 @@ Leave = Callable[[Document], None]
 
 
 def kernels(
-    trials: Sequence[Trial[Any]], threads: Sequence[int], effort: Effort, command: str, say: Say, leave: Leave
+    cases: Sequence[Case[Any]], threads: Sequence[int], effort: Effort, command: str, say: Say, leave: Leave
 ) -> Document:
-    """All trials on each number of threads; ``leave`` gets what there is whenever there is more."""
+    """All cases on each number of threads; ``leave`` gets what there is whenever there is more."""
     begun, rows = time.monotonic(), list[Document]()
     head = document(
         "kernels",
@@ -44,7 +44,7 @@ def kernels(
         seconds = rounded(time.monotonic() - begun)
         return {**head, "complete": complete, "whole_seconds": seconds, "rows": rows}
 
-    plan = [(count, one) for place, count in enumerate(threads) for one in trials if not (one.once and place)]
+    plan = [(count, one) for place, count in enumerate(threads) for one in cases if not (one.once and place)]
     for number, (count, rest) in enumerate(_measured(plan, effort, say)):
         rows.extend({"threads": count, **row} for row in rest)
         leave(so_far(number + 1 == len(plan)))
@@ -52,7 +52,7 @@ def kernels(
 
 
 def _measured(
-    plan: Sequence[tuple[int, Trial[Any]]], effort: Effort, say: Say
+    plan: Sequence[tuple[int, Case[Any]]], effort: Effort, say: Say
 ) -> Iterator[tuple[int, list[Document]]]:
     spawn, done = multiprocessing.get_context("spawn"), 0
     for count in dict.fromkeys(count for count, _ in plan):
@@ -60,15 +60,15 @@ def _measured(
             threads_in_children(count),
             ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(count,)) as process,
         ):
-            for trial in (one for threads, one in plan if threads == count):
+            for case in (one for threads, one in plan if threads == count):
                 done += 1
                 word = "thread" if count == 1 else "threads"
-                say(f"{done} of {len(plan)}, on {count} {word}: {trial.group}, {trial.name}")
+                say(f"{done} of {len(plan)}, on {count} {word}: {case.group}, {case.name}")
                 try:
-                    rows = process.submit(_rows, trial, effort).result()
+                    rows = process.submit(_rows, case, effort).result()
                 except BrokenProcessPool as error:
                     raise MachineError(
-                        f"measuring {trial.name} ({trial.group}) ended its process, by a crash or for want "
+                        f"measuring {case.name} ({case.group}) ended its process, by a crash or for want "
                         "of memory; what was measured before is kept, and --only and --match do the rest"
                     ) from error
                 yield count, rows
@@ -86,5 +86,5 @@ def _begin(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _rows(trial: Trial[Any], effort: Effort) -> list[Document]:
-    return [row.as_dict() for row in trial.run(effort)]
+def _rows(case: Case[Any], effort: Effort) -> list[Document]:
+    return [row.as_dict() for row in case.run(effort)]

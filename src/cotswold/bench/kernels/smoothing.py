@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED, COPIED, added, copied
-from cotswold.bench.kernels.rivals import Action
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import OURS, Ceiling, Place, Row, timed

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baseline_jax import JAX, jax_passes, with_jax
+from cotswold.bench.kernels.baselines import FORWARD, PRODUCTS, UNFOLD, Action, Operands, Passes, unfolded
 from cotswold.bench.kernels.ceilings import beside_dense, dense_flops
-from cotswold.bench.kernels.rival_jax import JAX, jax_passes, with_jax
-from cotswold.bench.kernels.rivals import FORWARD, PRODUCTS, UNFOLD, Action, Operands, Passes, unfolded
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import rates
 from cotswold.bench.row import OURS, Ceiling, Place, Row, giga, timed
@@ -30,11 +30,11 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     """The three products and the step, and the dense products of their rounds."""
     assert shape.stack is not None, "stacks are measured"
     operands = Operands.random(shape.layer, shape.images)
-    contestants = {OURS: our_products(operands), UNFOLD: unfolded(operands)}
+    compared = {OURS: our_products(operands), UNFOLD: unfolded(operands)}
     if with_jax() and shape.flops <= JAX_FLOPS_MOST:
-        contestants[JAX] = {"Wx": jax_passes(operands)[FORWARD]}
+        compared[JAX] = {"Wx": jax_passes(operands)[FORWARD]}
     actions: dict[tuple[str, str], Action] = {
-        (name, by): passes[name] for name in PRODUCTS for by, passes in contestants.items() if name in passes
+        (name, by): passes[name] for name in PRODUCTS for by, passes in compared.items() if name in passes
     }
     actions[STEP, OURS] = step(shape.stack, operands.filters, shape.images)
     samples, dense, ceiling = beside_dense(actions, effort)
@@ -44,7 +44,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
         taken = {by: seconds for (what, by), seconds in samples.items() if what == name}
         place = Place(shape.group, shape.name, name, shape.images)
         verdict = ceiling.reached(work, taken[OURS], bar if shape.group == "paper" else None)
-        found.append(timed(place, work, {**taken, **as_contestant(ceiling, work)}, [verdict]))
+        found.append(timed(place, work, {**taken, **as_baseline(ceiling, work)}, [verdict]))
     return [*found, dense_row(Place(shape.group, shape.name, "dense product"), dense, effort)]
 
 
@@ -71,8 +71,8 @@ def step(stack: StackGeometry, filters: Tensor, images: int) -> Action:
     return lambda: ops.stack_step(state, batch, stack, objective, rule)
 
 
-def as_contestant(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
-    """The ceiling as one more contestant: the seconds that this work would take at its rate."""
+def as_baseline(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
+    """The ceiling as one more baseline: the seconds that this work would take at its rate."""
     return {f"ceiling, {ceiling.name}": [one * work / ceiling.work for one in ceiling.seconds]}
 
 

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from cotswold.bench.machine import device_rates, link
-from cotswold.bench.ranks.pool import Crew
+from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import timed
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.simulate.stacks import StackWork
@@ -33,9 +33,9 @@ def described(
     Rates are those of the operations of a step on the shapes of these stacks, of one rank alone and of ranks
     on all cores at once.
     """
-    with Crew(cores) as crew:
-        rates = [rate for work in works for rate in stack_rates(crew, work, rounds)]
-        launch = launch_seconds(crew, rounds)
+    with RankPool(cores) as pool:
+        rates = [rate for work in works for rate in stack_rates(pool, work, rounds)]
+        launch = launch_seconds(pool, rounds)
     found = link_between(cores, None, rounds) if cores > 1 else None
     products = [rate["rate"] for rate in rates if rate["operation"] in PRODUCTS]
     copies = [rate["rate"] for rate in rates if rate["operation"] == "maps"]
@@ -60,35 +60,35 @@ def described(
     return values if found is None else values | {"inside": found}
 
 
-def stack_rates(crew: Crew, work: StackWork, rounds: int) -> list[Values]:
+def stack_rates(pool: RankPool, work: StackWork, rounds: int) -> list[Values]:
     """The rates of every operation on every stack, each on one rank alone and on all at once."""
     rates = []
     for stack in work.stacks:
-        amounts = crew.call(device_rates.prepare, stack, work.images)[0]
+        amounts = pool.call(device_rates.prepare, stack, work.images)[0]
         layer = stack.filters
         shape = {"fan_in": layer.fan_in, "neurons": layer.neurons, "images": work.images}
         for operation, amount in amounts.items():
-            alone = _seconds(crew, operation, rounds, only=[0])
-            crowded = _seconds(crew, operation, rounds, only=None)
+            alone = _seconds(pool, operation, rounds, only=[0])
+            crowded = _seconds(pool, operation, rounds, only=None)
             rate: Values = {"operation": operation, "rate": amount / alone / 1e9, **shape}
             rates.append(rate | {"crowded": amount / crowded / 1e9})
     return rates
 
 
-def launch_seconds(crew: Crew, rounds: int) -> float:
+def launch_seconds(pool: RankPool, rounds: int) -> float:
     """What an operation takes that has next to nothing to do."""
-    operations = crew.call(device_rates.prepare, _TINY, 1)[0]
-    return median(_seconds(crew, operation, rounds, only=[0]) for operation in operations)
+    operations = pool.call(device_rates.prepare, _TINY, 1)[0]
+    return median(_seconds(pool, operation, rounds, only=[0]) for operation in operations)
 
 
 def link_between(ranks: int, hosts: Hosts | None, rounds: int) -> Values:
     """Latency, rate and offload of the link between two ranks: both send at once, as in an exchange."""
-    with Crew(2, hosts=hosts) as crew:
-        crew.call(link.prepare, LONG_BYTES)
-        latency = _seconds(crew, "ping", rounds, only=None) / link.PINGS
-        exchange = _seconds(crew, "exchange", rounds, only=None)
-        crew.call(link.lengthen, 2 * exchange)
-        work, both = (_seconds(crew, name, rounds, only=None) for name in ("work", "both"))
+    with RankPool(2, hosts=hosts) as pool:
+        pool.call(link.prepare, LONG_BYTES)
+        latency = _seconds(pool, "ping", rounds, only=None) / link.PINGS
+        exchange = _seconds(pool, "exchange", rounds, only=None)
+        pool.call(link.lengthen, 2 * exchange)
+        work, both = (_seconds(pool, name, rounds, only=None) for name in ("work", "both"))
     travel = max(exchange - latency, 1e-9)
     return {
         "latency_us": 1e6 * latency,
@@ -120,7 +120,7 @@ def _written(value: object) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _seconds(crew: Crew, action: str, rounds: int, only: Sequence[int] | None) -> float:
+def _seconds(pool: RankPool, action: str, rounds: int, only: Sequence[int] | None) -> float:
     """The median of the slowest rank's seconds."""
-    samples = [max(crew.call(timed, action, only is None, only=only)) for _ in range(rounds)]
+    samples = [max(pool.call(timed, action, only is None, only=only)) for _ in range(rounds)]
     return float(median(samples))

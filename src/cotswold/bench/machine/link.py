@@ -1,7 +1,7 @@
 """What two ranks time so that the link between them can be described.
 
 Knows: messages both ways at once, as an exchange has them. Does not know: who starts ranks, what is done with
-the figures. Functions here are called on ranks of a crew.
+the figures. Functions here are called on ranks of a pool.
 """
 
 from __future__ import annotations

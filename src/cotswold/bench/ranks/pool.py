@@ -22,7 +22,7 @@ from cotswold.testing.hosts import INTERFACE, Hosts
 
 _LOOPBACK = "127.0.0.1"
 _GONE_SECONDS = 5.0
-PATIENCE_SECONDS = 600.0
+TIMEOUT_SECONDS = 600.0
 """How long an answer may take."""
 
 
@@ -41,11 +41,11 @@ class Stopwatch:
         self._seconds += seconds
 
 
-class Crew:
+class RankPool:
     """``count`` ranks of one process group; use in a `with` statement.
 
     With ``hosts`` rank k runs on host ``k * hosts.count // count``; otherwise all are here, over loopback.
-    Each computes on ``threads`` threads. A rank that fails ends the crew with MachineError.
+    Each computes on ``threads`` threads. A rank that fails ends the pool with MachineError.
     """
 
     def __init__(self, count: int, threads: int = 1, hosts: Hosts | None = None) -> None:
@@ -56,7 +56,7 @@ class Crew:
         """The number of a rank's host."""
         return 0 if self._hosts is None else rank * self._hosts.count // self.count
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> RankPool:
         try:
             for rank in range(self.count):
                 self._ranks.append(self._started(rank))
@@ -117,13 +117,13 @@ class Crew:
 
     def _answers(self, chosen: Sequence[int]) -> list[Any]:
         """What the ranks answer; the first that fails is told of at once, for others may wait for it."""
-        end, answers = monotonic() + PATIENCE_SECONDS, dict[int, Any]()
+        end, answers = monotonic() + TIMEOUT_SECONDS, dict[int, Any]()
         waiting = {self._ranks[rank][1]: rank for rank in chosen}
         while waiting:
             ready = wait(list(waiting), max(end - monotonic(), 0))
             if not ready:
                 raise MachineError(
-                    f"{_named(waiting.values())} gave no answer in {PATIENCE_SECONDS:.0f} s; leave the "
+                    f"{_named(waiting.values())} gave no answer in {TIMEOUT_SECONDS:.0f} s; leave the "
                     "machine alone while it measures, or try --quick"
                 )
             for orders in ready:

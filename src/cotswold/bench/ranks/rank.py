@@ -1,4 +1,4 @@
-"""A rank of a crew: a process that waits for work, does it, answers, and waits again.
+"""A rank of a pool: a process that waits for work, does it, answers, and waits again.
 
 Knows: its pipe, torch.distributed's process group, actions that were prepared and are timed later. Does not
 know: what the actions do, who starts ranks. Run as ``python -m cotswold.bench.rank DESCRIPTOR THREADS``.
@@ -21,14 +21,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PATIENCE = timedelta(seconds=300)
+TIMEOUT = timedelta(seconds=300)
 """How long a rank waits for another."""
 Action = Callable[[], object]
 
 
 @dataclass
 class Rank:
-    """This process among its crew, and what it keeps from one call to the next."""
+    """This process among its pool, and what it keeps from one call to the next."""
 
     number: int = 0
     count: int = 1
@@ -44,7 +44,7 @@ Work = Callable[..., Any]
 
 def open_store(rank: Rank, address: str) -> int:
     """Begin the store through which ranks find each other; its port."""
-    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=PATIENCE)  # type: ignore[attr-defined]  # torch exports it untyped
+    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
     rank.kept["store"] = store
     return int(store.port)
 
@@ -54,8 +54,8 @@ def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
     rank.number, rank.count = number, count
     store = rank.kept.get("store")
     if store is None:
-        store = dist.TCPStore(address, port, timeout=PATIENCE)  # type: ignore[attr-defined]  # torch exports it untyped
-    dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=PATIENCE)
+        store = dist.TCPStore(address, port, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
+    dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=TIMEOUT)
 
 
 def timed(rank: Rank, name: str, together: bool) -> float:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks
-from cotswold.bench.kernels.rivals import PRODUCTS
+from cotswold.bench.kernels.baselines import PRODUCTS
 from cotswold.bench.kernels.shapes import (
     BUNYIP,
     SIZES,
@@ -26,7 +27,6 @@ from cotswold.bench.kernels.shapes import (
     untied_shapes,
 )
 from cotswold.bench.row import Row
-from cotswold.bench.trial import Trial
 
 GROUPS = (
     "paper",
@@ -42,7 +42,7 @@ GROUPS = (
 )
 
 
-def trials() -> list[Trial[Any]]:
+def cases() -> list[Case[Any]]:
     """All of them, group by group."""
     papers, recipes = paper_shapes(), recipe_shapes()
     return [
@@ -53,11 +53,11 @@ def trials() -> list[Trial[Any]]:
         *(_of_shape(shape, smoothing.measured, "smoothing") for shape in (paper_maps(), recipes[0])),
         _of_shape(papers[1], narrow.measured, "bfloat16"),
         *(_of_shape(shape, extra.measured, "memory", once=True) for shape in (*untied_shapes(), papers[1])),
-        Trial("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
     ]
 
 
-def quick_trials() -> list[Trial[Any]]:
+def quick_cases() -> list[Case[Any]]:
     """One small thing of each group, to try the command."""
     stack, layer = paper(3, 28, 32), untied(16, 16, 12, 3, 32)
     return [
@@ -69,7 +69,7 @@ def quick_trials() -> list[Trial[Any]]:
         _of_shape(stack, smoothing.measured, "smoothing"),
         _of_shape(stack, narrow.measured, "bfloat16"),
         _of_shape(layer, extra.measured, "memory", once=True),
-        Trial("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
     ]
 
 
@@ -87,14 +87,14 @@ def explainable() -> list[Shape]:
 
 def _of_shape(
     shape: Shape, measured: Callable[[Shape, Effort], list[Row]], group: str = "", once: bool = False
-) -> Trial[Shape]:
+) -> Case[Shape]:
     name = f"{shape.name}, {shape.images} {'images' if shape.images > 1 else 'image'}"
-    return Trial(group or shape.group, name, measured, shape, once)
+    return Case(group or shape.group, name, measured, shape, once)
 
 
-def _of_network(network: Perceptron) -> Trial[Perceptron]:
-    return Trial("dense", f"{network.name}, {network.patterns} patterns", perceptron.measured, network)
+def _of_network(network: Perceptron) -> Case[Perceptron]:
+    return Case("dense", f"{network.name}, {network.patterns} patterns", perceptron.measured, network)
 
 
-def _of_size(size: int) -> Trial[int]:
-    return Trial("curve", f"{size} x {size}", perceptron.curve, size)
+def _of_size(size: int) -> Case[int]:
+    return Case("curve", f"{size} x {size}", perceptron.curve, size)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cotswold.analysis.trial import Trial
+from cotswold.analysis.testset import ObjectTestSet
 from cotswold.analysis.unwhiten import unwhitened
 from cotswold.data import Preparation, Transform, open_source
 from cotswold.data.preparation import estimate, spectra
@@ -29,14 +29,14 @@ def folders(tmp_path: Path) -> Path:
 def test_passes_agree_and_look_finds_the_photograph(folders: Path, kept_bytes: int) -> None:
     transform = Transform(Preparation(size=(8, 8), whiten=False))
     positives, negatives = open_source(folders / "with"), open_source(folders / "without")
-    trial = Trial(positives, negatives, transform, batch=3, kept_bytes=kept_bytes)
-    first, second = list(trial()), list(trial())
+    test_set = ObjectTestSet(positives, negatives, transform, batch=3, kept_bytes=kept_bytes)
+    first, second = list(test_set()), list(test_set())
     assert torch.equal(torch.cat([b for b, _ in first]), torch.cat([b for b, _ in second]))
     assert torch.cat([p for _, p in second]).tolist() == [True] * 5 + [False] * 7
-    assert len(trial.broken) == 1
+    assert len(test_set.broken) == 1
     pictures = torch.cat([b for b, _ in first])
     for place in (0, 4, 5, 11):
-        name, photograph = trial.look(place)
+        name, photograph = test_set.look(place)
         assert name.endswith(".png")
         np.testing.assert_allclose(transform(photograph), pictures[place].numpy(), atol=1e-6)
 
@@ -47,8 +47,8 @@ def test_the_same_picture_with_and_without_is_equally_bright_whatever_lies_besid
         for name, value in (("same", 512), ("brightest", brightest)):
             Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / kind / f"{name}.png")
     transform = Transform(Preparation(size=(8, 8), colour="grey", contrast=False, whiten=False))
-    trial = Trial(open_source(tmp_path / "with"), open_source(tmp_path / "without"), transform)
-    pictures = torch.cat([batch for batch, _ in trial()])
+    test_set = ObjectTestSet(open_source(tmp_path / "with"), open_source(tmp_path / "without"), transform)
+    pictures = torch.cat([batch for batch, _ in test_set()])
     assert torch.equal(pictures[1], pictures[3])
 
 

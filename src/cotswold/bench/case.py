@@ -17,7 +17,7 @@ Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True)
-class Trial(Generic[Subject]):
+class Case(Generic[Subject]):
     """One thing that is measured in one go; ``once``: for the first number of threads alone."""
 
     group: str
@@ -40,8 +40,8 @@ def groups_of(only: Sequence[str], known: Sequence[str]) -> set[str]:
 
 
 def some(
-    every: Sequence[Trial[Any]], only: Sequence[str], match: str, known: Sequence[str]
-) -> list[Trial[Any]]:
+    every: Sequence[Case[Any]], only: Sequence[str], match: str, known: Sequence[str]
+) -> list[Case[Any]]:
     """Those of these groups whose name has the text; raises UserError where none is left."""
     groups = groups_of(only, known)
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]

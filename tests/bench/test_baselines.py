@@ -7,10 +7,8 @@ import torch
 from tests.bench.small import LAYER, UNTIED
 
 from cotswold import ops
-from cotswold.bench.kernels.ceilings import NUMPY, TORCH_MM, dense_flops, dense_products
-from cotswold.bench.kernels.perceptron import our_gradient, plain_gradient
-from cotswold.bench.kernels.rival_jax import jax_passes
-from cotswold.bench.kernels.rivals import (
+from cotswold.bench.kernels.baseline_jax import jax_passes
+from cotswold.bench.kernels.baselines import (
     BOTH,
     FORWARD,
     Operands,
@@ -20,6 +18,8 @@ from cotswold.bench.kernels.rivals import (
     unfolded,
     unfolded_passes,
 )
+from cotswold.bench.kernels.ceilings import NUMPY, TORCH_MM, dense_flops, dense_products
+from cotswold.bench.kernels.perceptron import our_gradient, plain_gradient
 from cotswold.bench.kernels.shapes import Perceptron
 from cotswold.bench.kernels.stacks import our_products
 
@@ -38,12 +38,12 @@ def _torched(values: object) -> torch.Tensor:
 
 def test_unfold_and_einsum_compute_what_we_compute() -> None:
     operands = Operands.random(LAYER, 5)
-    rival, ours = unfolded(operands), our_products(operands)
+    baseline, ours = unfolded(operands), our_products(operands)
     product, outer = ours["Wx"](), ours["δx'"]()
     assert isinstance(product, torch.Tensor) and isinstance(outer, torch.Tensor)
-    torch.testing.assert_close(rival["Wx"](), by_place(product, LAYER))
-    torch.testing.assert_close(rival["W'x"](), ours["W'x"]())
-    torch.testing.assert_close(rival["δx'"](), conventional_filters(outer, LAYER))
+    torch.testing.assert_close(baseline["Wx"](), by_place(product, LAYER))
+    torch.testing.assert_close(baseline["W'x"](), ours["W'x"]())
+    torch.testing.assert_close(baseline["δx'"](), conventional_filters(outer, LAYER))
 
 
 def test_an_untied_layer_by_unfold_has_our_output_and_gradients() -> None:
@@ -65,10 +65,10 @@ def test_maps_of_a_foreign_model_come_back_contiguous() -> None:
 def test_jax_computes_the_product_of_blocks_that_we_compute() -> None:
     pytest.importorskip("jax")
     operands = Operands.random(LAYER, 5)
-    rival: Any = jax_passes(operands)
+    baseline: Any = jax_passes(operands)
     by, bx = LAYER.grid
     # the actions wait for their results, and hand them on
-    product = _torched(rival[FORWARD]()).reshape(5, LAYER.neurons, by * bx)
+    product = _torched(baseline[FORWARD]()).reshape(5, LAYER.neurons, by * bx)
     torch.testing.assert_close(product, unfolded(operands)["Wx"]())
 
 
@@ -85,7 +85,7 @@ def test_an_untied_layer_by_jax_has_our_output_and_gradients() -> None:
     torch.testing.assert_close(their_filters.flatten(2), expected)
 
 
-def test_without_jax_it_is_no_contestant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jax_it_is_no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     assert jax_passes(Operands.random(UNTIED, 1)) == {}
 

@@ -16,7 +16,7 @@ from cotswold.data import Source, Stream, Transform, stream
 _KEPT_BYTES = 256 << 20
 
 
-class Trial:
+class ObjectTestSet:
     """Calling it starts a pass: batches of pictures, images last, and whether each is positive.
 
     The first pass decodes; later ones read from memory if the prepared pictures fit in ``kept_bytes``, and

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from cotswold.bench.kernels.rivals import BOTH, FORWARD, Operands, Passes, by_place, conventional_filters
+from cotswold.bench.kernels.baselines import BOTH, FORWARD, Operands, Passes, by_place, conventional_filters
 
 JAX = "JAX"
 

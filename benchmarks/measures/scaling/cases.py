@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
-from cotswold.bench.measure import Document, Patience, document, rounded
-from cotswold.bench.trial import Trial
+from cotswold.bench.measure import Document, Rounds, document, rounded
 from cotswold.testing.hosts import Rate, why_not
 from measures.scaling.exchange import Windows, exchanges
 from measures.scaling.hidden import Link, hidden, words
@@ -30,13 +30,13 @@ GRIDS = ("1x2", "2x1")
 """Two ranks: four on two cores would be no measurement."""
 RATES: tuple[Rate | None, ...] = (None, "10gbit", "1gbit")
 THREADS = (1, 2)
-EFFORT = Effort(Patience(most=9, least=5, seconds=60.0))
-HIDDEN_EFFORT = Effort(Patience(most=60, least=15, seconds=90.0))
+EFFORT = Effort(Rounds(most=9, least=5, seconds=60.0))
+HIDDEN_EFFORT = Effort(Rounds(most=60, least=15, seconds=90.0))
 """A small difference of long times."""
-QUICK_EFFORT = Effort(Patience(most=3, least=2, seconds=0.5))
+QUICK_EFFORT = Effort(Rounds(most=3, least=2, seconds=0.5))
 
 
-def trials() -> list[Trial[Any]]:
+def cases() -> list[Case[Any]]:
     """All of them, group by group."""
     return [
         *(_speed(kind, fields, grid) for kind in ("weak", "strong") for fields in PAPER for grid in GRIDS),
@@ -48,7 +48,7 @@ def trials() -> list[Trial[Any]]:
     ]
 
 
-def quick_trials() -> list[Trial[Any]]:
+def quick_cases() -> list[Case[Any]]:
     """One or two little things of each group, to try the command."""
     return [
         _speed("weak", QUICK[0], "1x2"),
@@ -60,7 +60,7 @@ def quick_trials() -> list[Trial[Any]]:
     ]
 
 
-def scaling(chosen: Sequence[Trial[Any]], quick: bool, command: str, say: Say, leave: Leave) -> Document:
+def scaling(chosen: Sequence[Case[Any]], quick: bool, command: str, say: Say, leave: Leave) -> Document:
     """What was chosen, one after the other; ``leave`` gets what there is whenever there is more."""
     begun, rows = time.monotonic(), list[Document]()
     refused = why_not() if any(one.group in NEED_HOSTS for one in chosen) else None
@@ -75,9 +75,9 @@ def scaling(chosen: Sequence[Trial[Any]], quick: bool, command: str, say: Say, l
         seconds = rounded(time.monotonic() - begun)
         return {**head, "complete": complete, "whole_seconds": seconds, "rows": rows}
 
-    for number, trial in enumerate(possible, 1):
-        say(f"{number} of {len(possible)}: {trial.group}, {trial.name}")
-        rows.extend(row.as_dict() for row in trial.run(_effort(trial.group, quick)))
+    for number, case in enumerate(possible, 1):
+        say(f"{number} of {len(possible)}: {case.group}, {case.name}")
+        rows.extend(row.as_dict() for row in case.run(_effort(case.group, quick)))
         leave(so_far(number == len(possible)))
     return so_far(complete=True)
 
@@ -88,23 +88,23 @@ def _effort(group: str, quick: bool) -> Effort:
     return HIDDEN_EFFORT if group == "hidden" else EFFORT
 
 
-def _speed(kind: str, fields: Fields, grid: str) -> Trial[Speed]:
-    return Trial(kind, f"{fields.name}, {grid}", speed, Speed(kind, fields, grid))
+def _speed(kind: str, fields: Fields, grid: str) -> Case[Speed]:
+    return Case(kind, f"{fields.name}, {grid}", speed, Speed(kind, fields, grid))
 
 
-def _alone(fields: Fields, threads: int) -> Trial[Alone]:
+def _alone(fields: Fields, threads: int) -> Case[Alone]:
     subject = Alone(fields, threads)
-    return Trial("alone", subject.place, alone, subject)
+    return Case("alone", subject.place, alone, subject)
 
 
-def _windows(fields: Fields, grid: str) -> Trial[Windows]:
-    return Trial("exchange", f"{fields.name}, {grid}", exchanges, Windows(fields, grid))
+def _windows(fields: Fields, grid: str) -> Case[Windows]:
+    return Case("exchange", f"{fields.name}, {grid}", exchanges, Windows(fields, grid))
 
 
-def _link(fields: Fields, grid: str, rate: Rate | None) -> Trial[Link]:
-    return Trial("hidden", f"{fields.name}, {grid}, {words(rate)}", hidden, Link(fields, grid, rate))
+def _link(fields: Fields, grid: str, rate: Rate | None) -> Case[Link]:
+    return Case("hidden", f"{fields.name}, {grid}, {words(rate)}", hidden, Link(fields, grid, rate))
 
 
-def _spot(subject: Spot) -> Trial[Spot]:
+def _spot(subject: Spot) -> Case[Spot]:
     name = f"{subject.grid} over {subject.hosts} hosts, {words(subject.rate)}"
-    return Trial("hosts", name, over_hosts, subject)
+    return Case("hosts", name, over_hosts, subject)
