@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.figures import at_least_one, check_stacks, leave
+from cotswold.cli.figures import at_least_one, leave
 from cotswold.cli.progress import say
 from cotswold.cli.threads import use_threads
 from cotswold.recipe import load
-from measures.command import Flag, Json, Overrides, command, listed, main
+from measures.command import Flag, Json, Overrides, check_stacks, command, listed, main
 from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
 from measures.offload.measure import offload as measured
 

@@ -18,8 +18,9 @@ from cyclopts import App, CycloptsError, Parameter
 from cotswold.bench.measure import Document
 from cotswold.cli.figures import table
 from cotswold.cli.progress import say
-from cotswold.errors import CotswoldError
+from cotswold.errors import CotswoldError, UserError
 from cotswold.host import waiting_settings
+from cotswold.recipe import Recipe
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -82,3 +83,9 @@ def rows(value: object) -> list[Document]:
     """The rows of a result."""
     assert isinstance(value, list)
     return value
+
+
+def check_stacks(recipe: Recipe) -> None:
+    """Raise UserError for a recipe that trains no stacks."""
+    if not recipe.network.stacks:
+        raise UserError(f"{recipe.name} trains no stacks; name a recipe with strategy greedy or joint")

@@ -77,7 +77,7 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
         actions: dict[tuple[str, str], Callable[[], None]] = {}
         for what in (STEP, FORWARD):
             actions[what, OURS] = pool.action(named(OURS, what), clock)
-            actions[what, ONE] = pool.action(named(one, what), clock, only=[0], together=False)
+            actions[what, ONE] = pool.action(named(one, what), clock, only=[0], barrier=False)
             actions[what, TWO_APART] = pool.action(named(TWO_APART, what), clock)
         samples = interleaved(actions, effort.rounds, clock)
     found = []

@@ -82,10 +82,10 @@ class RankPool:
         return self._all([(work, arguments)] * len(chosen), chosen)
 
     def action(
-        self, name: str, clock: Stopwatch, only: Sequence[int] | None = None, together: bool = True
+        self, name: str, clock: Stopwatch, only: Sequence[int] | None = None, barrier: bool = True
     ) -> Callable[[], None]:
         """A call of an action on ranks, which puts the clock on by the seconds of the slowest."""
-        return lambda: clock.add(max(self.call(ranks.timed, name, together, only=only)))
+        return lambda: clock.add(max(self.call(ranks.timed, name, barrier, only=only)))
 
     def _started(self, rank: int) -> tuple[subprocess.Popen[bytes], Connection]:
         ours, theirs = Pipe()

@@ -58,10 +58,10 @@ def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
     dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=TIMEOUT)
 
 
-def timed(rank: Rank, name: str, together: bool) -> float:
-    """Seconds of one call of an action; ``together`` all ranks begin at the same moment."""
+def timed(rank: Rank, name: str, barrier: bool) -> float:
+    """Seconds of one call of an action; with a ``barrier`` all ranks begin at the same moment."""
     action = rank.actions[name]
-    if together:
+    if barrier:
         dist.barrier()
     start = time.perf_counter()
     action()
