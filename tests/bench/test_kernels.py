@@ -125,7 +125,7 @@ def test_bytes_of_a_pass_are_its_maps_in_and_out() -> None:
 def test_bfloat16_has_a_bar_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, flags: list[str], bar: float | None
 ) -> None:
-    monkeypatch.setattr(narrow, "environment", lambda: {"processor_flags": flags})
+    monkeypatch.setattr(narrow, "describe_environment", lambda: {"processor_flags": flags})
     rows = narrow.measured(small_stack(), SMALLEST)
     assert _bars(rows) == {name: [bar] for name in ("Wx", "W'x", "δx'")}
     assert bool(rows[0].note) is (bar is None)
