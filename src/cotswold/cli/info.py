@@ -148,7 +148,7 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
 
 def _seconds(recipe: Recipe) -> list[float | None]:
     """The expected time of an update of each stack."""
-    from cotswold.bench.probe import update_seconds
+    from cotswold.bench.machine.probe import update_seconds
     from cotswold.cli.progress import counting
 
     geometries, found = recipe.stack_geometries(), []
