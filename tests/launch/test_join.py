@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from tests.host.test_process import PRINT
 from tests.launch.conftest import Job
-from tests.launch.test_process import PRINT
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.host import Token

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotswold.launch import child
+from cotswold.host import child
+from cotswold.host.process import is_stopped
 from cotswold.launch.asked import ASKING, Asked, passed_on
 from cotswold.launch.logs import Logs
-from cotswold.launch.process import is_stopped
 from cotswold.launch.verdict import STOPPING
 
 _POLL_SECONDS = 0.05

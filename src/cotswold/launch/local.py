@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.host import token
-from cotswold.launch import child, own_log
+from cotswold.host import child, token
+from cotswold.launch import own_log
 from cotswold.launch.asked import Asked
 from cotswold.launch.crew import Crew, say
 from cotswold.launch.logs import Logs

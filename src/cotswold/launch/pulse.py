@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from cotswold.host.process import effort_of, is_stopped, kill
 from cotswold.launch import own_log
 from cotswold.launch.beat import Beat, Rest, State, newest, stalled
-from cotswold.launch.process import effort_of, is_stopped, kill
 from cotswold.launch.signed import SignedStore
 from cotswold.launch.verdict import STOPPING, Verdict, minutes
 from cotswold.launch.watch import Watch

@@ -35,9 +35,9 @@ from torch.distributed import (  # type: ignore[attr-defined]  # in its document
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.host.interface import address_of_keeper, listener_at
+from cotswold.host.process import identity
 from cotswold.host.token import Token
 from cotswold.launch import own_log
-from cotswold.launch.process import identity
 from cotswold.launch.pulse import END, name_of
 from cotswold.launch.signed import SignedStore
 from cotswold.launch.verdict import Verdict

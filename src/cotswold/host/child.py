@@ -59,7 +59,7 @@ def how(code: int) -> str:
 def bound_to_parent() -> Callable[[], None] | None:
     """What a child does before it runs: asks Linux to be killed when its parent ends, however that ends.
 
-    Elsewhere the pulse of the rank looks for its parent.
+    Elsewhere the heartbeat of the rank looks for its parent.
     """
     if sys.platform != "linux":
         return None
