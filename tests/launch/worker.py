@@ -25,7 +25,7 @@ AT_STEP = 3
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--patience", type=float, default=2.0)
+    parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--arrival", type=float, default=30.0)
     parser.add_argument("--stall", type=float)
     parser.add_argument("--steps", type=int, default=1_000_000)
@@ -43,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with join(
             world,
-            patience_seconds=given.patience,
+            timeout_seconds=given.timeout,
             arrival_seconds=given.arrival,
             stall_seconds=given.stall,
             facts=facts,

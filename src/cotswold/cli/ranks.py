@@ -112,10 +112,10 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
         wanted = wanted_recipe(name, run, overrides, _unheard if heard else say)
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
-    patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
+    timeout = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
     secret = token_of(os.environ) or token_in(token_file(run))
     facts = _facts(wanted, failure)
-    with join(world, patience_seconds=patience, token=secret, facts=facts) as members:
+    with join(world, timeout_seconds=timeout, token=secret, facts=facts) as members:
         if wanted is None:
             assert failure is not None, "there is no recipe"
             raise failure

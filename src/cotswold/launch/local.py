@@ -17,8 +17,8 @@ from cotswold.errors import UserError
 from cotswold.host import child, token
 from cotswold.launch import own_log
 from cotswold.launch.asked import Asked
-from cotswold.launch.crew import Crew, say
 from cotswold.launch.logs import Logs
+from cotswold.launch.rank_group import RankGroup, say
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
 PROGRAM = (sys.executable, "-m", "cotswold.cli.main")
@@ -51,11 +51,11 @@ def run_local(
     with Asked().listening() as asked, Logs(logs) as kept:
         for start in range(restarts + 1):
             chosen = words if start == 0 or restart_words is None else restart_words
-            crew = Crew(_started([*program, *chosen], ranks, kept, cores, environ), kept, asked)
+            group = RankGroup(_started([*program, *chosen], ranks, kept, cores, environ), kept, asked)
             try:
-                code = crew.wait()
+                code = group.wait()
             finally:
-                crew.kill()
+                group.kill()
             if code != 1 or asked.heard or start == restarts:
                 return code
             say(f"starting all ranks again, {start + 1} of {restarts}")

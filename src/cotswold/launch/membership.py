@@ -26,18 +26,19 @@ from cotswold.host import Token, interface_to, token_of
 from cotswold.host.token import VARIABLE as TOKEN
 from cotswold.launch.facts import difference, named
 from cotswold.launch.failure import peer_lost, sentence_of
-from cotswold.launch.pulse import Pulse
+from cotswold.launch.heartbeat import Role
+from cotswold.launch.monitor import Monitor
 from cotswold.launch.rendezvous import INTERFACE, Meeting, Rendezvous
 from cotswold.launch.world import World
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 """How long a rank may be silent."""
 ARRIVAL_SECONDS = 120.0
 """How long ranks wait for each other at the start: on a busy file system importing torch takes a minute."""
-_EXCHANGE_PATIENCES = 30
-"""An exchange waits this many times the patience for a rank that lives, but works, evaluates or writes."""
-_STALL_PATIENCES = 90
-"""A rank that does nothing for this many times the patience, while others wait for it, has hung."""
+_EXCHANGE_TIMEOUTS = 30
+"""An exchange waits this many times the timeout for a rank that lives, but works, evaluates or writes."""
+_STALL_TIMEOUTS = 90
+"""A rank that does nothing for this many times the timeout, while others wait for it, has hung."""
 _WORK_SECONDS = 7 * 86400.0
 """How long a membership's exchange waits: one rank may prepare pictures or write files for hours."""
 
@@ -78,7 +79,7 @@ class Membership:
 def join(
     world: World,
     *,
-    patience_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     arrival_seconds: float = ARRIVAL_SECONDS,
     stall_seconds: float | None = None,
     token: Token | None = None,
@@ -86,7 +87,7 @@ def join(
 ) -> Iterator[Membership]:
     """Find the other ranks, compare ``facts`` with theirs, set up torch.distributed; for a `with` block.
 
-    Inside, torch.distributed has its default group (Gloo); a rank that is silent for ``patience_seconds``, or
+    Inside, torch.distributed has its default group (Gloo); a rank that is silent for ``timeout_seconds``, or
     fails, ends all others within a few seconds more, each with a sentence that names it. An exchange waits 30
     times as long for a rank that lives; a rank that others wait for and that neither computes, reads nor
     writes for ``stall_seconds`` (by default 90 times as long) counts as dead. At the end of the block ranks
@@ -107,35 +108,35 @@ def join(
         world,
         socket.gethostname(),
         token,
-        patience_seconds,
+        timeout_seconds,
         arrival_seconds,
         time.monotonic() + arrival_seconds,
     )
     with _interface(world):
         meeting = rendezvous.meet()
         rendezvous.claim(meeting, facts)
-        pulse = Pulse(
-            rendezvous.again(meeting),
+        role = Role(
             world.rank,
             world.size,
-            patience_seconds=patience_seconds,
-            stall_seconds=_STALL_PATIENCES * patience_seconds if stall_seconds is None else stall_seconds,
             keeper=None if world.hosted else 0,
-            parent=world.parent,
+            timeout_seconds=timeout_seconds,
+            stall_seconds=_STALL_TIMEOUTS * timeout_seconds if stall_seconds is None else stall_seconds,
         )
+        monitor = Monitor(rendezvous.again(meeting), role, parent=world.parent)
         # until all have come, and told where they are
-        pulse.names = [f"rank 0 on {world.host}", *(f"rank {each}" for each in range(1, world.size))]
-        pulse.start()
+        names = [f"rank 0 on {world.host}", *(f"rank {each}" for each in range(1, world.size))]
+        monitor.met(names, [""] * world.size)
+        monitor.start()
         try:
-            hosts, disagreement = _meet(meeting, rendezvous, pulse)
+            hosts, disagreement = _meet(meeting, rendezvous, monitor)
             if disagreement is None:
-                group = _group(meeting.raw, world, patience_seconds)
-                yield Membership(world.rank, world.size, hosts, group, pulse.exchanging)
+                group = _group(meeting.raw, world, timeout_seconds)
+                yield Membership(world.rank, world.size, hosts, group, monitor.exchanging)
         except BaseException as error:
-            pulse.fail(sentence_of(error), peer_lost=peer_lost(error))
+            monitor.fail(sentence_of(error), peer_lost=peer_lost(error))
             raise
         else:
-            pulse.leave()
+            monitor.leave()
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
@@ -157,10 +158,10 @@ def _interface(world: World) -> Iterator[None]:
         os.environ.pop(INTERFACE, None)
 
 
-def _meet(meeting: Meeting, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple[str, ...], str | None]:
+def _meet(meeting: Meeting, rendezvous: Rendezvous, monitor: Monitor) -> tuple[tuple[str, ...], str | None]:
     """Wait for all ranks; returns their hosts, and in what they differ, which every rank finds alike."""
     world = rendezvous.world
-    while absent := pulse.absent():
+    while absent := monitor.absent():
         if time.monotonic() > rendezvous.deadline:
             raise RankError(
                 f"{named(absent)} of {world.size} did not arrive at {world.master} within "
@@ -169,14 +170,16 @@ def _meet(meeting: Meeting, rendezvous: Rendezvous, pulse: Pulse) -> tuple[tuple
         time.sleep(0.02)
     members = rendezvous.members(meeting)
     hosts = tuple(str(member["host"]) for member in members)
-    pulse.processes = [str(member["process"]) for member in members]
-    pulse.names = [f"rank {rank} on {host}" for rank, host in enumerate(hosts)]
+    monitor.met(
+        [f"rank {rank} on {host}" for rank, host in enumerate(hosts)],
+        [str(member["process"]) for member in members],
+    )
     return hosts, difference([member["facts"] for member in members], hosts)
 
 
-def _group(store: Store, world: World, patience_seconds: float) -> dist.ProcessGroup:
+def _group(store: Store, world: World, timeout_seconds: float) -> dist.ProcessGroup:
     """Sets up the default group; returns one for memberships alone, in which ranks may be waited for long."""
-    timeout = timedelta(seconds=_EXCHANGE_PATIENCES * patience_seconds)
+    timeout = timedelta(seconds=_EXCHANGE_TIMEOUTS * timeout_seconds)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     dist.init_process_group(
         backend, store=PrefixStore("gloo", store), rank=world.rank, world_size=world.size, timeout=timeout

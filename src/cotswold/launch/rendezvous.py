@@ -7,7 +7,8 @@ key of all that is signed from then on is derived from both, so nothing counts t
 start.
 
 A call of a store may hang for ever when the process that keeps it is stopped, whatever the store's timeout
-says; so each call before the pulse beats is made in a thread that nobody waits for longer than the patience.
+says; so each call before the heartbeat begins is made in a thread that nobody waits for longer than the
+timeout.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from cotswold.host.interface import address_of_keeper, listener_at
 from cotswold.host.process import identity
 from cotswold.host.token import Token
 from cotswold.launch import own_log
-from cotswold.launch.pulse import END, name_of
+from cotswold.launch.monitor import END, name_of
 from cotswold.launch.signed import SignedStore
 from cotswold.launch.verdict import Verdict
 from cotswold.launch.world import World
@@ -88,7 +89,7 @@ class Rendezvous:
     world: World
     host: str
     token: Token
-    patience_seconds: float
+    timeout_seconds: float
     arrival_seconds: float
     deadline: float
     _warned: threading.Event = field(default_factory=threading.Event)
@@ -100,7 +101,7 @@ class Rendezvous:
         else:
             self._reach()
             # rank 0 may have inherited a socket that listens, and import torch before it answers
-            seconds = max(self.deadline - time.monotonic(), self.patience_seconds)
+            seconds = max(self.deadline - time.monotonic(), self.timeout_seconds)
             tcp = self._connect(self._address(), seconds)
         if self.world.rank == 0:
             return self._within(lambda: self._open(tcp))
@@ -111,7 +112,7 @@ class Rendezvous:
 
     def again(self, meeting: Meeting) -> SignedStore:
         """The same by a connection of its own: calls on one connection wait for each other."""
-        return self._meeting(self._connect(meeting.address, self.patience_seconds), meeting.opening).signed
+        return self._meeting(self._connect(meeting.address, self.timeout_seconds), meeting.opening).signed
 
     def claim(self, meeting: Meeting, facts: Mapping[str, str]) -> None:
         """Say that this process is this rank; LaunchError if another is, or the number of ranks differs."""
@@ -242,8 +243,8 @@ class Rendezvous:
         time.sleep(0.05)
 
     def _within(self, call: Callable[[], T], seconds: float | None = None) -> T:
-        """The result of a call of the store, if it comes within the patience, or so many seconds."""
-        seconds = self.patience_seconds if seconds is None else seconds
+        """The result of a call of the store, if it comes within the timeout, or so many seconds."""
+        seconds = self.timeout_seconds if seconds is None else seconds
         results: list[T] = []
         errors: list[Exception] = []
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import astuple, dataclass
 
 STOPPING = "; stopping (the last checkpoint is whole)"
-"""How the sentence ends with which a rank leaves for another's sake."""
+"""How the sentence ends with which a rank ends because of another."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cotswold.errors import ANOTHER_RANK_EXIT
 from cotswold.host import child
 from cotswold.host.process import is_stopped
 from cotswold.launch.asked import ASKING, Asked, passed_on
 from cotswold.launch.logs import Logs
-from cotswold.launch.verdict import STOPPING
 
 _POLL_SECONDS = 0.05
 _TELL_SECONDS = 0.5
@@ -33,7 +33,7 @@ _STOPPED = {128 + number for number in ASKING}
 
 
 @dataclass
-class Crew:
+class RankGroup:
     """The ranks of one start, in their order."""
 
     processes: list[subprocess.Popen[bytes]]
@@ -133,16 +133,14 @@ class Crew:
     def _culprit(self) -> int | None:
         """The first rank that ended for its own reasons; None while there are only others to be seen.
 
-        A rank that leaves because of another says so in its last words. Rank 0 speaks on the terminal, where
-        its exit codes 1 and 2 need no explanation.
+        A rank that ends because of another has an exit code of its own. Rank 0 speaks on the terminal, where
+        its exit codes 1 and 2 need no explanation; a mistake that it tells is the others' as well.
         """
         for rank in sorted(self._failed(), key=lambda rank: self._ended[rank] == 1):  # the telling ones first
-            if rank in self._killed:
+            code = self._ended[rank]
+            if rank in self._killed or code == ANOTHER_RANK_EXIT:
                 continue
-            if self._ended[rank] not in (1, 2):
-                return rank
-            lines = self.logs.tail(rank) if rank else []
-            if lines and not lines[-1].endswith(STOPPING) and self._ended.get(0) != 2:
+            if code not in (1, 2) or (rank and self._ended.get(0) != 2):
                 return rank
         return None
 
