@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -16,6 +15,17 @@ TIMEOUT = 20.0
 KEEPER = 0
 
 
+@dataclass(frozen=True)
+class Between:
+    """Whether a process stands still: from one time to another."""
+
+    begin: float
+    end: float
+
+    def __call__(self, now: float) -> bool:
+        return self.begin <= now < self.end
+
+
 @dataclass
 class Player:
     """One rank: its heartbeat, when it next speaks with the store, and whether it can do anything at all.
@@ -26,7 +36,7 @@ class Player:
     heartbeat: Heartbeat
     offset: float
     done_at: float = float("inf")
-    stopped: Callable[[float], bool] = lambda now: False
+    stopped: Between = field(default_factory=lambda: Between(0.0, 0.0))
     speaks_at: float = 0.0
     gone_at: float | None = None
     ended: Verdict | str | None = None
@@ -127,7 +137,7 @@ def test_a_rank_that_stands_still_for_ever_is_named_by_all_others_in_time(
 ) -> None:
     ranks = players(size, offsets[:size])
     victim, at = data.draw(st.integers(0, size - 1)), data.draw(st.floats(2, 40))
-    ranks[victim].stopped = lambda now: now >= at
+    ranks[victim].stopped = Between(at, float("inf"))
     play(ranks, 100.0)
     for rank, player in enumerate(ranks):
         if rank != victim:
@@ -144,7 +154,7 @@ def test_a_rank_that_goes_on_after_it_was_given_up_blames_nobody_else(
     ranks = players(size, offsets[:size])
     victim = data.draw(st.integers(0, size - 1))
     until = 10.0 + data.draw(st.floats(2 * TIMEOUT, 4 * TIMEOUT))
-    ranks[victim].stopped = lambda now: 10.0 <= now < until
+    ranks[victim].stopped = Between(10.0, until)
     play(ranks, until + 60.0)
     for player in ranks:
         assert isinstance(player.ended, Verdict) and player.ended.rank == victim
@@ -159,7 +169,7 @@ def test_ranks_that_were_all_suspended_and_wake_up_one_by_one_all_live(
     ranks = players(size, offsets[:size])
     begin, end = 10.0, 10.0 + seconds
     for player, later in zip(ranks, wake, strict=False):
-        player.stopped = lambda now, until=end + later: begin <= now < until
+        player.stopped = Between(begin, end + later)
     play(ranks, end + 3 * TIMEOUT)
     assert [player.ended for player in ranks] == [None] * size
 

@@ -43,8 +43,9 @@ _COUNTED_SECONDS = 1.0
 class Role:
     """Which rank of how many, and its limits.
 
-    ``keeper`` is the rank whose process keeps the store, None if no rank does. A rank may be silent for
-    ``timeout_seconds``, and do nothing for ``stall_seconds`` while others wait for it.
+    ``keeper`` is the rank whose process keeps the store, None if no rank does; then sentences call it
+    ``store_name``. A rank may be silent for ``timeout_seconds``, and do nothing for ``stall_seconds`` while
+    others wait for it.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class Role:
     keeper: int | None
     timeout_seconds: float
     stall_seconds: float
+    store_name: str = "the launcher's store"
 
     @property
     def keeps(self) -> bool:
@@ -345,7 +347,7 @@ class Heartbeat:
 
     def _keeper_lost(self, now: float) -> Verdict:
         keeper = self.role.keeper
-        name = "the launcher's store" if keeper is None else self.names[keeper]
+        name = self.role.store_name if keeper is None else self.names[keeper]
         silent = now - self._answered_at
         if silent > 3 * self.role.interval_seconds:
             return Verdict(keeper, f"{name} has not been heard of for {silent:.2g} s", silent=True)

@@ -23,7 +23,7 @@ from cotswold.host.process import effort_of, is_stopped, kill
 from cotswold.launch import own_log
 from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat, Role
 from cotswold.launch.signed import SignedStore
-from cotswold.launch.verdict import STOPPING, Verdict
+from cotswold.launch.verdict import Verdict
 
 END = "end"
 """The name of the verdict in the store."""
@@ -38,17 +38,18 @@ def name_of(rank: int) -> str:
 class Monitor:
     """Beats from `start` on, until `leave` or `fail`; made by the thread that works.
 
-    ``parent`` is the process without which this one must not live. When the heartbeat concludes that all must
+    ``parent`` is the process without which this one must not live; ``note`` stands at the end of the sentence
+    with which this process ends. When the heartbeat concludes that all must
     stop, one sentence goes to stderr and the process ends, since the main thread may hang in an exchange:
     with exit code 75 because of another, with 1 where this rank itself hung or stood still.
     """
 
-    def __init__(self, store: SignedStore, role: Role, *, parent: int | None) -> None:
-        self._store, self._role, self._parent = store, role, parent
+    def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:
+        self._store, self._role, self._parent, self._note = store, role, parent, note
         self._effort = effort_of(threading.get_ident())
         self._lock = threading.Lock()
         self._heartbeat = Heartbeat.begin(role, self._effort(), time.monotonic())
-        self._processes: Sequence[str] = [""] * role.size
+        self._processes: Sequence[str] = ()
         self._poke, self._stop = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=work, name=f"cotswold heartbeat {number}", daemon=True)
@@ -65,7 +66,7 @@ class Monitor:
         return self._now().absent
 
     def met(self, names: Sequence[str], processes: Sequence[str]) -> None:
-        """Call the ranks by these names, and know their processes by identity."""
+        """Call the ranks by these names, and know their processes by identity, once all have come."""
         with self._lock:
             self._heartbeat, self._processes = self._heartbeat.met(names), tuple(processes)
 
@@ -172,13 +173,14 @@ class Monitor:
             with suppress(OSError, ValueError):  # a terminal that is gone, a stream that is closed
                 sys.stdout.flush()
                 sys.stderr.flush()
-            own_log.say(verdict.sentence + STOPPING)
+            own_log.say(f"{verdict.sentence}; stopping" + (f" ({self._note})" if self._note else ""))
             # a process that stands still would be left behind; where there is a parent, that sees to it, but
             # for one that stands still itself
             orphaned = self._parent is None or is_stopped(self._parent)
             if verdict.silent and verdict.rank is not None and verdict.rank != self._role.rank and orphaned:
                 with self._lock:
-                    process = self._processes[verdict.rank]
-                kill(process)
+                    processes = self._processes
+                if processes:
+                    kill(processes[verdict.rank])
         finally:
             os._exit(code)
