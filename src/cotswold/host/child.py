@@ -13,37 +13,80 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 
 
-def code_of(process: subprocess.Popen[bytes]) -> int | None:
-    """How a process has ended, as Popen.returncode has it; None while it runs. Its number stays its own.
+class Child:
+    """A process that was started here, with four verbs: `start`, `code`, `send`, `end`; `how` says why.
 
-    Where Python has no waitid (macOS before 3.13) the number is given back, and `end` leaves its group alone.
+    These are the verbs of whoever starts processes that may die; others will start them otherwise (from a
+    fork server, on other hosts), and be watched in the same way.
     """
-    if process.returncode is not None or not hasattr(os, "waitid"):
-        return process.poll()
-    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
-def send(process: subprocess.Popen[bytes], number: int) -> None:
-    """Give a signal to the process alone, unless its number has been given back."""
-    if process.returncode is None:
-        os.kill(process.pid, number)
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        output: int | None = None,
+        handed: Sequence[int] = (),
+    ) -> Child:
+        """Start a process in a session and a group of its own, so that no signal of the terminal reaches it.
 
+        It prints to the descriptor ``output`` and reads nothing; without one it has this process's streams.
+        It inherits the descriptors ``handed``. On Linux it is killed when this process ends, however that
+        ends. Raises OSError where it cannot be started.
+        """
+        return cls(
+            subprocess.Popen(
+                command,
+                env=environ,
+                stdin=None if output is None else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=handed,
+                start_new_session=True,
+                preexec_fn=_bound_to_parent(),
+            )
+        )
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and what it has started, also where it has ended by itself; then let its number go."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):  # macOS says the latter where all have ended
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    @property
+    def pid(self) -> int:
+        """Its number, which is its group's as well."""
+        return self._process.pid
+
+    def code(self) -> int | None:
+        """How it has ended: its exit code, or minus a signal's number; None while it runs.
+
+        Its number stays its own. Where Python has no waitid (macOS before 3.13) the number is given back, and
+        `end` leaves its group alone.
+        """
+        process = self._process
+        if process.returncode is not None or not hasattr(os, "waitid"):
+            return process.poll()
+        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+    def send(self, number: int) -> None:
+        """Give a signal to the process alone, unless its number has been given back."""
+        if self._process.returncode is None:
+            os.kill(self._process.pid, number)
+
+    def end(self) -> None:
+        """Kill it and what it has started, also where it has ended by itself; then let its number go."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):  # macOS says the latter where all have ended
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def how(code: int) -> str:
@@ -56,7 +99,7 @@ def how(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def bound_to_parent() -> Callable[[], None] | None:
+def _bound_to_parent() -> Callable[[], None] | None:
     """What a child does before it runs: asks Linux to be killed when its parent ends, however that ends.
 
     Elsewhere the heartbeat of the rank looks for its parent.

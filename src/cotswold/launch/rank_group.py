@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.errors import ANOTHER_RANK_EXIT
-from cotswold.host import child
+from cotswold.host.child import Child, how
 from cotswold.host.process import is_stopped
 from cotswold.launch.asked import ASKING, Asked, passed_on
 from cotswold.launch.logs import Logs
@@ -36,7 +35,7 @@ _STOPPED = {128 + number for number in ASKING}
 class RankGroup:
     """The ranks of one start, in their order."""
 
-    processes: list[subprocess.Popen[bytes]]
+    processes: list[Child]
     logs: Logs
     asked: Asked
     _ended: dict[int, int] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class RankGroup:
     def kill(self) -> None:
         """End whatever is left, and what it has started."""
         for process in self.processes:
-            child.end(process)
+            process.end()
 
     def _pass_on(self) -> None:
         """Pass on what signals ask for; whoever does not leave when it is to leave at once is killed."""
@@ -109,18 +108,18 @@ class RankGroup:
         """Stop all ranks, then this process, until somebody lets it go on (the shell's Ctrl-Z and fg)."""
         keeper, *others = self.processes
         for process in others:
-            child.send(process, signal.SIGSTOP)
+            process.send(signal.SIGSTOP)
         time.sleep(_POLL_SECONDS)  # the keeper of the store answers what they have asked
-        child.send(keeper, signal.SIGSTOP)
+        keeper.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._signal(signal.SIGCONT)
 
     def _collect(self) -> None:
         for rank, process in enumerate(self.processes):
-            code = None if rank in self._ended else child.code_of(process)
+            code = None if rank in self._ended else process.code()
             if code is not None:
                 self._ended[rank] = code
-                self.logs.foot(rank, child.how(code))
+                self.logs.foot(rank, how(code))
 
     def _failed(self) -> list[int]:
         """Ranks that ended as they should not, in that order; those that stopped when asked to did well."""
@@ -160,7 +159,7 @@ class RankGroup:
         if rank is None:
             return
         code = self._ended[rank]
-        sentence = f"rank {rank} {child.how(code)}"
+        sentence = f"rank {rank} {how(code)}"
         if code == -signal.SIGKILL:
             if _oom_kills() > self._oom_kills:
                 sentence += ", by the kernel, for want of memory"
@@ -184,10 +183,10 @@ class RankGroup:
             if rank not in self._ended and is_stopped(process.pid):
                 say(f"rank {rank} stands still, stopped by a signal, and was killed")
                 self._killed.add(rank)
-                child.send(process, signal.SIGKILL)
+                process.send(signal.SIGKILL)
 
     def _living(self) -> list[int]:
-        return [rank for rank, process in enumerate(self.processes) if child.code_of(process) is None]
+        return [rank for rank, process in enumerate(self.processes) if process.code() is None]
 
     def _kill_rest(self) -> None:
         self._killed.update(self._living())
@@ -196,7 +195,7 @@ class RankGroup:
 
     def _signal(self, number: int) -> None:
         for process in self.processes:
-            child.send(process, number)
+            process.send(number)
 
 
 def _oom_kills() -> int:
