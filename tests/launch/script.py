@@ -27,20 +27,29 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kill", type=int, default=-1, help="the rank that is killed")
     parser.add_argument("--fail", type=int, default=-1, help="the rank that raises an error")
+    parser.add_argument("--absent", type=int, default=-1, help="the rank that does not join")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--part", type=int, nargs="*", help="the ranks of a group of their own that join")
     parser.add_argument("--timeout", type=float, default=4.0)
+    parser.add_argument("--arrival", type=float, default=60.0)
     parser.add_argument("--twice", action="store_true")
     given = parser.parse_args(words)
     dist.init_process_group("gloo")
     rank, before = dist.get_rank(), environment()
     group = dist.new_group(given.part) if given.part else None
+    if rank == given.absent:
+        time.sleep(60)
     if given.part and rank not in given.part:
         time.sleep(60) if given.kill >= 0 else dist.barrier()  # the store goes with rank 0
         return 0
     try:
         for _ in range(1 + given.twice):
-            with join(group=group, facts={"rate": "0.1"}, timeout_seconds=given.timeout) as ranks:
+            with join(
+                group=group,
+                facts={"rate": "0.1"},
+                timeout_seconds=given.timeout,
+                arrival_seconds=given.arrival,
+            ) as ranks:
                 assert ranks.gather(rank) == (given.part or [0, 1])
                 train(given, rank, f"1x{ranks.size}")
     except CotswoldError as error:

@@ -6,7 +6,8 @@ import pytest
 
 from cotswold.host.process import Effort
 from cotswold.launch.beat import Beat, State
-from cotswold.launch.heartbeat import Heartbeat, Role
+from cotswold.launch.heartbeat import Heartbeat
+from cotswold.launch.role import Role
 from cotswold.launch.verdict import Verdict
 
 TIMEOUT = 20.0

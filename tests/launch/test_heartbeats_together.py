@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotswold.host.process import Effort
-from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat, Role
+from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.launch.role import Role
 from cotswold.launch.verdict import Verdict
 
 TIMEOUT = 20.0
@@ -119,6 +120,7 @@ sizes = st.integers(2, 4)
 offsets = st.lists(st.floats(0, 0.99), min_size=4, max_size=4)
 
 
+@settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.lists(st.floats(0, 60), min_size=4, max_size=4))
 def test_ranks_that_finish_at_any_times_all_leave_and_the_keeper_last(
     size: int, offsets: list[float], done_at: list[float]
@@ -131,6 +133,7 @@ def test_ranks_that_finish_at_any_times_all_leave_and_the_keeper_last(
     assert max(player.ended_at for player in ranks) == ranks[KEEPER].ended_at
 
 
+@settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.data())
 def test_a_rank_that_stands_still_for_ever_is_named_by_all_others_in_time(
     size: int, offsets: list[float], data: st.DataObject
@@ -147,6 +150,7 @@ def test_a_rank_that_stands_still_for_ever_is_named_by_all_others_in_time(
             assert at + TIMEOUT - 1.5 < player.ended_at < at + TIMEOUT + 6.5
 
 
+@settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.data())
 def test_a_rank_that_goes_on_after_it_was_given_up_blames_nobody_else(
     size: int, offsets: list[float], data: st.DataObject
@@ -162,6 +166,7 @@ def test_a_rank_that_goes_on_after_it_was_given_up_blames_nobody_else(
     assert isinstance(own, Verdict) and "stood still for" in own.sentence and not own.silent
 
 
+@settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.lists(st.floats(0, 0.8 * TIMEOUT), min_size=4, max_size=4), st.floats(0.1, 60))
 def test_ranks_that_were_all_suspended_and_wake_up_one_by_one_all_live(
     size: int, offsets: list[float], wake: list[float], seconds: float
@@ -174,6 +179,7 @@ def test_ranks_that_were_all_suspended_and_wake_up_one_by_one_all_live(
     assert [player.ended for player in ranks] == [None] * size
 
 
+@settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.data())
 def test_when_the_keeper_of_the_store_is_killed_all_others_name_it_at_once(
     size: int, offsets: list[float], data: st.DataObject

@@ -58,6 +58,16 @@ def test_an_error_of_one_rank_is_told_by_the_other(new_job: NewJob) -> None:
     assert job.printed(0).endswith(sentence)
 
 
+@pytest.mark.parametrize("absent", [0, 1])
+def test_a_rank_that_does_not_join_is_waited_for_as_long_as_said_and_no_longer(
+    new_job: NewJob, absent: int
+) -> None:
+    job = run(new_job(2), "--absent", str(absent), "--arrival", "2")
+    assert job.codes(job.processes[1 - absent]) == [1]
+    late = "not all 2 ranks of the process group have joined within 2 s"
+    assert late in job.printed(1 - absent)
+
+
 def test_some_ranks_of_the_job_join_in_a_group_of_their_own_under_their_own_numbers(new_job: NewJob) -> None:
     job = run(new_job(3), "--part", "1", "2")
     assert job.codes() == [0, 0, 0], job.printed(1)
@@ -77,6 +87,15 @@ def test_a_world_and_a_store_may_be_given(monkeypatch: pytest.MonkeyPatch) -> No
         assert ranks.gather("here") == ["here"] and dist.is_initialized()
         assert dict(os.environ) == before
     assert not dist.is_initialized()
+
+
+def test_a_world_is_refused_where_a_group_says_who_the_ranks_are() -> None:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(LaunchError, match="leave world out"), join(World(0, 1, 0, 1, "a:1", "a test")):
+            pass
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_process_that_nobody_launched_cannot_join(monkeypatch: pytest.MonkeyPatch) -> None:

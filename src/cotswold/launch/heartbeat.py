@@ -26,59 +26,14 @@ from dataclasses import dataclass, replace
 
 from cotswold.host.process import Effort
 from cotswold.launch.beat import Beat, Rest, State, newest, stalled
-from cotswold.launch.silence import Silence
+from cotswold.launch.role import Role
+from cotswold.launch.silence import Silence, Standstill
 from cotswold.launch.verdict import Verdict, minutes
 
 TICK_SECONDS = 0.1
 """How often the clock is read, and the store while a rank leaves."""
-_TELLING_BEATS = 4
-"""Beats within which all who live have read a verdict."""
-_SUSPICION_BEATS = 4
-"""Beats that a rank may miss once a connection has broken: then some process is surely gone."""
 _COUNTED_SECONDS = 1.0
 """The most that one interval between two looks at the clock counts as silence of the store."""
-
-
-@dataclass(frozen=True)
-class Role:
-    """Which rank of how many, and its limits.
-
-    ``keeper`` is the rank whose process keeps the store, None if no rank does; then sentences call it
-    ``store_name``. A rank may be silent for ``timeout_seconds``, and do nothing for ``stall_seconds`` while
-    others wait for it.
-    """
-
-    rank: int
-    size: int
-    keeper: int | None
-    timeout_seconds: float
-    stall_seconds: float
-    store_name: str = "the launcher's store"
-
-    @property
-    def keeps(self) -> bool:
-        """Whether this rank's process keeps the store."""
-        return self.rank == self.keeper
-
-    @property
-    def interval_seconds(self) -> float:
-        """From one beat to the next."""
-        return min(1.0, self.timeout_seconds / 5)
-
-    @property
-    def suspicion_seconds(self) -> float:
-        """How long a rank whose connection broke waits for the dead one to be found."""
-        return (_SUSPICION_BEATS + _TELLING_BEATS + 2) * self.interval_seconds
-
-    @property
-    def telling_seconds(self) -> float:
-        """How long a rank tries to tell the others why all must stop."""
-        return _TELLING_BEATS * self.interval_seconds
-
-    @property
-    def leaving_seconds(self) -> float:
-        """How long a rank that has said that it is gone tries to: the keeper waits for the others."""
-        return self.timeout_seconds if self.keeps else 2 * self.interval_seconds
 
 
 @dataclass(frozen=True)
@@ -87,23 +42,6 @@ class Message:
 
     beat: Beat
     end: Verdict | None
-
-
-@dataclass(frozen=True)
-class Standstill:
-    """For how long this process stood still the last time, 0 once nobody can have given it up for that."""
-
-    looked_at: float
-    resumed_at: float
-    seconds: float = 0.0
-
-    def after(self, now: float, role: Role) -> Standstill:
-        """The same at the next look at the clock."""
-        elapsed = now - self.looked_at
-        if elapsed > role.timeout_seconds / 2:
-            return Standstill(now, now, elapsed)
-        forgotten = role.timeout_seconds + _SUSPICION_BEATS * role.interval_seconds
-        return Standstill(now, self.resumed_at, 0.0 if now - self.resumed_at > forgotten else self.seconds)
 
 
 @dataclass(frozen=True)
@@ -321,7 +259,7 @@ class Heartbeat:
         # after a standstill, too, the whole timeout: all may have been suspended, and wake up one by one
         timeout = self.role.timeout_seconds
         if self._suspicious:
-            timeout = min(timeout, _SUSPICION_BEATS * self.role.interval_seconds)
+            timeout = min(timeout, self.role.suspicious_timeout_seconds)
         rank = self._silence.longer_than(timeout)
         if rank is None:
             return None

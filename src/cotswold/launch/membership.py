@@ -26,10 +26,10 @@ from cotswold.host import Token, token_of
 from cotswold.launch.connections import ByAddress, ByStore, Connections
 from cotswold.launch.facts import difference, named
 from cotswold.launch.failure import peer_lost, sentence_of
-from cotswold.launch.heartbeat import Role
 from cotswold.launch.monitor import Monitor
 from cotswold.launch.place import Place, place_in_group, place_in_world
 from cotswold.launch.rendezvous import Meeting, Rendezvous
+from cotswold.launch.role import Role
 from cotswold.launch.waiting import Waiting
 from cotswold.launch.world import World, launcher_keeps_store, world_of
 
@@ -127,6 +127,10 @@ def join(
     deadline = time.monotonic() + arrival_seconds
     token, host = token or token_of(os.environ), socket.gethostname()
     existing = dist.is_initialized()
+    if existing and world is not None:
+        raise LaunchError(
+            "torch.distributed has a process group, which says who the ranks are; leave world out"
+        )
     world = world if world is not None or existing else world_of(os.environ)
     if existing:
         place = place_in_group(group, store, token, arrival_seconds)

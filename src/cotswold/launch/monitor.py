@@ -21,7 +21,8 @@ from typing import NoReturn
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
 from cotswold.host.process import effort_of, is_stopped, kill
 from cotswold.launch import own_log
-from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat, Role
+from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.launch.role import Role
 from cotswold.launch.signed import SignedStore
 from cotswold.launch.verdict import Verdict
 

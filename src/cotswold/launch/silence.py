@@ -1,6 +1,7 @@
-"""Who has been silent for too long, as one listener judges it.
+"""Who has been silent for too long, as one listener judges it, and for how long that one stood still itself.
 
-Knows: counters of beats, seconds on the listener's own clock. Does not know: threads, stores, the time.
+Knows: counters of beats, limits, seconds on the listener's own clock. Does not know: threads, stores, the
+time.
 
 Only time in which the listener was awake counts: a process that was stopped itself, or could not reach the
 store for a while, must not take what it missed for the death of others.
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from cotswold.launch.role import Role
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,20 @@ class Silence:
         """The rank that has been silent for longest, if for longer than this."""
         longest = max(self._seconds, key=lambda rank: self._seconds[rank], default=None)
         return longest if longest is not None and self._seconds[longest] > timeout_seconds else None
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """For how long this process stood still the last time, 0 once nobody can have given it up for that."""
+
+    looked_at: float
+    resumed_at: float
+    seconds: float = 0.0
+
+    def after(self, now: float, role: Role) -> Standstill:
+        """The same at the next look at the clock."""
+        elapsed = now - self.looked_at
+        if elapsed > role.timeout_seconds / 2:
+            return Standstill(now, now, elapsed)
+        forgotten = role.timeout_seconds + role.suspicious_timeout_seconds
+        return Standstill(now, self.resumed_at, 0.0 if now - self.resumed_at > forgotten else self.seconds)
