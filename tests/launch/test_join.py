@@ -211,8 +211,9 @@ def test_two_jobs_at_once_do_not_meet(start: Start) -> None:
 
 
 def test_ranks_end_when_the_process_that_started_them_is_gone(start: Start) -> None:
-    job = start(2, "--arrival", "10", COTSWOLD_PARENT="1")  # the second may come when the first has gone
-    assert job.codes() == [LEFT, LEFT]
+    job = start(2, "--arrival", "10", COTSWOLD_PARENT="1")
+    first, second = job.codes()
+    assert first == LEFT and second in (LEFT, 1)  # the second may come when the first has gone
     assert job.printed(0) == "cotswold: the command that started this rank is gone" + STOPPING
 
 

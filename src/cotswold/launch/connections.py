@@ -130,6 +130,11 @@ class ByStore:
         return connection
 
 
+def connections_to(door: World | Store, waiting: Waiting) -> Connections:
+    """To the store at a world's address, or to one that is given."""
+    return ByAddress(door, waiting) if isinstance(door, World) else ByStore(door, waiting)
+
+
 def _chosen_interface() -> str:
     """The network interface that the user has chosen for Gloo; "" without one."""
     return os.environ.get(INTERFACE, "").partition(",")[0]

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.host import Token, token_of
-from cotswold.launch.connections import ByAddress, ByStore, Connections
+from cotswold.launch.connections import connections_to
 from cotswold.launch.facts import difference, named
 from cotswold.launch.failure import peer_lost, sentence_of
 from cotswold.launch.monitor import Monitor
@@ -111,10 +111,9 @@ def join(
 
     A rank that is silent for ``timeout_seconds``, or fails, ends all others within a few seconds more, each
     with a sentence that names it and has ``note`` at its end, and exit code 75, whatever its main thread
-    waits for. An exchange of a group
-    that this makes waits 30 times as long for a rank that lives; a rank that others wait for in exchanges of
-    the membership and that neither computes, reads nor writes for ``stall_seconds`` (by default 90 times as
-    long) counts as dead. At the end of the block ranks wait for each other.
+    waits for. A rank that others wait for in `Membership.gather` or `barrier`, and that neither computes,
+    reads nor writes for ``stall_seconds`` (by default 90 times as long), counts as dead. An exchange of a
+    default group that this makes waits 30 times as long. At the end of the block ranks wait for each other.
 
     All ranks have the same ``token``, by default the one in COTSWOLD_TOKEN: what is not signed with it is not
     believed. Where there is neither, ranks of a group that exists draw one. The environment is only read;
@@ -124,32 +123,14 @@ def join(
     ``arrival_seconds`` or the store cannot be reached; LaunchError, on every rank, if ``facts`` differ, and
     on one of two processes that claim the same rank.
     """
-    deadline = time.monotonic() + arrival_seconds
-    token, host = token or token_of(os.environ), socket.gethostname()
+    deadline, host = time.monotonic() + arrival_seconds, socket.gethostname()
     existing = dist.is_initialized()
-    if existing and world is not None:
-        raise LaunchError(
-            "torch.distributed has a process group, which says who the ranks are; leave world out"
-        )
-    world = world if world is not None or existing else world_of(os.environ)
-    if existing:
-        place = place_in_group(group, store, token, arrival_seconds)
-    elif world is not None:
-        place = place_in_world(world, store, token)
-    else:
-        raise LaunchError(
-            "this process was started alone, without torchrun, mpirun or srun, and torch.distributed has no "
-            "process group; start several, or call torch.distributed.init_process_group before"
-        )
+    place = _place(world, store, group, token or token_of(os.environ), arrival_seconds)
     me = f"rank {place.numbers[place.rank]} on {host}"
     waiting = Waiting(me, place.master, timeout_seconds, arrival_seconds, deadline)
-    connections: Connections
-    if place.store is not None:
-        connections = ByStore(place.store, waiting)
-    else:
-        assert world is not None, "a place in a group has its store"
-        connections = ByAddress(world, waiting)
-    rendezvous = Rendezvous(place.rank, place.size, host, place.job, place.token, connections, waiting)
+    rendezvous = Rendezvous(
+        place.rank, place.size, host, place.job, place.token, connections_to(place.door, waiting), waiting
+    )
     meeting = rendezvous.meet()
     rendezvous.claim(meeting, facts or {})
     role = Role(
@@ -161,8 +142,7 @@ def join(
         "the launcher's store" if launcher_keeps_store(os.environ) else "the ranks' store",
     )
     monitor = Monitor(rendezvous.again(meeting), role, parent=place.parent, note=note)
-    if not existing and world is not None:  # until all have come, and told where they are
-        monitor.met([f"rank 0 on {world.host}", *(f"rank {rank}" for rank in range(1, world.size))], ())
+    monitor.met(place.names, ())  # until all have come, and told where they are
     monitor.start()
     own: dist.ProcessGroup | None = None
     try:
@@ -184,6 +164,29 @@ def join(
             dist.destroy_process_group()
     if disagreement is not None:
         raise LaunchError(disagreement)
+
+
+def _place(
+    world: World | None,
+    store: Store | None,
+    group: dist.ProcessGroup | None,
+    token: Token | None,
+    arrival_seconds: float,
+) -> Place:
+    """Where this process stands: in a process group that exists, or as a launcher says."""
+    if dist.is_initialized():
+        if world is not None:
+            raise LaunchError(
+                "torch.distributed has a process group, which says who the ranks are; leave world out"
+            )
+        return place_in_group(group, store, token, arrival_seconds)
+    world = world or world_of(os.environ)
+    if world is None:
+        raise LaunchError(
+            "this process was started alone, without torchrun, mpirun or srun, and torch.distributed has no "
+            "process group; start several, or call torch.distributed.init_process_group before"
+        )
+    return place_in_world(world, store, token)
 
 
 def _meet(

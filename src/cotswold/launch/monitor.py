@@ -39,10 +39,10 @@ def name_of(rank: int) -> str:
 class Monitor:
     """Beats from `start` on, until `leave` or `fail`; made by the thread that works.
 
-    ``parent`` is the process without which this one must not live; ``note`` stands at the end of the sentence
-    with which this process ends. When the heartbeat concludes that all must
-    stop, one sentence goes to stderr and the process ends, since the main thread may hang in an exchange:
-    with exit code 75 because of another, with 1 where this rank itself hung or stood still.
+    ``parent`` is the process without which this one must not live. When the heartbeat concludes that all must
+    stop, one sentence with ``note`` at its end goes to stderr and the process ends, since the main thread may
+    hang in an exchange: with exit code 75 because of another, with 1 where this rank itself hung or stood
+    still.
     """
 
     def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:

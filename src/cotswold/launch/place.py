@@ -31,14 +31,14 @@ _SECRET_BYTES = 32
 class Place:
     """This process as ``rank`` among those that join, which sentences call by ``numbers``.
 
-    They find each other in ``store``, at the world's address where that is None; ``master`` says in words
+    They find each other through ``door``, a store or the world that has its address; ``master`` says in words
     where that is. The process of the rank ``keeper`` keeps it, that of none of them if None. ``job`` and
     ``token`` are the same on all of them, and ``job`` on no others.
     """
 
     rank: int
     numbers: tuple[int, ...]
-    store: Store | None
+    door: World | Store
     master: str
     keeper: int | None
     job: str
@@ -49,6 +49,12 @@ class Place:
     def size(self) -> int:
         """How many join."""
         return len(self.numbers)
+
+    @property
+    def names(self) -> list[str]:
+        """What sentences call them before each has told its host: where rank 0 is may be known."""
+        first, *others = (f"rank {number}" for number in self.numbers)
+        return [f"{first} on {self.door.host}" if isinstance(self.door, World) else first, *others]
 
 
 def place_in_world(world: World, store: Store | None, token: Token | None) -> Place:
@@ -61,7 +67,7 @@ def place_in_world(world: World, store: Store | None, token: Token | None) -> Pl
     return Place(
         world.rank,
         tuple(range(world.size)),
-        store,
+        world if store is None else store,
         world.master,
         None if world.hosted else 0,
         world.job,
