@@ -106,8 +106,8 @@ def join(
     Where torch.distributed has a default group, the ranks of ``group`` (by default all of it) find each other
     in its store; neither is changed. Otherwise the block makes a default group (Gloo, and NCCL where there is
     CUDA), and ends it: of the ranks of ``world``, by default what the environment says (`world_of`), at that
-    world's address. Either way a ``store`` may be given instead, as all ranks reach it: nobody else may use
-    it for a start of the same job.
+    world's address. Either way a ``store`` may be given instead, as all ranks reach it, for this start alone;
+    if any process among the ranks keeps it, it is that of rank 0.
 
     A rank that is silent for ``timeout_seconds``, or fails, ends all others within a few seconds more, each
     with a sentence that names it and has ``note`` at its end, and exit code 75, whatever its main thread
