@@ -19,7 +19,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # documen
 from cotswold.errors import ANOTHER_RANK_EXIT as LEFT
 from cotswold.errors import LaunchError
 from cotswold.host import Token
-from cotswold.launch import World, join
+from cotswold.launch import World, join, membership
 
 NewJob = Callable[[int], Job]
 HOST = socket.gethostname()
@@ -96,6 +96,12 @@ def test_a_world_is_refused_where_a_group_says_who_the_ranks_are() -> None:
             pass
     finally:
         dist.destroy_process_group()
+
+
+def test_an_old_torch_that_has_one_connection_to_a_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "Store", object)
+    with pytest.raises(LaunchError, match="use a newer one"), join(store=HashStore(), token=Token.new()):
+        pass
 
 
 def test_a_process_that_nobody_launched_cannot_join(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,11 @@ def _place(
     arrival_seconds: float,
 ) -> Place:
     """Where this process stands: in a process group that exists, or as a launcher says."""
+    if (store is not None or dist.is_initialized()) and not hasattr(Store, "clone"):
+        raise LaunchError(
+            f"torch {torch.__version__} cannot connect twice to a store that is there; use a newer one, or "
+            "call this where there is no process group yet, without a store"
+        )
     if dist.is_initialized():
         if world is not None:
             raise LaunchError(
