@@ -115,7 +115,8 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
     secret = token_of(os.environ) or token_in(token_file(run))
     facts = _facts(wanted, failure)
-    with join(world, patience_seconds=timeout, token=secret, facts=facts) as members:
+    note = "the last checkpoint is whole"
+    with join(world, timeout_seconds=timeout, token=secret, facts=facts, note=note) as members:
         if wanted is None:
             assert failure is not None, "there is no recipe"
             raise failure

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotswold.launch import child
+from cotswold.errors import ANOTHER_RANK_EXIT
+from cotswold.host.child import Child, how
+from cotswold.host.process import is_stopped
 from cotswold.launch.asked import ASKING, Asked, passed_on
 from cotswold.launch.logs import Logs
-from cotswold.launch.process import is_stopped
-from cotswold.launch.verdict import STOPPING
 
 _POLL_SECONDS = 0.05
 _TELL_SECONDS = 0.5
@@ -33,10 +32,10 @@ _STOPPED = {128 + number for number in ASKING}
 
 
 @dataclass
-class Crew:
+class RankGroup:
     """The ranks of one start, in their order."""
 
-    processes: list[subprocess.Popen[bytes]]
+    processes: list[Child]
     logs: Logs
     asked: Asked
     _ended: dict[int, int] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class Crew:
     def kill(self) -> None:
         """End whatever is left, and what it has started."""
         for process in self.processes:
-            child.end(process)
+            process.end()
 
     def _pass_on(self) -> None:
         """Pass on what signals ask for; whoever does not leave when it is to leave at once is killed."""
@@ -109,18 +108,18 @@ class Crew:
         """Stop all ranks, then this process, until somebody lets it go on (the shell's Ctrl-Z and fg)."""
         keeper, *others = self.processes
         for process in others:
-            child.send(process, signal.SIGSTOP)
+            process.send(signal.SIGSTOP)
         time.sleep(_POLL_SECONDS)  # the keeper of the store answers what they have asked
-        child.send(keeper, signal.SIGSTOP)
+        keeper.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._signal(signal.SIGCONT)
 
     def _collect(self) -> None:
         for rank, process in enumerate(self.processes):
-            code = None if rank in self._ended else child.code_of(process)
+            code = None if rank in self._ended else process.code()
             if code is not None:
                 self._ended[rank] = code
-                self.logs.foot(rank, child.how(code))
+                self.logs.foot(rank, how(code))
 
     def _failed(self) -> list[int]:
         """Ranks that ended as they should not, in that order; those that stopped when asked to did well."""
@@ -133,16 +132,14 @@ class Crew:
     def _culprit(self) -> int | None:
         """The first rank that ended for its own reasons; None while there are only others to be seen.
 
-        A rank that leaves because of another says so in its last words. Rank 0 speaks on the terminal, where
-        its exit codes 1 and 2 need no explanation.
+        A rank that ends because of another has an exit code of its own. Rank 0 speaks on the terminal, where
+        its exit codes 1 and 2 need no explanation; a mistake that it tells is the others' as well.
         """
         for rank in sorted(self._failed(), key=lambda rank: self._ended[rank] == 1):  # the telling ones first
-            if rank in self._killed:
+            code = self._ended[rank]
+            if rank in self._killed or code == ANOTHER_RANK_EXIT:
                 continue
-            if self._ended[rank] not in (1, 2):
-                return rank
-            lines = self.logs.tail(rank) if rank else []
-            if lines and not lines[-1].endswith(STOPPING) and self._ended.get(0) != 2:
+            if code not in (1, 2) or (rank and self._ended.get(0) != 2):
                 return rank
         return None
 
@@ -162,7 +159,7 @@ class Crew:
         if rank is None:
             return
         code = self._ended[rank]
-        sentence = f"rank {rank} {child.how(code)}"
+        sentence = f"rank {rank} {how(code)}"
         if code == -signal.SIGKILL:
             if _oom_kills() > self._oom_kills:
                 sentence += ", by the kernel, for want of memory"
@@ -186,10 +183,10 @@ class Crew:
             if rank not in self._ended and is_stopped(process.pid):
                 say(f"rank {rank} stands still, stopped by a signal, and was killed")
                 self._killed.add(rank)
-                child.send(process, signal.SIGKILL)
+                process.send(signal.SIGKILL)
 
     def _living(self) -> list[int]:
-        return [rank for rank, process in enumerate(self.processes) if child.code_of(process) is None]
+        return [rank for rank, process in enumerate(self.processes) if process.code() is None]
 
     def _kill_rest(self) -> None:
         self._killed.update(self._living())
@@ -198,7 +195,7 @@ class Crew:
 
     def _signal(self, number: int) -> None:
         for process in self.processes:
-            child.send(process, number)
+            process.send(number)
 
 
 def _oom_kills() -> int:

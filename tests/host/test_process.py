@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.launch import process
-from cotswold.launch.process import effort_of, identity, is_stopped, kill
+from cotswold.host import process
+from cotswold.host.process import effort_of, identity, is_stopped, kill
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 PRINT = (
-    "from cotswold.launch.process import identity; import time; print(identity(), flush=True); time.sleep(60)"
+    "from cotswold.host.process import identity; import time; print(identity(), flush=True); time.sleep(60)"
 )
 
 

@@ -11,13 +11,20 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from cotswold.launch.beat import Effort
 
 _BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 _STATE, _USER, _STARTED = 0, 11, 19
 """Fields of /proc/PID/stat after the name."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a thread has done so far: seconds of a core, blocks read from and written to disks."""
+
+    core_seconds: float
+    blocks: int
 
 
 def identity() -> str:
