@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cotswold.data.synthetic import write_demo as write_demo
     from cotswold.data.transforms import AnyPreparation as AnyPreparation
     from cotswold.data.transforms import AnyTransform as AnyTransform
+    from cotswold.data.transforms import differing as differing
     from cotswold.data.transforms import of_pictures as of_pictures
     from cotswold.data.transforms import transform_from_state as transform_from_state
     from cotswold.data.vector_preparation import VectorPreparation as VectorPreparation
@@ -49,6 +50,7 @@ _HOME = {
     "open_samples": "opening",
     "open_source": "opening",
     "open_vectors": "opening",
+    "differing": "transforms",
     "of_pictures": "transforms",
     "prepare": "preparing",
     "shuffle_bytes": "reader",

@@ -94,6 +94,12 @@ class Store:
         return int(self._manifest.get("targets", 0))
 
     @property
+    def outputs(self) -> int:
+        """Outputs of a network that learns the labels: one a class, or one for each number to predict; 0
+        without labels."""
+        return len(self.classes) or self.targets
+
+    @property
     def identity(self) -> str:
         """A hash of everything in the store."""
         return str(self._manifest["checksum"])

@@ -32,7 +32,7 @@ class TrainingPictures:
     """
 
     def __init__(self, store: Store, batch: int, seed: int, device: str, *, box: Box | None = None) -> None:
-        self._labelled = bool(store.classes)
+        self._labelled = bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
         self._reader = Reader(store, "train", self._batch, seed=seed, box=box)
