@@ -21,7 +21,7 @@ from cotswold.data.folder import walk
 from cotswold.data.labelling import Labelling, together_labelled
 from cotswold.data.packed import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
-from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, sampled
+from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
 from cotswold.data.vectors import Part, VectorSource, checked
 from cotswold.errors import SourceError
 
@@ -118,7 +118,7 @@ class _Folder:
         return npy_header(self._root / name)
 
     def load(self, name: str) -> NDArray[Any]:
-        return load_npy(self._root / name)
+        return (read_npy if name.endswith(BESIDE) else load_npy)(self._root / name)
 
     def identity(self, name: str) -> tuple[object, ...]:
         return (self._root / name).stat().st_size, sampled(self._root / name)

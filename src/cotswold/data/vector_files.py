@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     if labels == "none":
         return VectorSource([part], hashed(identity))
     beside = labels_beside(path)
-    marks = labelling.checked(str(beside), load_npy(beside), shape[0], "vectors")
+    marks = labelling.checked(str(beside), read_npy(beside), shape[0], "vectors")
     found = together_labelled([(str(beside), marks)])
     return VectorSource([part], hashed([*identity, digest(marks)]), found)
 
@@ -137,11 +137,17 @@ def npy_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def load_npy(path: Path) -> NDArray[Any]:
     """The array in an .npy file, mapped; nothing in it is unpickled. Raises SourceError."""
+    return _loaded(path, "r")
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array in an .npy file, read; for labels, which may be none or one alone. Raises SourceError."""
+    return _loaded(path, None)
+
+
+def _loaded(path: Path, mode: Literal["r"] | None) -> NDArray[Any]:
     try:
-        mode = "r" if math.prod(npy_header(path)[0]) else None  # what is empty cannot be mapped
-        array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
-    except SourceError:
-        raise
+        array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
     except Exception as error:  # a file cut short, objects in it, and others
         raise SourceError(f"{path} cannot be read as .npy ({error}); save it anew with numpy.save") from error
     return array
