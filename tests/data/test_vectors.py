@@ -47,7 +47,8 @@ def test_an_npy_with_labels_beside_is_read_by_row(tmp_path: Path) -> None:
     "names", [("x", "y"), ("data", "labels"), ("arr_0", "arr_1"), ("features", "target")]
 )
 def test_an_npz_says_by_names_and_shapes_what_is_what(names: tuple[str, str], tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", **{names[0]: X, names[1]: Y})
+    arrays: dict[str, Any] = {names[0]: X, names[1]: Y}
+    np.savez(tmp_path / "a.npz", **arrays)
     source = open_samples(tmp_path / "a.npz", labels="file")
     assert isinstance(source, VectorSource) and source.targets == 0
     np.testing.assert_array_equal(every(source), X)

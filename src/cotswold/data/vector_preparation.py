@@ -198,5 +198,7 @@ class VectorTransform:
 
 
 def standardising(preparation: VectorPreparation, moments: Moments) -> VectorTransform:
-    """The transform of a training split."""
-    return VectorTransform(preparation, moments.mean, moments.deviation)
+    """The transform of a training split; a constant feature becomes 0 exactly, whatever its mean was rounded
+    to."""
+    constant = moments.low == moments.high
+    return VectorTransform(preparation, np.where(constant, moments.low, moments.mean), moments.deviation)

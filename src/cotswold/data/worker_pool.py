@@ -100,7 +100,7 @@ class WorkerPool(Generic[SeenT, TransformT]):
                 yield shard, future.result()
         except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
             raise MachineError(
-                "a process that prepared pictures died, perhaps for want of memory; use fewer jobs and run "
+                "a process that prepared samples died, perhaps for want of memory; use fewer jobs and run "
                 'the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
             ) from error
         finally:
