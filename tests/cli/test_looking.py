@@ -18,10 +18,10 @@ from tests.cli.conftest import Desk
 from tests.training.small import draw
 
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine
+from cotswold.checkpoint.manifest import Manifest
 from cotswold.data import synthetic
 from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
-from cotswold.run.manifest import Manifest
 
 
 @pytest.fixture

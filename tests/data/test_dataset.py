@@ -168,7 +168,12 @@ def test_a_state_of_something_else_is_refused(
 
 
 def test_what_makes_no_sense_is_refused(store: Store, tmp_path: Path) -> None:
-    wrongs: tuple[dict[str, Any], ...] = ({"batch_size": 0}, {"rank": 2, "world_size": 2}, {"rank": -1}, {"split": "validation"})
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"batch_size": 0},
+        {"rank": 2, "world_size": 2},
+        {"rank": -1},
+        {"split": "validation"},
+    )
     for wrong in wrongs:
         with pytest.raises(UserError):
             StoreDataset(store, **wrong)

@@ -67,7 +67,11 @@ def test_every_vector_is_once_in_the_store_standardised_by_the_training_split(
     assert str(store.shape) == "4 x 1 x 1" and store.kind == "vectors" and store.outputs == 7
     assert any("1 of 4 features are constant" in note and note.endswith(": 3") for note in store.notes)
     transform = store.transform
-    assert isinstance(transform, VectorTransform) and transform.mean is not None and transform.deviation is not None
+    assert (
+        isinstance(transform, VectorTransform)
+        and transform.mean is not None
+        and transform.deviation is not None
+    )
     seen = []
     for split, count in store.splits.items():
         values = store.read(split, 0, count).reshape(count, 4)
@@ -129,7 +133,11 @@ def test_numbers_to_predict_go_with_their_vectors(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     assert (store.targets, store.outputs, store.classes) == (2, 2, ())
     transform = store.transform
-    assert isinstance(transform, VectorTransform) and transform.mean is not None and transform.deviation is not None
+    assert (
+        isinstance(transform, VectorTransform)
+        and transform.mean is not None
+        and transform.deviation is not None
+    )
     reader = Reader(store, "train", 50, seed=1)
     x, y = reader.next()
     reader.close()

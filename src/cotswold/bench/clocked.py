@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoints
 from cotswold.nn import SparseAutoencoderStack
-from cotswold.run import Checkpoints, EventLog
+from cotswold.run import EventLog
 from cotswold.training.greedy import Greedy
 from cotswold.training.joint import Joint
 from cotswold.training.loop import Loop

@@ -80,7 +80,7 @@ def _begin(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import torch
 
-    from cotswold.run import keep_freed_bytes
+    from cotswold.host import keep_freed_bytes
 
     keep_freed_bytes()
     torch.set_num_threads(threads)

@@ -157,7 +157,7 @@ def threads_in_children(threads: int) -> Iterator[None]:
 
 def document(bench: str, command: str, **content: object) -> Document:
     """A result: the command that gives it, the machine and its load, then what was measured."""
-    from cotswold.run import environment
+    from cotswold.run import describe_environment
 
     load = [rounded(value) for value in os.getloadavg()]
-    return {"bench": bench, "command": command, "machine": environment(), "load": load, **content}
+    return {"bench": bench, "command": command, "machine": describe_environment(), "load": load, **content}

@@ -15,7 +15,7 @@ from cotswold.bench.rivals import PRODUCTS, Operands
 from cotswold.bench.row import OURS, Place, Row, beside_best_rival, timed
 from cotswold.bench.shapes import Shape
 from cotswold.bench.stacks import our_products
-from cotswold.run import environment
+from cotswold.run import describe_environment
 
 BAR = 1.5
 WIDE = "cotswold, float32"
@@ -43,6 +43,6 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
 
 
 def _flags() -> list[str]:
-    flags = environment()["processor_flags"]
+    flags = describe_environment()["processor_flags"]
     assert isinstance(flags, list)
     return flags

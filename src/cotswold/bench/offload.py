@@ -116,7 +116,7 @@ def _apart(work: Callable[..., Result], *arguments: object, group: MemoryGroup |
 
 def _computing(trial: Trial, told: Callable[[str], None]) -> list[float] | None:
     """Seconds of the step in memory; None where it does not fit."""
-    from cotswold.run import available_bytes
+    from cotswold.host import available_bytes
 
     budget = stack_budget(trial.geometry, trial.batch)
     if budget.training_bytes > 0.9 * available_bytes():

@@ -16,8 +16,9 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.bench.measure import Document, rounded, rounded_all
 from cotswold.bench.raw_disk import RawDisk
+from cotswold.checkpoint import Checkpoints
 from cotswold.geometry import StackGeometry
-from cotswold.run import Checkpoints, available_bytes
+from cotswold.host import available_bytes
 from cotswold.training.budget import stack_budget
 from cotswold.training.offload.room import TAKEN, rooms, row_bytes
 from cotswold.training.offload.shelf import Crew

@@ -88,7 +88,7 @@ def _serve(orders: Connection) -> None:
 
 def main(descriptor: int, threads: int) -> None:
     """Do what comes through the pipe until it is closed."""
-    from cotswold.run import keep_freed_bytes
+    from cotswold.host import keep_freed_bytes
 
     keep_freed_bytes()
     torch.set_num_threads(threads)

@@ -49,8 +49,8 @@ def machine(
     """
     from cotswold.bench.machine import described, toml
     from cotswold.errors import UserError
+    from cotswold.host import available_bytes
     from cotswold.recipe import load
-    from cotswold.run import available_bytes
     from cotswold.simulate.work import stack_work
 
     if out is not None and out.exists():
@@ -84,7 +84,7 @@ def simulate(*, rounds: int = 5, out: Path | None = None, json_: Json = False) -
     """
     from cotswold.bench.foretold import MEDIAN_MOST, WORST_MOST, foretold
     from cotswold.bench.measure import document
-    from cotswold.run import available_bytes
+    from cotswold.host import available_bytes
 
     ready(out)
     found = document(

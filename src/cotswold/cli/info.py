@@ -120,7 +120,7 @@ def _missing(recipe: Recipe) -> str | None:
 
 def _memory(needed: Callable[[int], int], batch: int) -> Row:
     """What training takes, what there is, and what would fit."""
-    from cotswold.run import available_bytes
+    from cotswold.host import available_bytes
     from cotswold.training.budget import largest_batch
 
     taken, free = needed(batch), available_bytes()

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from cotswold.checkpoint.checkpoint import Checkpoint
+from cotswold.checkpoint.manifest import Manifest, State
+from cotswold.checkpoint.piece import Piece
+from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.checkpoint.sealed import SealedPiece
 from cotswold.errors import CheckpointError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
-from cotswold.run.checkpoint import Checkpoint
-from cotswold.run.manifest import Manifest, State
-from cotswold.run.piece import Piece
-from cotswold.run.piece_record import PieceRecord
-from cotswold.run.ranks import ALONE, Ranks, together
-from cotswold.run.sealed import SealedPiece
+from cotswold.host.ranks import ALONE, Ranks, raise_on_all
 
 _NAME = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
@@ -99,7 +99,7 @@ class Checkpoints:
             try:
                 checkpoint = self.load(self.folder / name)
                 if use is not None:
-                    with together(self._ranks, CheckpointError):
+                    with raise_on_all(self._ranks, CheckpointError):
                         use(checkpoint)
             except CheckpointError as error:
                 skipped.append(str(error))
@@ -112,7 +112,7 @@ class Checkpoints:
     def load(self, path: Path) -> Checkpoint:
         """The checkpoint in a folder; raises CheckpointError if damaged, RunError if another run's."""
         checkpoint = Checkpoint(path, self._ranks)
-        with together(self._ranks, RunError):
+        with raise_on_all(self._ranks, RunError):
             if checkpoint.identity != self._identity:
                 raise RunError(
                     f"{path} is a checkpoint of another run or of another recipe; take it out of this run's "
@@ -133,7 +133,7 @@ class Checkpoints:
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:
-        with together(self._ranks, CheckpointError), disk_errors(self.folder, CheckpointError):
+        with raise_on_all(self._ranks, CheckpointError), disk_errors(self.folder, CheckpointError):
             yield
 
     def _begun(self, step: int) -> Path:

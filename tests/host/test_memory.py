@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import MemoryLimitError
-from cotswold.run import available_bytes, environment, require
-from cotswold.run.surroundings import parse_cpuinfo
+from cotswold.host import available_bytes, require_memory
+from cotswold.run import describe_environment
+from cotswold.run.environment import parse_cpuinfo
 
 GIB = 1 << 30
 MEMINFO = f"MemTotal: {64 * GIB // 1024} kB\nMemFree: 1 kB\nMemAvailable:   {40 * GIB // 1024} kB\n"
@@ -90,13 +91,13 @@ def test_this_machine_has_some_but_not_everything() -> None:
 
 
 def test_what_fits_passes_and_what_does_not_says_the_figures() -> None:
-    require(1, "a byte")
+    require_memory(1, "a byte")
     with pytest.raises(MemoryLimitError, match=r"it needs 1125899\.9 GB .* GB are free; use fewer maps"):
-        require(1 << 50, "it", "use fewer maps")
+        require_memory(1 << 50, "it", "use fewer maps")
 
 
 def test_the_environment_says_what_a_speed_depends_on() -> None:
-    found = environment()
+    found = describe_environment()
     versions = found["versions"]
     assert isinstance(versions, dict)
     assert versions["torch"] and versions["python"] and versions["cotswold"]

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
 from cotswold.errors import CheckpointError, DiskFullError, RunError
 from cotswold.geometry import Box
-from cotswold.run import Checkpoint, Checkpoints, Piece
 
 DTYPES = [
     torch.bool,
@@ -341,7 +341,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.manifest._FORMAT", 2)
+    monkeypatch.setattr("cotswold.checkpoint.manifest._FORMAT", 2)
     path = Checkpoints(tmp_path).save(1, {}, {})
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="is of format 2"):

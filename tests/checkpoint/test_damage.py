@@ -15,8 +15,8 @@ import torch
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from cotswold.checkpoint import Checkpoint, Checkpoints, Latest
 from cotswold.errors import CheckpointError
-from cotswold.run import Checkpoint, Checkpoints, Latest
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "random": torch.arange(5, dtype=torch.uint8)}
 

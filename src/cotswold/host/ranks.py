@@ -52,7 +52,7 @@ ALONE: Ranks = _Alone()
 
 
 @contextmanager
-def together(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]:
+def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]:
     """What every rank does in this block succeeds on all of them, or raises on all of them.
 
     The error names the rank that failed and is of its class, or ``otherwise`` where that is none of

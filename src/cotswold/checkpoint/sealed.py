@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cotswold.run.piece_record import PieceRecord
+from cotswold.checkpoint.piece_record import PieceRecord
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tests.run.crowd import processes
+from tests.checkpoint.crowd import processes
 
+from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
 from cotswold.geometry import Box
-from cotswold.run import ALONE, Checkpoint, Checkpoints, Piece, Ranks
+from cotswold.host import ALONE, Ranks
 
 WIDTH = 50_000
 CALLS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")

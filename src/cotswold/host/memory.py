@@ -27,7 +27,9 @@ def available_bytes(root: Path = Path("/")) -> int:
     return min(rooms) if rooms else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def require(needed_bytes: int, what: str, remedy: str = "make it smaller or use a larger machine") -> None:
+def require_memory(
+    needed_bytes: int, what: str, remedy: str = "make it smaller or use a larger machine"
+) -> None:
     """Raise MemoryLimitError, with the figures, if ``what`` needs more than there is."""
     available = available_bytes()
     if needed_bytes > available:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.geometry import Box
-from cotswold.run import Checkpoints, Piece
 
 ROWS, COLUMNS = 4096, 8192
 """128 MiB of float32, eight chunks."""

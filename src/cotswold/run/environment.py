@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 
 from cotswold.host import granted_cores
-from cotswold.run.memory import available_bytes
+from cotswold.host.memory import available_bytes
 
 _PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pydantic")
 
 
-def environment() -> dict[str, object]:
+def describe_environment() -> dict[str, object]:
     """Versions, processor and its instructions, cores, threads of computation, memory, CUDA devices."""
     model, flags = _processor()
     return {

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from tests.run.crowd import threads
+from tests.checkpoint.crowd import threads
 
 from cotswold.errors import CheckpointError, DiskFullError, RunError
-from cotswold.run import ALONE, Ranks, together
+from cotswold.host import ALONE, Ranks, raise_on_all
 
 
 def failing(errors: Mapping[int, BaseException], size: int = 3) -> list[str]:
     """What each rank raises where some of them fail, as its class and its words."""
 
     def work(ranks: Ranks) -> None:
-        with together(ranks, CheckpointError):
+        with raise_on_all(ranks, CheckpointError):
             if ranks.rank in errors:
                 raise errors[ranks.rank]
 
@@ -59,7 +59,7 @@ def test_the_cause_is_kept_where_it_was_raised() -> None:
     odd = ValueError("odd")
 
     def work(ranks: Ranks) -> None:
-        with together(ranks, CheckpointError):
+        with raise_on_all(ranks, CheckpointError):
             if ranks.rank == 1:
                 raise odd
 
@@ -69,7 +69,7 @@ def test_the_cause_is_kept_where_it_was_raised() -> None:
 
 def test_a_process_alone_raises_what_was_raised() -> None:
     odd = ValueError("odd")
-    with pytest.raises(ValueError, match="odd") as found, together(ALONE, CheckpointError):
+    with pytest.raises(ValueError, match="odd") as found, raise_on_all(ALONE, CheckpointError):
         raise odd
     assert found.value is odd
     assert (ALONE.rank, ALONE.size, ALONE.gather({"a": 1})) == (0, 1, [{"a": 1}])

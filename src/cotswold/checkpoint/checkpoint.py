@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cotswold.checkpoint.manifest import Manifest, by_tensor
+from cotswold.checkpoint.piece import read_piece, verify_piece
+from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
-from cotswold.run.manifest import Manifest, by_tensor
-from cotswold.run.piece import read_piece, verify_piece
-from cotswold.run.piece_record import PieceRecord
-from cotswold.run.ranks import ALONE, Ranks, together
+from cotswold.host.ranks import ALONE, Ranks, raise_on_all
 
 
 class Checkpoint:
@@ -28,7 +28,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: Path, ranks: Ranks = ALONE) -> None:
-        with together(ranks, CheckpointError):
+        with raise_on_all(ranks, CheckpointError):
             manifest = Manifest.read(path)
             for record in manifest.pieces[ranks.rank :: ranks.size]:
                 verify_piece(path, record)

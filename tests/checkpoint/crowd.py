@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cotswold.run import Ranks
+from cotswold.host import Ranks
 
 PATIENCE_SECONDS = 20
 """A rank that waits longer for the others has been left alone."""
