@@ -16,7 +16,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
-from cotswold.data.source import Samples
+from cotswold.data.source import SampleSource
 
 KILLED = """
 import os, signal, sys
@@ -56,7 +56,7 @@ def write_photographs(folder: Path, count: int, first: int = 0) -> None:
         Image.fromarray(photograph(number)).save(folder / f"{number:04d}.png")
 
 
-class Named(Samples):
+class Named(SampleSource):
     """A source of which only names and splits matter."""
 
     kind = "pictures"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from cotswold.data import (
     Store,
     VectorPreparation,
     VectorTransform,
+    layout,
     open_source,
     open_vectors,
     prepare,
@@ -24,6 +26,7 @@ from cotswold.data import (
     transform_from_state,
     verify_store,
 )
+from cotswold.data.layout import Chunk
 from cotswold.data.vector_preparation import Moments
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
@@ -259,3 +262,33 @@ def test_damaged_lengths_are_found_and_the_store_is_opened_anew_elsewhere(tmp_pa
     with pytest.raises(StoreError, match=r"lengths/c/0 .* is damaged"):
         Store(tmp_path / "s").read("train", 0, 2)
     assert any("lengths/c/0" in finding for finding in verify_store(tmp_path / "s"))
+
+
+def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
+    tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_vectors(vectors(tmp_path), labels="file")
+    whole = prepare(source, tmp_path / "whole", VectorPreparation(4), jobs=1)
+    writing, left = layout.write_shard, iter(range(3))
+
+    def until_the_disk_is_gone(*what: Any) -> Chunk:
+        if next(left, None) is None:
+            raise SourceError("the disk went away")
+        return writing(*what)
+
+    monkeypatch.setattr(layout, "write_shard", until_the_disk_is_gone)
+    with pytest.raises(SourceError, match="went away"):
+        prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
+    monkeypatch.undo()
+    monkeypatch.setattr("cotswold.data.layout._SHARD_VECTORS_MAX", 64)
+    again = prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
+    assert again.found == 3 * 64 and again.identity == whole.identity
+    assert files(tmp_path / "s") == files(tmp_path / "whole")
+
+
+def test_nothing_is_written_where_a_number_is_not_finite(tmp_path: Path) -> None:
+    broken = X.copy()
+    broken[123, 1] = np.nan
+    with pytest.raises(SourceError, match=r"x\[123\]: feature 1 is nan"):
+        prepare(open_vectors(vectors(tmp_path, broken)), tmp_path / "s", VectorPreparation(4), jobs=1)
+    assert not (tmp_path / "s").exists()

@@ -15,14 +15,13 @@ from typing import IO, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import labelling
 from cotswold.data.archive import opened_zip
 from cotswold.data.folder import walk
-from cotswold.data.labelling import Labelling, together_labelled
+from cotswold.data.labelling import Labelling, checked_labels, joined_labels
 from cotswold.data.packed import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
 from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
-from cotswold.data.vectors import Part, VectorSource, checked
+from cotswold.data.vectors import Part, VectorSource, checked_shape
 from cotswold.errors import SourceError
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
             f"{path} has no arrays `frames` (N, features) and `lengths` (sequences,); it has "
             f"{sorted(archive.shapes)}"
         )
-    shape = checked(f"{path}:{_FRAMES}", *archive.shapes[_FRAMES], "frames")
+    shape = checked_shape(f"{path}:{_FRAMES}", *archive.shapes[_FRAMES], "frames")
     lengths = archive[_LENGTHS]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or int(lengths.min()) < 1:
         raise SourceError(
@@ -87,7 +86,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         name, marks = f"{path}:{_LABELS}", archive[_LABELS]
         if marks.shape[:1] == lengths.shape and len(lengths) != shape[0]:
             marks = np.repeat(marks, lengths, axis=0)
-        found = together_labelled([(name, labelling.checked(name, marks, shape[0], "frames"))])
+        found = joined_labels([(name, checked_labels(name, marks, shape[0], "frames"))])
     part = Part(path.name, shape, None, partial(_npz_frames, path))
     identity = hashed(["frames", path.stat().st_size, sampled(path)])
     return VectorSource([part], identity, found, lengths.tolist())
@@ -181,7 +180,7 @@ def _opened(
         raise SourceError(f"{where} holds no sequences of frames (no .npy); give one that does")
     names = [names[index] for index in chosen(names, include, exclude, where)]
     paths = Paths(where, names, labels)
-    shapes = [checked(f"{where}/{name}", *files.header(name), "frames") for name in names]
+    shapes = [checked_shape(f"{where}/{name}", *files.header(name), "frames") for name in names]
     lengths = [rows for rows, _ in shapes]
     parts = [
         Part(name, shape, paths.split_of(index), partial(files.load, name))
@@ -196,7 +195,7 @@ def _opened(
         for name, rows in zip(names, lengths, strict=True):
             marks.append((f"{where}/{name[:-4]}{BESIDE}", _labels_of(files, name, rows, beside)))
             identity.append(digest(marks[-1][1]))
-        found = together_labelled(marks)
+        found = joined_labels(marks)
     return VectorSource(parts, hashed(identity), found, lengths)
 
 
@@ -212,9 +211,7 @@ def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray
         marks = marks[None]
     if len(marks) == 1:
         marks = np.repeat(marks, rows, axis=0)
-    return labelling.checked(
-        f"{files.where}/{file}", marks, rows, "frames (or give one for the whole sequence)"
-    )
+    return checked_labels(f"{files.where}/{file}", marks, rows, "frames (or give one for the whole sequence)")
 
 
 def _npz_frames(path: Path) -> NDArray[Any]:

@@ -32,7 +32,7 @@ class Labelling:
         return 0 if self.classes else int(self.labels.shape[1])
 
 
-def checked(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray[Any]:
+def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray[Any]:
     """Labels of ``samples`` samples, if they can be that; raises SourceError with the remedy."""
     if labels.dtype.kind not in "biufUS" or labels.dtype.itemsize > 1 << 16:
         raise SourceError(
@@ -66,8 +66,8 @@ def checked(name: str, labels: NDArray[Any], samples: int, what: str) -> NDArray
     return labels
 
 
-def together_labelled(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
-    """The labels of parts, each with its name and `checked`, one after another.
+def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
+    """The labels of parts, each with its name and `checked_labels`, one after another.
 
     Floats are regression targets. Whole numbers from 0 to 65,535 are the classes' own numbers; texts and
     other whole numbers are the names of classes, in their order. Raises SourceError for parts that differ.

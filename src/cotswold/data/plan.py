@@ -13,7 +13,7 @@ import numpy as np
 
 from cotswold.data.manifest import SPLITS
 from cotswold.data.sequences import Integers, frames_of
-from cotswold.data.source import Samples
+from cotswold.data.source import SampleSource
 from cotswold.data.transforms import AnyPreparation
 from cotswold.errors import SourceError, UserError
 
@@ -74,7 +74,7 @@ class Request:
         }
 
 
-def rule(source: Samples, splits: Splits) -> Rule:
+def rule(source: SampleSource, splits: Splits) -> Rule:
     """What ``splits`` means for a source.
 
     ``"auto"``: ``"folders"`` where every sample lies in a folder or file that is called train, validation
@@ -103,7 +103,7 @@ def rule(source: Samples, splits: Splits) -> Rule:
     )
 
 
-def assigned(source: Samples, request: Request) -> dict[str, Integers]:
+def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
     """The samples of each split, permuted once; splits without any are left out. Raises SourceError.
 
     A sample that is called test is never in another split, unless all are. Of frames, whole sequences are
@@ -120,17 +120,19 @@ def assigned(source: Samples, request: Request) -> dict[str, Integers]:
     return found if lengths is None else {name: frames_of(part, lengths) for name, part in found.items()}
 
 
-def _units(source: Samples) -> Integers:
+def _units(source: SampleSource) -> Integers:
     """The first sample of everything that must stay together: of each sequence; otherwise every sample."""
     lengths = source.lengths
     return np.arange(len(source)) if lengths is None else np.cumsum(lengths) - lengths
 
 
-def _noun(source: Samples) -> str:
+def _noun(source: SampleSource) -> str:
     return source.kind if source.lengths is None else "sequences"
 
 
-def _at_random(source: Samples, units: Integers, order: Integers, request: Request) -> dict[str, Integers]:
+def _at_random(
+    source: SampleSource, units: Integers, order: Integers, request: Request
+) -> dict[str, Integers]:
     """Fractions of what is not called test; the test split has a fraction, too, besides what is called so."""
     named = np.array([name == "test" for name in source.splits_of(units[order])], bool)
     if named.all():
@@ -146,7 +148,9 @@ def _at_random(source: Samples, units: Integers, order: Integers, request: Reque
     }
 
 
-def _by_name(source: Samples, units: Integers, order: Integers, validation: float) -> dict[str, Integers]:
+def _by_name(
+    source: SampleSource, units: Integers, order: Integers, validation: float
+) -> dict[str, Integers]:
     """By what folders or files are called; a fraction of train is validation where that has no folder."""
     names = source.splits_of(units[order])
     if None in names:

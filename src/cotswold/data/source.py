@@ -56,7 +56,7 @@ def split_of_folder(name: str) -> str | None:
     return split_named(name) or split_named(_BESIDE.sub("", name.lower()))
 
 
-class Samples(ABC):
+class SampleSource(ABC):
     """Samples by number, in an order that depends on their names alone; cheap to pickle, files open late."""
 
     kind: Kind
@@ -102,7 +102,7 @@ class Samples(ABC):
         """A hash that changes when the samples do, not when the source moves."""
 
 
-class Source(Samples):
+class Source(SampleSource):
     """Pictures by number."""
 
     kind: Kind = "pictures"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.preparation import Transform
-from cotswold.data.source import Samples, Source
+from cotswold.data.source import SampleSource, Source
 from cotswold.data.transforms import AnyTransform
 from cotswold.data.vector_preparation import VectorTransform
 from cotswold.data.vectors import VectorSource
@@ -57,7 +57,7 @@ class Stream:
     end if there was nothing else. The last batch may be smaller. A stream can be iterated again.
     """
 
-    def __init__(self, samples: _Samples, batch: int, indices: Sequence[int], threads: int) -> None:
+    def __init__(self, samples: _Transformed, batch: int, indices: Sequence[int], threads: int) -> None:
         self._samples, self._batch, self._indices, self._threads = samples, batch, indices, threads
         self.broken: list[str] = []
         """Broken pictures met by the last iteration, each with the reason."""
@@ -96,11 +96,11 @@ class Stream:
             yield at, future.result()
 
 
-class _Samples(Protocol):
+class _Transformed(Protocol):
     """A source and the transform of its samples."""
 
     @property
-    def source(self) -> Samples:
+    def source(self) -> SampleSource:
         """Where they come from."""
 
     def one(self, index: int) -> Float32 | BrokenPictureError:

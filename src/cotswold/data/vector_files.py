@@ -17,11 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import labelling
-from cotswold.data.labelling import together_labelled
+from cotswold.data.labelling import checked_labels, joined_labels
 from cotswold.data.packed import Npz, bytes_in, header, opened, size_of
 from cotswold.data.source import Labels, chosen, hashed, split_named
-from cotswold.data.vectors import Part, VectorSource, checked
+from cotswold.data.vectors import Part, VectorSource, checked_shape
 from cotswold.errors import SourceError
 
 BESIDE = ".labels.npy"
@@ -52,15 +51,15 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     """One array (n, feature); labels lie beside, as `name.labels.npy`."""
     if include or exclude:
         raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
-    shape = checked(str(path), *npy_header(path), "vectors")
+    shape = checked_shape(str(path), *npy_header(path), "vectors")
     part = Part(path.name, shape, split_named(path.stem), partial(load_npy, path))
     _refuse_folders(path, labels)
     identity: list[object] = ["vectors", path.stat().st_size, sampled(path)]
     if labels == "none":
         return VectorSource([part], hashed(identity))
     beside = labels_beside(path)
-    marks = labelling.checked(str(beside), read_npy(beside), shape[0], "vectors")
-    found = together_labelled([(str(beside), marks)])
+    marks = checked_labels(str(beside), read_npy(beside), shape[0], "vectors")
+    found = joined_labels([(str(beside), marks)])
     return VectorSource([part], hashed([*identity, digest(marks)]), found)
 
 
@@ -77,7 +76,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     parts = [
         Part(
             name,
-            checked(f"{path}:{name}", *archive.shapes[name], "vectors"),
+            checked_shape(f"{path}:{name}", *archive.shapes[name], "vectors"),
             split_in(name),
             partial(_member, path, name),
         )
@@ -87,7 +86,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     if labels == "none":
         return VectorSource(parts, identity)
     marks = [(f"{path}:{part.name}", _labels_for(path, part, archive)) for part in parts]
-    return VectorSource(parts, identity, together_labelled(marks))
+    return VectorSource(parts, identity, joined_labels(marks))
 
 
 def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
@@ -103,20 +102,20 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         parts.append(
             Part(
                 path.name,
-                checked(str(path), shape, dtype, "vectors"),
+                checked_shape(str(path), shape, dtype, "vectors"),
                 split_named(match["split"]),
                 partial(_idx, path, 2),
             )
         )
         if labels == "file":
             beside = _idx_labels(path, match)
-            array = labelling.checked(str(beside), _idx(beside, 1), shape[0], "vectors")
+            array = checked_labels(str(beside), _idx(beside, 1), shape[0], "vectors")
             marks.append((str(beside), array))
             marked.append(digest(array))
     identity = hashed(
         ["vectors", *((path.name, path.stat().st_size, sampled(path)) for path in files), *marked]
     )
-    return VectorSource(parts, identity, together_labelled(marks) if marks else None)
+    return VectorSource(parts, identity, joined_labels(marks) if marks else None)
 
 
 def split_in(name: str) -> str | None:
@@ -224,7 +223,7 @@ def _labels_for(path: Path, part: Part, archive: Npz) -> NDArray[Any]:
             else "carries no labels"
         )
         raise SourceError(f'{path}:{part.name} {said}; call one of them y or labels, or use labels = "none"')
-    return labelling.checked(f"{path}:{found[0]}", archive[found[0]], part.shape[0], "vectors")
+    return checked_labels(f"{path}:{found[0]}", archive[found[0]], part.shape[0], "vectors")
 
 
 def _member(path: Path, name: str) -> NDArray[Any]:

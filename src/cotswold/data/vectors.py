@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cotswold.data.labelling import Labelling
 from cotswold.data.sequences import Integers, neighbours
-from cotswold.data.source import UNLABELLED, Kind, Samples
+from cotswold.data.source import UNLABELLED, Kind, SampleSource
 from cotswold.errors import SourceError
 
 Rows = NDArray[np.float64]
@@ -36,7 +36,7 @@ class Part:
     """Returns (row, feature), any numbers; called when a row of it is read."""
 
 
-class VectorSource(Samples):
+class VectorSource(SampleSource):
     """Parts, one after the other; every process loads a part for itself when it needs it.
 
     ``lengths``: frames in each sequence where rows are frames; a part begins with a sequence. ``what`` names
@@ -153,7 +153,7 @@ class VectorSource(Samples):
         return found
 
 
-def checked(
+def checked_shape(
     name: str, shape: tuple[int, ...], dtype: np.dtype[Any], what: Literal["vectors", "frames"]
 ) -> tuple[int, int]:
     """The shape of an array that can be vectors; raises SourceError with the remedy for all others."""
