@@ -25,6 +25,9 @@ from cotswold.data.whitening import Float32
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
 
+Found = list[Float32 | BrokenPictureError]
+"""Samples as a network wants them, or what is wrong with each."""
+
 _AHEAD = 3
 """Batches under way at most."""
 
@@ -86,14 +89,16 @@ class Stream:
 
     def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenPictureError]]:
         """Pictures or what is wrong with them, in order, a bounded number under way."""
-        waiting: deque[tuple[int, Future[Float32 | BrokenPictureError]]] = deque()
-        for index in self._indices:
-            waiting.append((index, pool.submit(self._samples.one, index)))
-            if len(waiting) > _AHEAD * self._batch + self._threads:
+        waiting: deque[tuple[Sequence[int], Future[Found]]] = deque()
+        together = self._samples.together
+        for start in range(0, len(self._indices), together):
+            part = self._indices[start : start + together]
+            waiting.append((part, pool.submit(self._samples.some, part)))
+            if len(waiting) * together > _AHEAD * self._batch + self._threads:
                 at, future = waiting.popleft()
-                yield at, future.result()
+                yield from zip(at, future.result(), strict=True)
         for at, future in waiting:
-            yield at, future.result()
+            yield from zip(at, future.result(), strict=True)
 
 
 class _Transformed(Protocol):
@@ -103,15 +108,23 @@ class _Transformed(Protocol):
     def source(self) -> SampleSource:
         """Where they come from."""
 
-    def one(self, index: int) -> Float32 | BrokenPictureError:
-        """A sample as the network wants it, or what is wrong with it."""
+    together: int
+    """Samples that are worth a task of their own."""
+
+    def some(self, indices: Sequence[int]) -> Found:
+        """Samples as the network wants them, or what is wrong with them."""
 
 
 class _Pictures:
+    together = 1
+
     def __init__(self, source: Source, transform: Transform) -> None:
         self.source, self._transform = source.levelled(transform.ranges), transform
 
-    def one(self, index: int) -> Float32 | BrokenPictureError:
+    def some(self, indices: Sequence[int]) -> Found:
+        return [self._one(index) for index in indices]
+
+    def _one(self, index: int) -> Float32 | BrokenPictureError:
         try:
             pixels = self._transform.pixels(self.source.name(index), self.source.read(index))
         except BrokenPictureError as error:
@@ -121,6 +134,8 @@ class _Pictures:
 
 
 class _Vectors:
+    together = 64
+
     def __init__(self, source: VectorSource, transform: VectorTransform) -> None:
         wanted = transform.preparation
         if (source.kind, source.features) != (wanted.kind, wanted.features):
@@ -130,12 +145,12 @@ class _Vectors:
             )
         self.source, self._transform = source, transform
 
-    def one(self, index: int) -> Float32 | BrokenPictureError:
+    def some(self, indices: Sequence[int]) -> Found:
         context = self._transform.preparation.context
-        around, places = np.unique(self.source.around(np.array([index]), context), return_inverse=True)
-        values = self._transform.values(self.source.rows(around))
-        joined: Float32 = values[places.reshape(-1)].reshape(-1, 1, 1)
-        return joined
+        around = self.source.around(np.array(indices, np.int64), context)
+        needed, places = np.unique(around, return_inverse=True)
+        values = self._transform.values(self.source.rows(needed))
+        return list(values[places.reshape(-1)].reshape(len(indices), -1, 1, 1))
 
 
 def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
