@@ -70,10 +70,11 @@ def test_a_loader_has_every_sample_once_over_all_workers(store: Store, workers: 
     assert labels(loader) == epochs[0], "an order depends on seed and epoch alone"
 
 
-def test_workers_that_persist_hear_of_the_epoch_and_spawned_ones_open_the_store(store: Store) -> None:
+@pytest.mark.parametrize("started", ["fork", "spawn"])
+def test_workers_that_persist_hear_of_the_epoch_however_they_are_started(started: str, store: Store) -> None:
     dataset = StoreDataset(store, batch_size=32)
     loader = DataLoader(
-        dataset, batch_size=None, num_workers=1, persistent_workers=True, multiprocessing_context="spawn"
+        dataset, batch_size=None, num_workers=1, persistent_workers=True, multiprocessing_context=started
     )
     epochs = []
     for epoch in (0, 1, 0):

@@ -122,6 +122,12 @@ def test_recomputed_frames_of_the_same_shape_are_another_source(folder: Path) ->
     before = open_vectors(folder, "frames").identity
     np.save(folder / "train/a/0.npy", sequence(0) + 1)
     assert open_vectors(folder, "frames").identity != before
+    for label in (1, 2):
+        for name in ("test/a/2", "train/a/0", "train/b/1"):
+            np.save(folder / f"{name}.labels.npy", np.array(label))
+        labelled = open_vectors(folder, "frames", labels="file").identity
+        assert labelled != before
+        before = labelled
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), context=st.integers(0, 6), data=st.data())
