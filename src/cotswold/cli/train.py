@@ -180,7 +180,7 @@ def _train(words: Words, team: Team) -> int:
     from cotswold.cli.progress import TrainingDisplay, counting, say
 
     how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
-    with counting("preparing", "pictures") if team.leads else nullcontext() as tally:
+    with counting("preparing", "samples") if team.leads else nullcontext() as tally:
         job = training.open_job(
             words.recipe,
             words.run,

@@ -67,5 +67,5 @@ def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -
 def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
     """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
     directory would have no room."""
-    check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
+    check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
     check_disk(recipe, directory)

@@ -154,7 +154,7 @@ class Job:
         self, home: Home | None, held_out: HeldOutPictures, pictures: TrainingPictures
     ) -> Prolongable:
         if home is None:
-            network = supervised_network(self.recipe, len(self.store.classes))
+            network = supervised_network(self.recipe, self.store.outputs)
             known = network, self.recipe, pictures.epoch_steps, held_out.batches
             mesh = self.team.mesh
             return Supervised(*known) if mesh is None else SupervisedOnMesh(*known, mesh)
@@ -195,7 +195,8 @@ class Job:
             grid=str(self.team.mesh.grid if self.team.mesh is not None else Grid(1, 1)),
             parameters=strategy.parameters,
         )
-        loop.log.write("whiteness", split=held_out, **self.store.whiteness(held_out).as_dict())
+        if self.store.kind == "pictures":
+            loop.log.write("whiteness", split=held_out, **self.store.whiteness(held_out).as_dict())
 
     def _restore(self, loop: Loop, pictures: TrainingPictures) -> None:
         """Take up the newest checkpoint that is good for it; without any, the run begins anew."""

@@ -36,6 +36,8 @@ from cotswold.training.stores import (
     open_store,
     place_of,
     store_of,
+    with_features,
+    with_features_of,
     with_store_shape,
 )
 from cotswold.training.team import SOLO, Team
@@ -132,6 +134,7 @@ def _taken_up(
         # what the run began with was one answer to it
         splits = {"splits": began.splits}
         wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
+    wanted = with_features_of(wanted, kept)
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)
@@ -149,7 +152,7 @@ def _begun(
     team: Team,
 ) -> Job:
     assert recipe is not None, "a run begins with a recipe"
-    wanted = recipes.load(recipe, overrides)
+    wanted = with_features(recipes.load(recipe, overrides))
     check_device(wanted.training.device)
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
@@ -179,7 +182,7 @@ def _joined(team: Team) -> Job:
                 f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
                 "on a file system that their hosts share or copied whole"
             )
-        check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
+        check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
         totals = tuple(map(tuple, found["totals"]))
         return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team, totals=totals)
     raise AssertionError("together has raised")

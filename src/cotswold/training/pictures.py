@@ -32,7 +32,7 @@ class TrainingPictures:
     """
 
     def __init__(self, store: Store, batch: int, seed: int, device: str, *, box: Box | None = None) -> None:
-        self._labelled = bool(store.classes)
+        self._labelled = bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
         self._reader = Reader(store, "train", self._batch, seed=seed, box=box)
@@ -45,7 +45,7 @@ class TrainingPictures:
     @property
     def epoch_steps(self) -> float:
         """Batches in one epoch; the pictures that make no whole batch are a part of one."""
-        return self._reader.pictures / self._batch
+        return self._reader.samples / self._batch
 
     @property
     def waited_seconds(self) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
@@ -169,10 +170,9 @@ def check_preparation(recipe: Recipe, start: RunDirectory) -> None:
         there, here = made_by(made.data), made_by(recipe.data)
     except StoreError:
         return
-    keys = ["size", "colour", "contrast", "whiten", "unit", *(["band"] if there.whiten else [])]
-    differing = [key for key in keys if getattr(there, key) != getattr(here, key)]
-    if differing:
-        shown = [f"data.{key} ({getattr(there, key)} there, {getattr(here, key)} here)" for key in differing]
+    found = differing(there, here)
+    if found:
+        shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
         raise RunError(
             f"the stacks of {start.path} learnt from pictures that were prepared otherwise: "
             f"{', '.join(shown)}; give this recipe the same values"
