@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from cotswold.kernels import products as kernels
+from cotswold.kernels.products import run as kernels
 
 # no deadline: an example may be the first to need a kernel, which is then compiled
 settings.register_profile("patient", deadline=None)

@@ -28,8 +28,8 @@ from tests.ops.layers import random_weights
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import products as kernels
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.products import run as kernels
 from cotswold.ops import order
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import as_map
@@ -131,7 +131,7 @@ class Case:
     images: int
     pitch: int
     dtype: torch.dtype
-    processor: Machine
+    processor: Processor
     tile: tuple[int, int]
     at_end: bool
 
@@ -179,7 +179,7 @@ class Moved:
     images: int
     pitch: int
     dtype: torch.dtype
-    processor: Machine
+    processor: Processor
     tile: tuple[int, int]
     at_end: bool
 

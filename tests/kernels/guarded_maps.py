@@ -20,9 +20,9 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import norms, smoothing
-from cotswold.kernels.map_tasks import Workers
-from cotswold.kernels.normalisation import Normalisation
+from cotswold.kernels.maps import norms, pooling
+from cotswold.kernels.maps.normalisation import Normalisation
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.ops.contrast import _bands
 from cotswold.ops.pooling import view
 
@@ -80,12 +80,12 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     pooled = pooled.abs() + 1
 
     def pool(read: list[Tensor], written: list[Tensor]) -> None:
-        smoothing.pool(view(read[0]), view(written[0]), shape, window, 0.01, who)
+        pooling.pool(view(read[0]), view(written[0]), shape, window, 0.01, who)
 
     def slope(read: list[Tensor], written: list[Tensor]) -> None:
         first = view(read[0]) if len(read) == 3 else None
         last = view(read[-2]), view(read[-1]), view(written[0])
-        smoothing.pool_gradient(first, *last, shape, window, 0.3, who)
+        pooling.pool_gradient(first, *last, shape, window, 0.3, who)
 
     def normalise(read: list[Tensor], written: list[Tensor]) -> None:
         norm.normalise(view(read[0]), view(written[0]))
@@ -126,7 +126,7 @@ def main(seed: str, cases: int) -> None:
     """Cases of which none may die."""
     chance = random.Random(seed)
     torch.manual_seed(0)
-    smoothing.ALONE = 1
+    pooling.ALONE = 1
     for _ in range(cases):
         dtype = chance.choice(DTYPES)
         smoothed(chance, Guard(chance.random() < 0.5), dtype)

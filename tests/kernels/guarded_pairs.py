@@ -16,8 +16,8 @@ from tests.kernels.operations import KERNELS, forced, operands, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels import pair_driver
-from cotswold.kernels.calls import Forced
+from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.products.calls import Forced
 
 
 def run_between(

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from tests.kernels.processors import narrower
 from tests.ops.layers import random_map, random_weights
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels import machine
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import FREE, Forced
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.calls import FREE, Forced
 from cotswold.ops import images_last, reference
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import as_map
@@ -34,16 +34,16 @@ DTYPES = [torch.float32, torch.float64]
 Pair = tuple[Tensor, Tensor]
 
 
-def processors() -> list[Machine]:
+def processors() -> list[Processor]:
     """This processor, and what it is with narrower vectors where it has both."""
-    return [one for one in (machine.host(), machine.narrower()) if one is not None]
+    return [one for one in (this_processor(), narrower()) if one is not None]
 
 
 def forced(
     rows: int,
     vectors: int,
     threads: int = 1,
-    processor: Machine | None = None,
+    processor: Processor | None = None,
     few: bool | None = None,
 ) -> Forced:
     """A kernel of which nothing is left to choose."""

@@ -8,20 +8,23 @@ from functools import lru_cache
 import pytest
 from llvmlite import binding as llvm
 from llvmlite import ir
+from tests.kernels.processors import ARM
 
-from cotswold.kernels import choice, engine, library, machine, normalisation, norms, order, smoothing
-from cotswold.kernels.driver import KINDS, write_kernel
-from cotswold.kernels.emit import Lanes
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.normalisation_rows import GRADIENT, MEASURE, NORMALISE
-from cotswold.kernels.smoothing_walk import Form
-from cotswold.kernels.smoothing_window import PENALTY, POOL, SLOPE
-from cotswold.kernels.tile import Tile, heights
-from cotswold.kernels.update import WIDEST
+from cotswold.kernels.compile import engine, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps import layout, normalisation, norms, pooling
+from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
+from cotswold.kernels.maps.pooling_walk import Form
+from cotswold.kernels.maps.pooling_window import PENALTY, POOL, SLOPE
+from cotswold.kernels.microkernels.driver import KINDS, write_kernel
+from cotswold.kernels.microkernels.tile import Tile, heights
+from cotswold.kernels.microkernels.update import WIDEST
+from cotswold.kernels.products import choice
 
-AVX512 = Machine("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
-AVX2 = Machine("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
-MACHINES = [AVX512, AVX2, machine.ARM]
+AVX512 = Processor("avx512", "x86-64-v4", "", "x86_64-unknown-linux-gnu")
+AVX2 = Processor("avx2", "x86-64-v3", "", "x86_64-unknown-linux-gnu")
+MACHINES = [AVX512, AVX2, ARM]
 LABEL = re.compile(r"^([.\w$]+):")
 JUMP = re.compile(r"^\s+(?:j\w+|b|b\.\w+|cbnz|cbz)\s+(?:\w+,\s*)?([.\w$]+)\s*$")
 MULTIPLY_ADD = re.compile(r"^\s+(?:vfn?madd\w+p[sd]|fmla)\s")
@@ -90,7 +93,7 @@ def turns(text: str) -> dict[str, Turn]:
     return {name: inside[0] for name, inside in loops(text).items() if name.startswith("tile_")}
 
 
-def tiles(processor: Machine) -> list[Tile]:
+def tiles(processor: Processor) -> list[Tile]:
     """The tiles that are candidates on a processor."""
     found = choice.candidates(processor, narrow=True) + choice.candidates(processor, narrow=False)
     return sorted(set(found), key=str)
@@ -114,7 +117,7 @@ CASES = [
 
 
 @lru_cache(maxsize=256)
-def written(processor: Machine, kind: str, dtype: str, tile: Tile) -> dict[str, Turn]:
+def written(processor: Processor, kind: str, dtype: str, tile: Tile) -> dict[str, Turn]:
     """The inner loops of a kernel."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     return turns(engine.assembly(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor))
@@ -122,7 +125,7 @@ def written(processor: Machine, kind: str, dtype: str, tile: Tile) -> dict[str, 
 
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
-    processor: Machine, kind: str, dtype: str, tile: Tile
+    processor: Processor, kind: str, dtype: str, tile: Tile
 ) -> None:
     whole = {f"tile_{Tile(rows, tile.vectors)}": rows * tile.vectors for rows in heights(tile)}
     masked = {
@@ -139,7 +142,7 @@ def test_an_inner_loop_has_as_many_multiply_adds_as_the_tile_has_vectors(
 
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_the_inner_loops_of_candidates_keep_everything_in_registers(
-    processor: Machine, kind: str, dtype: str, tile: Tile
+    processor: Processor, kind: str, dtype: str, tile: Tile
 ) -> None:
     found = written(processor, kind, dtype, tile).values()
     assert {one.tile: one.spills for one in found if one.spills and "masked" not in one.tile} == {}
@@ -148,7 +151,7 @@ def test_the_inner_loops_of_candidates_keep_everything_in_registers(
 
 @pytest.mark.parametrize(("processor", "kind", "dtype", "tile"), CASES)
 def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have_no_register(
-    processor: Machine, kind: str, dtype: str, tile: Tile
+    processor: Processor, kind: str, dtype: str, tile: Tile
 ) -> None:
     most = 0 if processor is AVX512 else 5  # it has registers for masks; a sum is read and written
     most += processor is AVX2 and KINDS[kind].finish != ""  # polynomials have constants
@@ -159,14 +162,14 @@ def test_where_lanes_end_in_a_mask_it_is_at_most_two_sums_and_the_mask_that_have
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("processor", MACHINES, ids=lambda one: one.isa)
 def test_the_passes_of_a_step_write_nothing_to_the_stack_and_read_it_only_where_registers_are_few(
-    processor: Machine, dtype: str
+    processor: Processor, dtype: str
 ) -> None:
     lanes = Lanes(dtype, processor.lanes(dtype))
     kernel = write_kernel(KINDS["step"], lanes, Tile(4, 1), processor.triple)
     found = loops(engine.assembly(kernel, processor))
     for vectors in range(1, WIDEST + 1):
         passes = found[f"update_{vectors}"][:4]  # more is what jumps around them
-        if processor is not machine.ARM:  # which has branches for masks, and parts of a pass more than once
+        if processor is not ARM:  # which has branches for masks, and parts of a pass more than once
             assert [one.multiply_adds for one in passes] == [vectors, 3 * vectors, vectors, vectors]
         assert [one.stores for one in passes] == [[]] * 4
         # constants of the second pass
@@ -179,16 +182,16 @@ def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
     assert turns(engine.assembly(kernel, AVX2))["tile_8x3"].spills
 
 
-def over_maps(dtype: str, processor: Machine) -> None:
+def over_maps(dtype: str, processor: Processor) -> None:
     """Every kernel that passes over maps and filters, asked for."""
     for to_last in (False, True):
-        order.kernel(dtype, processor, to_last)
+        layout.kernel(dtype, processor, to_last)
     norms.kernel(dtype, processor)
     for kind in (POOL, SLOPE, PENALTY):
-        smoothing.kernel(kind, dtype, processor)
+        pooling.kernel(kind, dtype, processor)
         for size in (3, 5):
             form = Form(size, rows=2, vectors=1, stream=False)
-            smoothing.walk_kernel(kind, form, dtype, processor)
+            pooling.walk_kernel(kind, form, dtype, processor)
     for step in (NORMALISE, MEASURE, GRADIENT):
         for size in (3, 5):
             normalisation.kernel(step, dtype, size, processor)
@@ -197,12 +200,12 @@ def over_maps(dtype: str, processor: Machine) -> None:
 @pytest.mark.parametrize("processor", MACHINES, ids=lambda one: one.isa)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_over_maps_are_vectors_on_every_processor_and_each_has_a_name_of_its_own(
-    processor: Machine, dtype: str, monkeypatch: pytest.MonkeyPatch
+    processor: Processor, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: dict[tuple[object, ...], str] = {}
 
     def address(
-        name: tuple[object, ...], processor: Machine, write: Callable[[], ir.Module], is_right: object
+        name: tuple[object, ...], processor: Processor, write: Callable[[], ir.Module], is_right: object
     ) -> int:
         assert name not in written, "two kernels of one name"
         written[name] = engine.assembly(write(), processor)

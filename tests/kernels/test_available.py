@@ -15,9 +15,11 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import UserError
-from cotswold.kernels import available, engine, machine
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import Call
+from cotswold.kernels import available
+from cotswold.kernels.compile import engine
+from cotswold.kernels.machine import processor
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.calls import Call
 from cotswold.ops import reference
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +100,7 @@ def falls_back_once(called: list[str], words: str) -> None:
 def test_a_processor_without_fused_multiply_add_is_left_to_torch(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "host", lambda: None)
+    monkeypatch.setattr(processor, "this_processor", lambda: None)
     falls_back_once(called, "no fused multiply-add")
 
 

@@ -16,24 +16,28 @@ from hypothesis import strategies as st
 from llvmlite import binding as llvm
 from tests.conftest import FUZZ
 from tests.kernels.operations import OPERATIONS, Pair, forced, operands, run
+from tests.kernels.processors import ARM
 from tests.ops.layers import DEEP, LAYERS, PLAIN, WIDE, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import available, choice, engine, machine, pair_driver, pairs
-from cotswold.kernels.driver import KINDS
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.pair_driver import KINDS as PAIR_KINDS
-from cotswold.kernels.pair_driver import write_pair_kernel
-from cotswold.kernels.tile import Tile, heights
+from cotswold.kernels import available
+from cotswold.kernels.compile import engine
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels import pair_driver, pairs
+from cotswold.kernels.microkernels.driver import KINDS
+from cotswold.kernels.microkernels.pair_driver import KINDS as PAIR_KINDS
+from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
+from cotswold.kernels.microkernels.tile import Tile, heights
+from cotswold.kernels.products import choice
 from cotswold.ops import batched, reference
 
-HOST = machine.host()
+HOST = this_processor()
 needs_instructions = pytest.mark.skipif(
     HOST is None or not pairs.available(HOST), reason="this processor does not multiply pairs of bfloat16"
 )
-PAIRED = Machine(
+PAIRED = Processor(
     "avx512", "znver4", "+avx512f,+avx512bf16,+avx512bw,+avx512vl,+avx512dq", "x86_64-unknown-linux-gnu"
 )
 CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
@@ -244,9 +248,11 @@ def test_operations_go_to_these_kernels_and_without_instructions_to_torch(
 
 def test_a_processor_must_have_the_instructions() -> None:
     assert pairs.available(PAIRED)
-    assert not pairs.available(Machine("avx512", "x86-64-v4", "", PAIRED.triple))
-    assert not pairs.available(Machine("avx512", "znver4", "+avx512bw,+avx512vl,-avx512bf16", PAIRED.triple))
-    assert not pairs.available(machine.ARM)
+    assert not pairs.available(Processor("avx512", "x86-64-v4", "", PAIRED.triple))
+    assert not pairs.available(
+        Processor("avx512", "znver4", "+avx512bw,+avx512vl,-avx512bf16", PAIRED.triple)
+    )
+    assert not pairs.available(ARM)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tests.ops.layers import DEEP, ODD, SPARSE, WIDE, layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
 from cotswold.ops import images_last
 
 CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
@@ -54,7 +54,7 @@ def test_any_tile_vector_and_number_of_threads_give_the_same_bits(
     dtype: torch.dtype,
     layer: BlockLocal,
     images: int,
-    setting: tuple[Machine, tuple[int, int], int],
+    setting: tuple[Processor, tuple[int, int], int],
 ) -> None:
     processor, tile, threads = setting
     pair = operands(operation, layer, images, dtype)
@@ -177,7 +177,7 @@ def nasty_pair(operation: str, layer: BlockLocal, images: int, dtype: torch.dtyp
 @pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 def test_zeros_subnormals_infinities_and_nan_pass_as_ieee_says(
-    operation: str, few: bool | None, processor: Machine, dtype: torch.dtype, special: bool
+    operation: str, few: bool | None, processor: Processor, dtype: torch.dtype, special: bool
 ) -> None:
     pair = nasty_pair(operation, ODD, 5, dtype, special)
     found = run(operation, ODD, pair, forced(5, 3, processor=processor, few=few))

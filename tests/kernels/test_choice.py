@@ -11,11 +11,12 @@ from tests.kernels.operations import KERNELS, OPERATIONS, forced, operands, run,
 from tests.ops.layers import WIDE
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import choice, library, machine, product_kernels, store
-from cotswold.kernels.calls import Forced
-from cotswold.kernels.choice import ShapeClass
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.compile import code_cache, library
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import choice, compiled
+from cotswold.kernels.products.calls import Forced
+from cotswold.kernels.products.choice import ShapeClass
 
 SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
 
@@ -24,7 +25,7 @@ SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    store._REFUSED.clear()
+    code_cache._REFUSED.clear()
     forget(monkeypatch)
     return tmp_path / "cache"
 
@@ -41,7 +42,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = library._compiled
 
-    def noted(name: tuple[object, ...], processor: Machine, write: partial[ir.Module]) -> bytes:
+    def noted(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
         found.append(" ".join(map(str, name)))
         return usual(name, processor, write)
 
@@ -57,7 +58,7 @@ class Clock:
         self.measured: list[Tile] = []
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         # compiling is not what is tested
-        monkeypatch.setattr(product_kernels, "kernel", lambda *_: 0)
+        monkeypatch.setattr(compiled, "kernel", lambda *_: 0)
 
     def __call__(self, tile: Tile) -> float:
         self.measured.append(tile)
@@ -66,8 +67,8 @@ class Clock:
         return took
 
 
-def host() -> Machine:
-    here = machine.host()
+def host() -> Processor:
+    here = this_processor()
     assert here is not None
     return here
 
@@ -118,7 +119,7 @@ class Busy:
         self.fastest, self.busy, self.calls, self.runs = fastest, True, 0, 0
         self.now = 1e9
         monkeypatch.setattr("time.time", lambda: self.now)
-        monkeypatch.setattr(product_kernels, "kernel", lambda *_: 0)
+        monkeypatch.setattr(compiled, "kernel", lambda *_: 0)
         monkeypatch.setattr(choice, "SECONDS_LEAST", 0.0)
         self.patch = monkeypatch
 
@@ -180,8 +181,8 @@ def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are recalled, choices are not; and measured in a moment."""
-    usual = store.recall
-    monkeypatch.setattr(store, "recall", lambda name: None if name.endswith(".json") else usual(name))
+    usual = code_cache.recall
+    monkeypatch.setattr(code_cache, "recall", lambda name: None if name.endswith(".json") else usual(name))
     monkeypatch.setattr(choice, "SECONDS_MOST", 0.0)
     forget(monkeypatch)
 
@@ -269,7 +270,7 @@ def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "neon"])
 def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
-    processor = Machine(isa, "any", "", "any")
+    processor = Processor(isa, "any", "", "any")
     for one in choice.candidates(processor, narrow):
         # sums, vectors of B and a number of A
         assert one.rows * one.vectors + one.vectors < processor.registers

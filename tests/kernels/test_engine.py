@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 FAR_APART = """
 import ctypes, mmap
 from llvmlite import ir
-from cotswold.kernels import engine, machine
-here = machine.host()
+from cotswold.kernels.compile import engine
+from cotswold.kernels.machine.processor import this_processor
+here = this_processor()
 module = ir.Module("far")
 module.triple = here.triple
 number = ir.IntType(64)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from llvmlite import ir
 
-from cotswold.kernels.fingerprint import fingerprint
+from cotswold.kernels.compile.fingerprint import fingerprint
 
 GENERATOR = """
 from dataclasses import dataclass
@@ -135,9 +135,9 @@ def test_what_cannot_be_told_is_refused() -> None:
 
 def test_the_order_of_sets_and_the_seed_of_hashes_say_nothing() -> None:
     code = textwrap.dedent("""
-        from cotswold.kernels.driver import KINDS, write_kernel
-        from cotswold.kernels.fingerprint import fingerprint
-        from cotswold.kernels.pair_driver import write_pair_kernel
+        from cotswold.kernels.microkernels.driver import KINDS, write_kernel
+        from cotswold.kernels.compile.fingerprint import fingerprint
+        from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
         print(fingerprint(write_kernel, write_pair_kernel, {"a", "b", "c"}, KINDS))
     """)
     told = set()

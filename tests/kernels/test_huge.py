@@ -11,7 +11,7 @@ from tests.kernels.operations import DTYPES, KERNELS, forced, operands, poisoned
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
 
 BEYOND = 2**31 + 7
 NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
@@ -53,7 +53,7 @@ def far_apart(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
 def test_a_map_may_reach_beyond_what_32_bits_count(
-    operation: str, few: bool | None, processor: Machine, layer: BlockLocal, dtype: torch.dtype
+    operation: str, few: bool | None, processor: Processor, layer: BlockLocal, dtype: torch.dtype
 ) -> None:
     setting = forced(8, 3, processor=processor, few=few)
     pair = operands(operation, layer, 21, dtype)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import available, normalisation
+from cotswold.kernels import available
+from cotswold.kernels.maps import normalisation
 from cotswold.ops import contrast
 from cotswold.ops.pooling import view
 

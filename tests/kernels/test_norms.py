@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.kernels.processors import narrower
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.kernels import available, machine, norms
+from cotswold.kernels import available
+from cotswold.kernels.machine import processor
+from cotswold.kernels.maps import norms
 from cotswold.ops import filters as plain
 
 pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
@@ -47,9 +50,9 @@ def test_bits_are_the_same_for_threads_tasks_and_vector_widths(
         assert torch.equal(expected, ops.filter_norms(filters))
     finally:
         torch.set_num_threads(before)
-    narrow = machine.narrower()
+    narrow = narrower()
     if narrow is not None:
-        monkeypatch.setattr(machine, "host", lambda: narrow)
+        monkeypatch.setattr(processor, "this_processor", lambda: narrow)
         assert torch.equal(expected, ops.filter_norms(filters))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.kernels import store
+from cotswold.kernels.compile import code_cache
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,9 +51,9 @@ def test_processes_that_start_at_once_share_a_cache_and_a_later_one_compiles_and
 
 
 def test_kernels_of_tests_are_kept_where_the_users_own_are_not() -> None:
-    place = store.trusted()
+    place = code_cache.trusted()
     users = {Path.home() / ".cache" / "cotswold", Path.home() / "Library" / "Caches" / "cotswold"}
     assert place is not None and place.resolve() not in {one.resolve() for one in users}
-    store.remember("kept-by-a-test.json", b"{}")
+    code_cache.remember("kept-by-a-test.json", b"{}")
     assert (place / "kept-by-a-test.json").is_file()
     (place / "kept-by-a-test.json").unlink()

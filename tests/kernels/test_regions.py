@@ -8,8 +8,8 @@ from tests.kernels.operations import processors
 from tests.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
-from cotswold.kernels import choice
-from cotswold.kernels.calls import adjoint_call, product_call
+from cotswold.kernels.products import choice
+from cotswold.kernels.products.calls import adjoint_call, product_call
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint, adjoint_at, as_map, in_regions, product, product_of
 

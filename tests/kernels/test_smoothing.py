@@ -8,13 +8,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.processors import narrower
 from tests.ops.layers import random_map
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import available, machine, normalisation, smoothing
-from cotswold.kernels.smoothing import pool
+from cotswold.kernels import available
+from cotswold.kernels.machine import processor
+from cotswold.kernels.maps import normalisation
+from cotswold.kernels.maps import pooling as pool_kernels
+from cotswold.kernels.maps.pooling import pool
 from cotswold.ops import contrast, pooling
 from cotswold.ops.layout import empty_map
 from cotswold.ops.pooling import pool_backward, view, workers
@@ -64,13 +68,13 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small maps are cut into tasks too, of few rows and few lanes."""
-    for module in (smoothing, normalisation):
+    for module in (pool_kernels, normalisation):
         monkeypatch.setattr(module, "ALONE", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
         monkeypatch.setattr(module, "CACHED_BYTES", 1)
-    monkeypatch.setattr(smoothing, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(smoothing, "LEAST_COLUMNS", 3)
-    monkeypatch.setattr(smoothing, "WALK_COLUMNS", 3)
+    monkeypatch.setattr(pooling, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(pooling, "LEAST_COLUMNS", 3)
+    monkeypatch.setattr(pooling, "WALK_COLUMNS", 3)
 
 
 @pytest.fixture
@@ -124,9 +128,9 @@ def test_bits_are_the_same_for_threads_tasks_vector_widths_and_places_in_the_bat
     monkeypatch.undo()
     torch.set_num_threads(1)
     assert torch.equal(got, call(x, y))
-    narrow = machine.narrower()
+    narrow = narrower()
     if narrow is not None:
-        monkeypatch.setattr(machine, "host", lambda: narrow)
+        monkeypatch.setattr(processor, "this_processor", lambda: narrow)
         assert torch.equal(got, call(x, y))
 
 
@@ -140,7 +144,7 @@ def test_outputs_that_go_past_the_caches_have_the_same_bits(
     x, y = operands(name, 16, MapShape(3, 19, 31), smoothed, dtype)
     call = calls(smoothed)[name]
     plain = call(x, y)
-    monkeypatch.setattr(smoothing, "STREAMED_BYTES", 0)
+    monkeypatch.setattr(pooling, "STREAMED_BYTES", 0)
     assert torch.equal(call(x, y), plain)
 
 
@@ -201,7 +205,7 @@ def test_kernels_answer_where_they_are_usable_and_torch_where_not(monkeypatch: p
     def unreachable(*_: object) -> None:
         raise AssertionError("a kernel was called")
 
-    monkeypatch.setattr(smoothing, "perform", unreachable)
+    monkeypatch.setattr(pooling, "perform", unreachable)
     with pytest.raises(AssertionError, match="a kernel"):
         ops.l2_pool(x, Smoothing(5))
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import FREE, Forced
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.calls import FREE, Forced
 from cotswold.ops import rule as rules
 from cotswold.ops import step
 from cotswold.ops.products import as_map
@@ -159,7 +159,7 @@ def test_a_step_of_any_layer_follows_the_rule_and_has_the_same_bits(
     dtype: torch.dtype,
     layer: BlockLocal,
     images: int,
-    setting: tuple[Machine, tuple[int, int], int],
+    setting: tuple[Processor, tuple[int, int], int],
     rule: ops.StepRule,
 ) -> None:
     processor, tile, threads = setting

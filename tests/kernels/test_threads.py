@@ -21,11 +21,14 @@ from tests.ops.layers import WIDE, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.kernels import library, machine, product_kernels, threads
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import Forced
-from cotswold.kernels.driver import Job
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.compile import library
+from cotswold.kernels.machine import threads
+from cotswold.kernels.machine.processor import this_processor
+from cotswold.kernels.microkernels.driver import Job
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import compiled
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.calls import Forced
 from cotswold.ops import images_last
 
 ROOT = Path(__file__).parents[2]
@@ -172,14 +175,14 @@ import os, signal, sys
 import torch
 from tests.kernels.operations import KERNELS, forced, operands, run, same_bits
 from tests.ops.layers import WIDE
-from cotswold.kernels import products
+from cotswold.kernels.products import run as products
 products.FLOPS_A_THREAD = 1.0
 torch.set_num_threads(2)
 cases = [(kind, few, operands(kind, WIDE, 33, torch.float32)) for kind, few in KERNELS]
 def results():
     return [run(kind, WIDE, pair, forced(5, 3, 2, few=few)) for kind, few, pair in cases]
 if sys.argv[1] == "own":
-    from cotswold.kernels import threads
+    from cotswold.kernels.machine import threads
     threads._openmp = lambda: None
 torch.ones(1 << 20).exp()
 expected = results()
@@ -245,14 +248,14 @@ def test_compiled_code_gives_the_same_bits() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> None:
-    here = machine.host()
+    here = this_processor()
     assert here is not None
     started = threading.Event()
 
     def compile_for_long() -> None:
         for rows in range(1, 4):
             started.set()
-            product_kernels.kernel("adjoint", "float64", Tile(rows, 5), here)
+            compiled.kernel("adjoint", "float64", Tile(rows, 5), here)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns of a fork beside threads
@@ -262,7 +265,7 @@ def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> 
         child = os.fork()
     if child == 0:
         try:
-            product_kernels.kernel("adjoint", "float64", Tile(1, 6), here)
+            compiled.kernel("adjoint", "float64", Tile(1, 6), here)
             os._exit(7)
         finally:
             os._exit(1)

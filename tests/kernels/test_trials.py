@@ -17,9 +17,11 @@ from tests.ops.layers import PLAIN, WIDE, random_map, random_weights
 
 from cotswold import ops
 from cotswold.geometry import Box, Region, Smoothing, StackGeometry
-from cotswold.kernels import available, library, machine, product_kernels, store
-from cotswold.kernels.driver import KINDS, Job
-from cotswold.kernels.machine import Machine
+from cotswold.kernels import available
+from cotswold.kernels.compile import code_cache, library
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels.driver import KINDS, Job
+from cotswold.kernels.products import compiled
 from cotswold.ops import filters
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint_at, product_of
@@ -32,13 +34,13 @@ SOURCE = Path(__file__).parents[2] / "src"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    store._REFUSED.clear()
+    code_cache._REFUSED.clear()
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr(available, "_failures", [])
     return tmp_path / "cache"
 
 
-def of_another_edition(name: tuple[object, ...], processor: Machine, write: partial[ir.Module]) -> bytes:
+def of_another_edition(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
     """A kernel for jobs in which two fields have changed places."""
     text = str(write())
     a, b = (f'getelementptr i64, ptr %".1", i64 {int(field)}' for field in (Job.A_PITCH, Job.B_PITCH))
@@ -46,7 +48,7 @@ def of_another_edition(name: tuple[object, ...], processor: Machine, write: part
     changed = text.replace(a, "SWAP").replace(b, a).replace("SWAP", b)
     from llvmlite import binding as llvm
 
-    from cotswold.kernels import engine
+    from cotswold.kernels.compile import engine
 
     found: bytes = engine.target_machine(processor).emit_object(llvm.parse_assembly(changed))
     return found
@@ -58,14 +60,14 @@ def test_code_of_another_edition_under_the_name_of_this_one_is_found_out_and_rep
     pair = operands("product", WIDE, 9, torch.float32)
     expected = run("product", WIDE, pair, forced(2, 3, few=False))
     (file,) = cache.glob("product-*.o")
-    right = store.recall(file.name)
-    here, tile = machine.host(), forced(2, 3).tile
+    right = code_cache.recall(file.name)
+    here, tile = this_processor(), forced(2, 3).tile
     assert here is not None and tile is not None and right is not None
-    write = product_kernels._writer("product", "float32", tile, here)
-    store.remember(file.name, of_another_edition((), here, write))
+    write = compiled._writer("product", "float32", tile, here)
+    code_cache.remember(file.name, of_another_edition((), here, write))
     monkeypatch.setattr(library, "_ADDRESSES", {})
     assert same_bits(run("product", WIDE, pair, forced(2, 3, few=False)), expected)
-    assert store.recall(file.name) == right
+    assert code_cache.recall(file.name) == right
 
 
 def everything() -> list[torch.Tensor]:
@@ -122,7 +124,9 @@ def test_torch_serves_and_one_warning_says_so_where_a_kernel_computes_wrongly(
     monkeypatch.setattr(available, "_failures", [])
     usual = library._ready
 
-    def ready(name: library.Name, processor: Machine, write: partial[ir.Module], trial: library.Trial) -> int:
+    def ready(
+        name: library.Name, processor: Processor, write: partial[ir.Module], trial: library.Trial
+    ) -> int:
         if name[0] == wrong:
             raise available.WrongKernelError(f"the kernel {wrong} computes wrongly")
         return usual(name, processor, write, trial)
@@ -143,11 +147,11 @@ def test_a_trial_finds_out_fields_of_a_job_that_changed_places(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "_compiled", of_another_edition)
-    here = machine.host()
+    here = this_processor()
     tile = forced(8, 3).tile
     assert here is not None and tile is not None
     with pytest.raises(available.WrongKernelError, match=f"the kernel {kind} float32 8x3 computes wrongly"):
-        product_kernels.kernel(kind, "float32", tile, here)
+        compiled.kernel(kind, "float32", tile, here)
 
 
 UPGRADED = """
@@ -156,7 +160,8 @@ from pathlib import Path
 import torch
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import products, store  # the generators are imported
+from cotswold.kernels.compile import code_cache  # the generators are imported
+from cotswold.kernels.products import run as products
 from cotswold.ops import reference
 if len(sys.argv) > 1:  # and replaced on the disk, before a kernel is needed
     file = Path(sys.argv[1])
@@ -167,7 +172,7 @@ if len(sys.argv) > 1:  # and replaced on the disk, before a kernel is needed
 layer = BlockLocal(MapShape(3, 6, 6), Window(3), Window(3), 1, 1, 5)
 x, w = torch.randn(32, 3, 6, 6), torch.randn(layer.filters_shape)
 assert torch.allclose(ops.local_product(x, w, layer), reference.local_product(x, w, layer).float(), atol=1e-4)
-print(*sorted(one.name for one in store.folder().glob("product*.o")))
+print(*sorted(one.name for one in code_cache.folder().glob("product*.o")))
 """
 
 
@@ -185,6 +190,6 @@ def test_code_is_named_by_what_was_imported_not_by_what_lies_on_the_disk(tmp_pat
     place, cache = tmp_path / "lib", tmp_path / "cache"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCE / "cotswold", place / "cotswold", ignore=ignored)
-    (old,) = computed(place, cache, str(place / "cotswold/kernels/driver.py"))
+    (old,) = computed(place, cache, str(place / "cotswold/kernels/microkernels/driver.py"))
     both = computed(place, cache)
     assert len(both) == 2 and old in both

@@ -12,9 +12,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
-from cotswold.kernels import order as copies
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import View
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps import layout as copies
+from cotswold.kernels.maps.tasks import View
 from cotswold.ops.layout import Pitch, pitch_of
 
 
@@ -105,7 +105,7 @@ def test_a_map_of_many_positions_is_itself_in_either_order_on_any_number_of_thre
 @settings(max_examples=40, deadline=None)
 def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     dtype: torch.dtype,
-    processor: Machine,
+    processor: Processor,
     images: int,
     channels: int,
     height: int,

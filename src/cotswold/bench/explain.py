@@ -51,23 +51,23 @@ class Backend:
 
 def backend() -> Backend:
     """Whether kernels of our own run here and why; for which processor; where they are remembered."""
-    from cotswold.kernels import store
+    from cotswold.kernels.compile import code_cache
 
     name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
         why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
         return Backend(name, why, "unknown to us", "whatever torch takes", "none")
-    from cotswold.kernels import machine
+    from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "llvm is chosen only where the processor is known"
     asked = f", and {available.VARIABLE} says so" if variable else ""
     return Backend(
         name,
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,
-        f"{here.isa}, {machine.WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
-        str(store.trusted() or "nowhere, as was warned"),
+        f"{here.isa}, {WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
+        str(code_cache.trusted() or "nowhere, as was warned"),
     )
 
 
@@ -76,12 +76,14 @@ def explained(shape: Shape) -> list[Explanation]:
     if available.chosen() == "torch":
         kind, why = "torch.bmm", "kernels of our own are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
-    from cotswold.kernels import calls, machine, products
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.products import calls
+    from cotswold.kernels.products import run as products
 
     layer, like = shape.layer, torch.ones(1)
     x, y = (empty_map(like, shape.images, part).fill_(1) for part in (layer.input, layer.output))
     filters, gradient = torch.ones(layer.filters_shape), torch.empty(layer.filters_shape)
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "llvm is chosen only where the processor is known"
     made: dict[str, Callable[[], calls.Call]] = {
         "Wx": lambda: calls.product_call(as_map(x), filters, layer, as_map(y)),

@@ -63,7 +63,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
     if not usable(x) or not products.finishes(x, layer, activation):
         y = products.product(x, filters, layer).add_(lay_out(biases, layer))
         return _APPLIED[activation](y)
-    from cotswold.kernels import products as kernels
+    from cotswold.kernels.products import run as kernels
 
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], layer.output)

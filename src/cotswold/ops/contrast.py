@@ -24,7 +24,7 @@ from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.normalisation import Bands, Normalisation
+    from cotswold.kernels.maps.normalisation import Bands, Normalisation
 
 FLOOR = 0.01
 """The least divisor, ``c`` of Le et al. 2012."""
@@ -102,7 +102,7 @@ class _Steps:
 @lru_cache(maxsize=256)
 def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
     """The weights of both means as kernels take them: of every output, and of every input."""
-    from cotswold.kernels.normalisation import Bands
+    from cotswold.kernels.maps.normalisation import Bands
 
     wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
     extents = (shape.height, shape.width, inner.height, inner.width)
@@ -123,7 +123,7 @@ def _band(matrix: Tensor, size: int, low: int) -> Tensor:
 
 
 def _normalisation(h: Tensor, smoothing: Smoothing, floor: float) -> Normalisation:
-    from cotswold.kernels.normalisation import Normalisation
+    from cotswold.kernels.maps.normalisation import Normalisation
 
     shape = MapShape(*h.shape[1:])
     return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, h.dtype), workers(h))

@@ -68,14 +68,15 @@ def _turns(x: Tensor) -> bool:
 
 
 def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
-    from cotswold.kernels import machine, order
-    from cotswold.kernels.map_tasks import View
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.maps import layout
+    from cotswold.kernels.maps.tasks import View
 
-    pitch, here = pitch_of(last), machine.host()
+    pitch, here = pitch_of(last), this_processor()
     assert pitch is not None and here is not None, "usable tensors have a processor, maps a pitch"
     images, channels, height, width = first.shape
-    order.order(
-        order.First(first.data_ptr(), first.stride(0), first.stride(1), images, channels, height, width),
+    layout.order(
+        layout.First(first.data_ptr(), first.stride(0), first.stride(1), images, channels, height, width),
         View.of(last, pitch.channel, pitch.row),
         to_last,
         str(first.dtype).removeprefix("torch."),

@@ -20,7 +20,7 @@ from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.map_tasks import View, Workers
+    from cotswold.kernels.maps.tasks import View, Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
 
 def view(x: Tensor) -> View:
     """A map, images last, as kernels take it."""
-    from cotswold.kernels.map_tasks import View
+    from cotswold.kernels.maps.tasks import View
 
     pitch = pitch_of(x)
     assert pitch is not None, "the images of a map must be last"
@@ -74,10 +74,10 @@ def view(x: Tensor) -> View:
 
 def workers(x: Tensor) -> Workers:
     """Who works on a map: this processor, and as many threads as torch would take."""
-    from cotswold.kernels import machine
-    from cotswold.kernels.map_tasks import Workers
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.maps.tasks import Workers
 
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     return Workers(x.shape[0], str(x.dtype).removeprefix("torch."), here, torch.get_num_threads())
 
@@ -92,7 +92,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     if not usable(x):
         return _plain_pool(x, smoothing, epsilon)
-    from cotswold.kernels.smoothing import pool
+    from cotswold.kernels.maps.pooling import pool
 
     x, shape = arranged(x), MapShape(*x.shape[1:])
     out = empty_map(x, x.shape[0], smoothing.output(shape))
@@ -124,7 +124,7 @@ def _gradient_op(
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
     if not usable(x):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
-    from cotswold.kernels.smoothing import pool_gradient
+    from cotswold.kernels.maps.pooling import pool_gradient
 
     shape = MapShape(*x.shape[1:])
     pooled, x = arranged(pooled), arranged(x)

@@ -22,7 +22,7 @@ from cotswold.ops.layout import empty_map, lay_out, pitch_of
 from cotswold.ops.order import arranged
 
 if TYPE_CHECKING:
-    from cotswold.kernels.calls import Map
+    from cotswold.kernels.products.calls import Map
 
 
 BANDS_MOST = 4
@@ -88,7 +88,7 @@ def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
 
 def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
     """Whether biases and an activation are part of the product; see `kernels.calls.finishes`."""
-    from cotswold.kernels import calls
+    from cotswold.kernels.products import calls
 
     return calls.finishes(x.shape[0], x.dtype, layer, activation)
 
@@ -169,13 +169,13 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
 
 def _kernels() -> ModuleType:
     """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
-    return importlib.import_module("cotswold.kernels.products")
+    return importlib.import_module("cotswold.kernels.products.run")
 
 
 def as_map(x: Tensor) -> Map:
     """A map, images last, as kernels take it."""
-    from cotswold.kernels.calls import Map
-    from cotswold.kernels.plan import Pitches
+    from cotswold.kernels.products.calls import Map
+    from cotswold.kernels.products.plan import Pitches
 
     pitch = pitch_of(x)
     assert pitch is not None, "the images of a map must be last"

@@ -238,7 +238,7 @@ def _move_filters(
 ) -> None:
     """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     if usable(state.filters) and _same_layout(state):
-        from cotswold.kernels import products as kernels
+        from cotswold.kernels.products import run as kernels
 
         (z, residual), (to_z, batch) = decoding, encoding
         if pitch_of(batch) != pitch_of(residual):

@@ -18,7 +18,7 @@ REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32}
 
 
 @dataclass(frozen=True)
-class Machine:
+class Processor:
     """A processor: instruction set, LLVM's name for it and its features, and LLVM's name of the system."""
 
     isa: str
@@ -43,30 +43,17 @@ def prepare() -> None:
 
 
 @lru_cache(maxsize=1)
-def host() -> Machine | None:
+def this_processor() -> Processor | None:
     """This processor, or None where it has no fused multiply-add in vectors."""
     prepare()
     triple, cpu, features = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
     text = features.flatten()
     if platform.machine().lower() in ("x86_64", "amd64"):
         if features.get("avx512f") and features.get("avx512vl") and features.get("avx512dq"):
-            return Machine("avx512", cpu, text, triple)
+            return Processor("avx512", cpu, text, triple)
         if features.get("avx2") and features.get("fma"):
-            return Machine("avx2", cpu, text, triple)
+            return Processor("avx2", cpu, text, triple)
         return None
     if platform.machine().lower() in ("aarch64", "arm64"):
-        return Machine("neon", cpu, text, triple)
+        return Processor("neon", cpu, text, triple)
     return None
-
-
-@lru_cache(maxsize=1)
-def narrower() -> Machine | None:
-    """This processor without its 512-bit vectors, to compare bits; None where it has none."""
-    here = host()
-    if here is None or here.isa != "avx512":
-        return None
-    return Machine("avx2", "x86-64-v3", "", here.triple)
-
-
-ARM = Machine("neon", "neoverse-n1", "+neon", "aarch64-unknown-linux-gnu")
-"""An ARM server, whose code can be looked at here and not run."""

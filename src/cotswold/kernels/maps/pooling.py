@@ -12,13 +12,13 @@ import numpy as np
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import known, library, smoothing_walk
-from cotswold.kernels.emit import Lanes
-from cotswold.kernels.known import Array
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform, up_to_power
-from cotswold.kernels.smoothing_walk import Form, write_walk
-from cotswold.kernels.smoothing_window import (
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps import pooling_walk
+from cotswold.kernels.maps.pooling_walk import Form, write_walk
+from cotswold.kernels.maps.pooling_window import (
     PENALTY,
     POOL,
     SLOPE,
@@ -28,6 +28,7 @@ from cotswold.kernels.smoothing_window import (
     scratch_elements,
     write_window,
 )
+from cotswold.kernels.maps.tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform, up_to_power
 
 TASKS_A_THREAD = 4
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -49,32 +50,32 @@ ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
 
 
-def kernel(kind: Kind, dtype: str, processor: Machine) -> int:
+def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
     """The address of a kernel."""
     write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     trial = partial(_is_right, kind, None, dtype, processor)
     return library.address(("smoothing", kind.name, dtype), processor, write, trial)
 
 
-def walk_kernel(kind: Kind, form: Form, dtype: str, processor: Machine) -> int:
+def walk_kernel(kind: Kind, form: Form, dtype: str, processor: Processor) -> int:
     """The address of a kernel for a small window."""
     write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
     return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
 
 
-def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Machine, address: int) -> bool:
+def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Processor, address: int) -> bool:
     """Whether a kernel pools, or finds the gradient of, small maps whose results are known."""
     size = form.size if form else WRITTEN_OUT + 2
     strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
     images = strip if form and form.stream else strip + 3  # lines that go past the caches are whole
     shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
-    x, ones = known.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
-    pooled = np.sqrt(known.smoothed(x**2, ones, ones) + 1)
+    x, ones = known_answers.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
+    pooled = np.sqrt(known_answers.smoothed(x**2, ones, ones) + 1)
     workers = Workers(images, dtype, processor, 1)
 
     def placed(values: Array) -> Tensor:
-        return known.as_map(values, dtype)
+        return known_answers.as_map(values, dtype)
 
     def view(values: Tensor) -> View:
         return View.of(values, images, images * values.shape[1] * values.shape[3])
@@ -83,13 +84,13 @@ def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Machine, add
         expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
         _pooling(view(given), view(found), shape, smoothing, 1.0, workers).perform(address, form)
     else:
-        grad = known.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
-        expected = x * known.spread((grad + 0.5) / pooled, ones, ones)
+        grad = known_answers.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
+        expected = x * known_answers.spread((grad + 0.5) / pooled, ones, ones)
         maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
         above, below, source, found = maps
         views = (view(above) if kind.grad else None, view(below), view(source), view(found))
         _sloping(*views, shape, smoothing, 0.5, workers).perform(address, form)
-    return known.map_agrees(found, expected, known.ROUNDING[dtype])
+    return known_answers.map_agrees(found, expected, known_answers.ROUNDING[dtype])
 
 
 def pool(x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
@@ -181,7 +182,7 @@ class _Work:
         ring = up_to_power(size + 1)
         if form:
             cut = _cut(target, groups, lanes, form.vectors * width, form.rows, WALK_COLUMNS, workers, count)
-            slot = smoothing_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
+            slot = pooling_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
         else:
             room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
             columns = max(LEAST_COLUMNS, room - size)

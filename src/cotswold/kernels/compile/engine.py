@@ -11,21 +11,21 @@ import threading
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
 """Held while code is made or loaded; and by whoever forks, see `choice`."""
 _LOADED: list[llvm.ExecutionEngine] = []
 
 
-def target_machine(machine: Machine) -> llvm.TargetMachine:
+def target_machine(machine: Processor) -> llvm.TargetMachine:
     """LLVM's compiler for a processor."""
     return llvm.Target.from_triple(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="small"
     )
 
 
-def compiled(module: ir.Module, machine: Machine) -> bytes:
+def compiled(module: ir.Module, machine: Processor) -> bytes:
     """An object file."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
@@ -33,7 +33,7 @@ def compiled(module: ir.Module, machine: Machine) -> bytes:
     return found
 
 
-def assembly(module: ir.Module, machine: Machine) -> str:
+def assembly(module: ir.Module, machine: Processor) -> str:
     """The same as text, to look at."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
@@ -41,7 +41,7 @@ def assembly(module: ir.Module, machine: Machine) -> str:
     return found
 
 
-def loaded(code: bytes, machine: Machine, name: str) -> int:
+def loaded(code: bytes, machine: Processor, name: str) -> int:
     """The address of a function of an object file, which stays loaded as long as the process."""
     with LOCK:
         empty = llvm.parse_assembly(f'target triple = "{machine.triple}"')

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
-from cotswold.kernels import known, library
-from cotswold.kernels.emit import Lanes
-from cotswold.kernels.known import Array
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform
-from cotswold.kernels.normalisation_backward import write_backward
-from cotswold.kernels.normalisation_forward import write_forward
-from cotswold.kernels.normalisation_rows import (
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.normalisation_backward import write_backward
+from cotswold.kernels.maps.normalisation_forward import write_forward
+from cotswold.kernels.maps.normalisation_rows import (
     GRADIENT,
     MEASURE,
     NORMALISE,
@@ -29,6 +28,7 @@ from cotswold.kernels.normalisation_rows import (
     Row,
     scratch_elements,
 )
+from cotswold.kernels.maps.tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform
 
 TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -52,7 +52,7 @@ class Bands:
     transposed: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def kernel(kind: Kind, dtype: str, size: int, processor: Machine) -> int:
+def kernel(kind: Kind, dtype: str, size: int, processor: Processor) -> int:
     """The address of a kernel for windows of a size."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     write = (
@@ -64,28 +64,28 @@ def kernel(kind: Kind, dtype: str, size: int, processor: Machine) -> int:
     return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
 
 
-def _is_right(kind: Kind, dtype: str, size: int, processor: Machine, address: int) -> bool:
+def _is_right(kind: Kind, dtype: str, size: int, processor: Processor, address: int) -> bool:
     """Whether a kernel normalises, measures, or finds the gradient of, small maps whose results are known.
 
     Weights differ along the axes and between the means; some powers are below the floor.
     """
     images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
-    means = [known.weights(size, i) for i in range(4)]
-    h = known.numbers(shape.height, shape.width, shape.channels, images)
-    right = known.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
-    grad = known.numbers(*right.output().shape, seed=1)
+    means = [known_answers.weights(size, i) for i in range(4)]
+    h = known_answers.numbers(shape.height, shape.width, shape.channels, images)
+    right = known_answers.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
+    grad = known_answers.numbers(*right.output().shape, seed=1)
     given, expected = _known_maps(kind, right, grad)
     workers = Workers(images, dtype, processor, 1)
     work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
-    maps = [known.as_map(one, dtype) for one in (h, grad, *given)]
+    maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
     work.perform(kind, tuple(map(_viewed, maps)), address)
     return all(
-        known.map_agrees(found, one, known.ROUNDING[dtype])
+        known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
         for found, one in zip(maps[2:], expected, strict=True)
     )
 
 
-def _known_maps(kind: Kind, right: known.Normalised, grad: Array) -> tuple[list[Array], list[Array]]:
+def _known_maps(kind: Kind, right: known_answers.Normalised, grad: Array) -> tuple[list[Array], list[Array]]:
     """Means, powers and result, as a kernel is given them and as they should be afterwards."""
     none = np.zeros((0, 0, 0, 0))
     if kind is NORMALISE:
@@ -112,8 +112,8 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     for count, mean in zip(outputs, means, strict=True):
         places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
         back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
-        forward.append(known.in_memory(np.tile(mean, (count, 1)), dtype))
-        transposed.append(known.in_memory(back, dtype))
+        forward.append(known_answers.in_memory(np.tile(mean, (count, 1)), dtype))
+        transposed.append(known_answers.in_memory(back, dtype))
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 
 
 def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:

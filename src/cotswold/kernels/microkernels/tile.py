@@ -17,8 +17,17 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cotswold.kernels.activation import write_activation
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop, loop_at_least_once
+from cotswold.kernels.compile.emit import (
+    INT,
+    NOTHING,
+    POINTER,
+    Lanes,
+    Writer,
+    integer,
+    loop,
+    loop_at_least_once,
+)
+from cotswold.kernels.microkernels.activation import write_activation
 
 ENTRY_FIELDS = 4
 """Integers of an entry: where it begins in A, where in B, its k, and how much further A is needed next."""

@@ -15,10 +15,17 @@ from functools import lru_cache
 
 from llvmlite import ir
 
-from cotswold.kernels.driver import LANE_TILE_FIELDS, ROW_TILE_FIELDS, Job, Kind, Task, write_work
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Writer, integer, loop
-from cotswold.kernels.pair_tile import write_pair_tile
-from cotswold.kernels.pairs import (
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.microkernels.driver import (
+    LANE_TILE_FIELDS,
+    ROW_TILE_FIELDS,
+    Job,
+    Kind,
+    Task,
+    write_work,
+)
+from cotswold.kernels.microkernels.pair_tile import write_pair_tile
+from cotswold.kernels.microkernels.pairs import (
     LANES,
     NUMBERS,
     SUM_NUMBERS,
@@ -26,8 +33,8 @@ from cotswold.kernels.pairs import (
     write_packing,
     write_packing_transposed,
 )
-from cotswold.kernels.plan import Plan
-from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, heights
+from cotswold.kernels.products.plan import Plan
 
 KINDS = ("product", "product_few", "adjoint", "outer")
 """The kinds of kernel that there are for bfloat16."""

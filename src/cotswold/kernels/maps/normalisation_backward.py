@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import BIT, Lanes, Writer, integer, loop
-from cotswold.kernels.map_tasks import Strip, most, strips, tasks, upto
-from cotswold.kernels.normalisation_rows import VECTORS, Map, Row, Rows, Values, late_rows, part_of
+from cotswold.kernels.compile.emit import BIT, Lanes, Writer, integer, loop
+from cotswold.kernels.maps.normalisation_rows import VECTORS, Map, Row, Rows, Values, late_rows, part_of
+from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:

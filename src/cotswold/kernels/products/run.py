@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels import choice
-from cotswold.kernels.calls import (
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.driver import OUTER, PRODUCT
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import choice
+from cotswold.kernels.products.calls import (
     FREE,
     Call,
     Forced,
@@ -27,11 +30,8 @@ from cotswold.kernels.calls import (
     product_call,
     step_call,
 )
-from cotswold.kernels.choice import Choice, ShapeClass
-from cotswold.kernels.driver import OUTER, PRODUCT
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.product_kernels import kernel
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.products.choice import Choice, ShapeClass
+from cotswold.kernels.products.compiled import kernel
 
 FLOPS_A_THREAD = 2e6
 """Work below which another thread does not pay."""
@@ -108,7 +108,7 @@ def step(
     execute(call, tile, processor, count)
 
 
-def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Machine, count: int) -> Tile:
+def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Processor, count: int) -> Tile:
     """The tile of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
     row, _ = layer.block_rows(0, 1)
 
@@ -133,7 +133,9 @@ def run(call: Call, forced: Forced = FREE) -> None:
     execute(call, tile, processor, count)
 
 
-def choose(call: Call, processor: Machine, count: int, complete: Callable[[], Call] | None = None) -> Choice:
+def choose(
+    call: Call, processor: Processor, count: int, complete: Callable[[], Call] | None = None
+) -> Choice:
     """The choice for a call; measuring computes its result, or a part of it, or that of the complete call."""
     flops = call.flops
     if flops < choice.WORTH_FLOPS:
@@ -154,6 +156,6 @@ def choose(call: Call, processor: Machine, count: int, complete: Callable[[], Ca
     return choice.choose(shape, processor, measured)
 
 
-def execute(call: Call, tile: Tile, processor: Machine, count: int, part: float = 1.0) -> None:
+def execute(call: Call, tile: Tile, processor: Processor, count: int, part: float = 1.0) -> None:
     """Run a call, or the first part of its tasks, in a tile, on so many threads."""
     perform(kernel(call.kind.name, call.dtype, tile, processor), call, tile, processor, count, part)

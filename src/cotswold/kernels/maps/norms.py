@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from llvmlite import ir
 
-from cotswold.kernels import known, library
-from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.known import ROUNDING
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import BYTES, LINE, Head, Strip, perform, strips, tasks
-from cotswold.kernels.normalisation_rows import stream
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.normalisation_rows import stream
+from cotswold.kernels.maps.tasks import BYTES, LINE, Head, Strip, perform, strips, tasks
 
 VECTORS = 4
 """Vectors that are summed side by side."""
@@ -149,30 +149,30 @@ class _Columns:
         strips(w, VECTORS, self.lanes, body)
 
 
-def kernel(dtype: str, processor: Machine) -> int:
+def kernel(dtype: str, processor: Processor) -> int:
     """The address of the kernel of norms."""
     write = partial(write_norms, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     return library.address(("norms", dtype), processor, write, partial(_norms_right, dtype, processor))
 
 
-def _norms_right(dtype: str, processor: Machine, address: int) -> bool:
+def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
     """Whether the kernel finds known norms, of whole vectors and a part of one, in three groups of rows."""
-    values = known.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
-    filters, expected = known.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    values = known_answers.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
+    filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     blocks = Blocks(count, rows, neurons, dtype)
     _sum(address, filters.data_ptr(), found.data_ptr(), blocks, processor, 1)
-    return known.agrees(found, expected, ROUNDING[dtype])
+    return known_answers.agrees(found, expected, ROUNDING[dtype])
 
 
-def norms(filters: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
+def norms(filters: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
     """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
     if blocks.count * blocks.neurons > 0:
         _sum(kernel(blocks.dtype, processor), filters, out, blocks, processor, threads)
 
 
-def _sum(address: int, filters: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
+def _sum(address: int, filters: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
     """Norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(blocks.dtype)
     count = 1 if blocks.count * blocks.rows * blocks.neurons < ALONE else threads
@@ -220,29 +220,29 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
-def scaled_kernel(dtype: str, processor: Machine) -> int:
+def scaled_kernel(dtype: str, processor: Processor) -> int:
     """The address of the kernel of scaled filters."""
     write = partial(write_scaled, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     return library.address(("scaled", dtype), processor, write, partial(_scaled_right, dtype, processor))
 
 
-def _scaled_right(dtype: str, processor: Machine, address: int) -> bool:
+def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
     """Whether the kernel finds known products, through the caches and past them."""
     neurons = (VECTORS + 1) * processor.lanes(dtype)
     for part, past in ((3, False), (0, True)):
-        values = known.numbers(2, TASK_ROWS + 3, neurons + part)
-        scales = known.numbers(2, neurons + part, seed=1)
-        filters, factors = (known.in_memory(one, dtype) for one in (values, scales))
+        values = known_answers.numbers(2, TASK_ROWS + 3, neurons + part)
+        scales = known_answers.numbers(2, neurons + part, seed=1)
+        filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
         blocks = Blocks(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
         _scale(address, addresses, blocks, 1, past and found.data_ptr() % LINE == 0)
-        if not known.agrees(found, values * scales[:, None]):
+        if not known_answers.agrees(found, values * scales[:, None]):
             return False
     return True
 
 
-def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Machine, threads: int) -> None:
+def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
     """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
     numbers, each = blocks.count * blocks.rows * blocks.neurons, BYTES[blocks.dtype]
     if numbers == 0:

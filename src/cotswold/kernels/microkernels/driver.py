@@ -14,11 +14,11 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.activation import ACTIVATIONS
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
-from cotswold.kernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
-from cotswold.kernels.transpose import write_transpose
-from cotswold.kernels.update import WIDEST, write_update
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.microkernels.activation import ACTIVATIONS
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
+from cotswold.kernels.microkernels.transpose import write_transpose
+from cotswold.kernels.microkernels.update import WIDEST, write_update
 
 
 class Job(IntEnum):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import SHORT, Writer
+from cotswold.kernels.compile.emit import SHORT, Writer
 
 _LOG2_E = 1.44269504088896341
 _LOG_2_HIGH, _LOG_2_LOW = 0.693359375, -2.12194440e-4

@@ -17,9 +17,9 @@ import torch
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels import threads
-from cotswold.kernels.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.compile.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
+from cotswold.kernels.machine import threads
+from cotswold.kernels.machine.processor import Processor
 
 DOUBLE = ir.DoubleType()
 BYTES = {"float32": 4, "float64": 8}
@@ -59,7 +59,7 @@ class Workers:
 
     images: int
     dtype: str
-    processor: Machine
+    processor: Processor
     threads: int
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 
 WIDEST = 4
 """Vectors of neurons that pass at once: as many chains as a multiply-add takes cycles."""

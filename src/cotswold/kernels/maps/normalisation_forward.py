@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.map_tasks import Strip, most, strips, tasks, upto
-from cotswold.kernels.normalisation_rows import (
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.maps.normalisation_rows import (
     MEASURE,
     NORMALISE,
     VECTORS,
@@ -29,6 +28,7 @@ from cotswold.kernels.normalisation_rows import (
     late_rows,
     part_of,
 )
+from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
 
 
 def write_forward(kind: Kind, lanes: Lanes, size: int, triple: str) -> ir.Module:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import INT, NOTHING, POINTER, Writer, integer, loop
-from cotswold.kernels.pairs import (
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.microkernels.pairs import (
     LANES,
     NUMBERS,
     SUMS,
@@ -27,7 +27,7 @@ from cotswold.kernels.pairs import (
     write_rounded,
     write_sums,
 )
-from cotswold.kernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, GROUP, LINE_BYTES, Tile
 
 _NUMBERS_A_LINE = LINE_BYTES // NUMBERS.scalar_bytes
 

@@ -15,12 +15,23 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box, Region
-from cotswold.kernels import machine, pair_driver, plan, threads
-from cotswold.kernels.activation import CURVES
-from cotswold.kernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.plan import Grain, Pitches, Plan, Table
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.machine import threads
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.microkernels.activation import CURVES
+from cotswold.kernels.microkernels.driver import (
+    ADJOINT,
+    FINISHED,
+    OUTER,
+    PRODUCT,
+    PRODUCT_FEW,
+    STEP,
+    Job,
+    Kind,
+)
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import plan
+from cotswold.kernels.products.plan import Grain, Pitches, Plan, Table
 
 TASKS_A_THREAD = 8
 """Into how many tasks work is cut at least for each thread, so that none waits long for another."""
@@ -45,7 +56,7 @@ class Map:
 class Forced:
     """What is otherwise chosen, for tests and measurements; ``few``: whether neurons are in the lanes."""
 
-    processor: Machine | None = None
+    processor: Processor | None = None
     tile: Tile | None = None
     threads: int | None = None
     few: bool | None = None
@@ -252,14 +263,14 @@ def step_call(
     )  # fmt: skip
 
 
-def processor_of(forced: Forced) -> Machine:
+def processor_of(forced: Forced) -> Processor:
     """The processor that code is written for."""
-    found = forced.processor or machine.host()
+    found = forced.processor or this_processor()
     assert found is not None, "asked for kernels on a processor that has none; see `available`"
     return found
 
 
-def perform(work: int, call: Call, tile: Tile, processor: Machine, count: int, part: float = 1.0) -> None:
+def perform(work: int, call: Call, tile: Tile, processor: Processor, count: int, part: float = 1.0) -> None:
     """Run a call, or the first part of its tasks, by the kernel at an address, on so many threads."""
     lanes = processor.lanes(summed(call.dtype))
     least = TASKS_A_THREAD * count if count > 1 else 1

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Region, Window
-from cotswold.kernels.driver import Job, Task
-from cotswold.kernels.tile import ENTRY_FIELDS, Tile, heights
+from cotswold.kernels.microkernels.driver import Job, Task
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, heights
 
 Table = NDArray[np.int64]
 SECTION = 256

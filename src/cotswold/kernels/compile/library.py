@@ -15,21 +15,21 @@ import llvmlite
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from cotswold.kernels import engine, store
 from cotswold.kernels.available import WrongKernelError
-from cotswold.kernels.fingerprint import fingerprint
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.compile import code_cache, engine
+from cotswold.kernels.compile.fingerprint import fingerprint
+from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
 """Held while code is made, loaded or tried; and by whoever forks, see `choice`."""
-_ADDRESSES: dict[tuple[tuple[object, ...], Machine], int] = {}
+_ADDRESSES: dict[tuple[tuple[object, ...], Processor], int] = {}
 
 Name = tuple[object, ...]
 Trial = Callable[[int], bool]
 """Whether the kernel at an address computes a small operation as it should."""
 
 
-def edition(write: partial[ir.Module], processor: Machine) -> str:
+def edition(write: partial[ir.Module], processor: Processor) -> str:
     """What names in the cache end with: a digest of all that the code of a kernel depends on, in short.
 
     That is the generator as it is loaded, its arguments, the compiler, and the processor.
@@ -44,7 +44,7 @@ def _generator(function: Callable[..., ir.Module]) -> str:
     return f"{versions} {fingerprint(function, engine.compiled)}"
 
 
-def address(name: Name, processor: Machine, write: partial[ir.Module], is_right: Trial) -> int:
+def address(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
     """The address of ``work(job)`` of the kernel of this name; ``write`` writes it where it is not known.
 
     It comes from this process, or from the cache, or is compiled in some tenths of a second. One from the
@@ -59,10 +59,10 @@ def address(name: Name, processor: Machine, write: partial[ir.Module], is_right:
         return _ADDRESSES[name, processor]
 
 
-def _ready(name: Name, processor: Machine, write: partial[ir.Module], is_right: Trial) -> int:
+def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
     """Load a kernel that is right."""
     file = f"{'-'.join(map(str, name))}-{edition(write, processor)}.o"
-    code = store.recall(file)
+    code = code_cache.recall(file)
     if code is not None:
         found = engine.loaded(code, processor, "work")
         if is_right(found):
@@ -74,9 +74,9 @@ def _ready(name: Name, processor: Machine, write: partial[ir.Module], is_right: 
             f"the kernel {' '.join(map(str, name))} computes wrongly on this processor "
             f"({processor.isa}, {processor.cpu})"
         )
-    store.remember(file, code)
+    code_cache.remember(file, code)
     return found
 
 
-def _compiled(name: Name, processor: Machine, write: partial[ir.Module]) -> bytes:
+def _compiled(name: Name, processor: Processor, write: partial[ir.Module]) -> bytes:
     return engine.compiled(write(), processor)

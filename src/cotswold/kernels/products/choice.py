@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cotswold.files import MalformedError, parse_object, take
-from cotswold.kernels import engine, library, product_kernels, store
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.tile import Tile
+from cotswold.kernels.compile import code_cache, engine, library
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import compiled
 
 SECONDS_MOST = 1.5
 """How long measuring may take, compiling not counted."""
@@ -97,23 +98,23 @@ _TILES = {
 """Tiles that fill the registers, and those where lanes are few; 8x3 on NEON would move them to and fro."""
 
 
-def candidates(processor: Machine, narrow: bool) -> list[Tile]:
+def candidates(processor: Processor, narrow: bool) -> list[Tile]:
     """Tiles worth measuring; the first is the default."""
     wide, few = _TILES[processor.isa]
     return few if narrow else wide
 
 
 _LOCK = threading.RLock()
-_CHOICES: dict[tuple[ShapeClass, Machine], Choice] = {}
+_CHOICES: dict[tuple[ShapeClass, Processor], Choice] = {}
 
 
 @lru_cache(maxsize=8)
-def default(processor: Machine, narrow: bool) -> Choice:
+def default(processor: Processor, narrow: bool) -> Choice:
     """The choice for so little work that measuring would cost more than it gains."""
     return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
 
 
-def choose(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float]) -> Choice:
+def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
     """The best tile of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
     key = shape, processor
     found = _CHOICES.get(key)
@@ -128,13 +129,13 @@ def choose(shape: ShapeClass, processor: Machine, measured: Callable[[Tile], flo
         return _CHOICES[key]
 
 
-def _file(shape: ShapeClass, processor: Machine) -> str:
+def _file(shape: ShapeClass, processor: Processor) -> str:
     default = candidates(processor, shape.narrow)[0]
-    return f"{shape.name}-{product_kernels.edition(shape.kind, shape.dtype, default, processor)}.json"
+    return f"{shape.name}-{compiled.edition(shape.kind, shape.dtype, default, processor)}.json"
 
 
-def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
-    content = store.recall(_file(shape, processor))
+def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
+    content = code_cache.recall(_file(shape, processor))
     if content is None:
         return None
     names = set(map(str, candidates(processor, shape.narrow)))
@@ -153,12 +154,12 @@ def _recalled(shape: ShapeClass, processor: Machine) -> Choice | None:
 
 
 def _measured(
-    shape: ShapeClass, processor: Machine, measured: Callable[[Tile], float], before: Choice | None
+    shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
 ) -> Choice:
     """Measure a class, and remember the shortest of this and of all times before."""
     tiles = candidates(processor, shape.narrow)
     for tile in tiles:
-        product_kernels.kernel(shape.kind, shape.dtype, tile, processor)
+        compiled.kernel(shape.kind, shape.dtype, tile, processor)
     took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
     begun = time.monotonic()
     until = begun + SECONDS_MOST
@@ -181,11 +182,11 @@ def _measured(
         time.time(),
     )
     told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
-    store.remember(_file(shape, processor), json.dumps(told).encode())
+    code_cache.remember(_file(shape, processor), json.dumps(told).encode())
     return found
 
 
-def _best(seconds: Mapping[str, float], processor: Machine, narrow: bool) -> Tile:
+def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
     """The fastest tile, or the default where it is hardly slower."""
     tiles = candidates(processor, narrow)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))

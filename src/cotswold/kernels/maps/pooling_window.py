@@ -22,8 +22,8 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.map_tasks import (
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.maps.tasks import (
     Head,
     Strip,
     between,

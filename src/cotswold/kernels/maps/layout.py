@@ -19,11 +19,11 @@ import torch
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from cotswold.kernels import known, library
-from cotswold.kernels.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import Head, View, perform, tasks
-from cotswold.kernels.transpose import transposed
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import Head, View, perform, tasks
+from cotswold.kernels.microkernels.transpose import transposed
 
 BLOCK = 64
 """Positions of a task: some lines of every image, so that pages and lines are not left half read."""
@@ -135,18 +135,21 @@ class _Square:
         return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
 
 
-def kernel(dtype: str, processor: Machine, to_last: bool) -> int:
+def kernel(dtype: str, processor: Processor, to_last: bool) -> int:
     """The address of the kernel."""
     name = "images_last" if to_last else "images_first"
     write = partial(write_order, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
     return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
 
 
-def _is_right(dtype: str, processor: Machine, to_last: bool, address: int) -> bool:
+def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> bool:
     """Whether the kernel copies a map of whole squares and parts of them."""
     side = processor.lanes(dtype) + 3
     values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
-    first, last = known.in_memory(values.transpose(3, 2, 0, 1), dtype), known.in_memory(values, dtype)
+    first, last = (
+        known_answers.in_memory(values.transpose(3, 2, 0, 1), dtype),
+        known_answers.in_memory(values, dtype),
+    )
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
     map_first = First(first.data_ptr(), first.stride(0), first.stride(1), *first.shape)
@@ -163,7 +166,7 @@ def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) 
     return np.ascontiguousarray((y * row + x * column + c * channel).ravel(), np.int64)
 
 
-def order(first: First, last: View, to_last: bool, dtype: str, processor: Machine, threads: int) -> None:
+def order(first: First, last: View, to_last: bool, dtype: str, processor: Processor, threads: int) -> None:
     """Copy a map from images first to images last, or back; both have images and positions."""
     _copy(kernel(dtype, processor, to_last), first, last, dtype, threads)
 

@@ -15,8 +15,8 @@ from enum import IntEnum
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import Writer, integer, loop
-from cotswold.kernels.map_tasks import Head, Strip, between, most, number_field
+from cotswold.kernels.compile.emit import Writer, integer, loop
+from cotswold.kernels.maps.tasks import Head, Strip, between, most, number_field
 
 VECTORS = 2
 """Vectors of images that are worked on at a time."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from cotswold.kernels.emit import INT, NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.tile import ENTRY_FIELDS
-from cotswold.kernels.transpose import transposed
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS
+from cotswold.kernels.microkernels.transpose import transposed
 
 LANES = 16
 """Sums, and pairs, in a vector."""
@@ -43,7 +43,7 @@ _ROUNDED = ir.VectorType(_Bfloat(), LANES)
 _HALVES = ir.VectorType(ir.IntType(16), 2 * LANES)
 
 
-def available(processor: Machine) -> bool:
+def available(processor: Processor) -> bool:
     """Whether a processor multiplies pairs."""
     features = processor.features.split(",")
     return processor.isa == "avx512" and {"+avx512bf16", "+avx512bw", "+avx512vl"} <= set(features)
