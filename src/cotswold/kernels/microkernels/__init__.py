@@ -1,1 +1,1 @@
-"""The generators of the kernels of products: tiles in registers, and the walk of one thread over its tasks."""
+"""Generators of the kernels of products: tiles in registers, and what one thread does with its tasks."""
