@@ -70,8 +70,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        own, into = products.as_map(seen), products.as_map(out[:, :, rows])
-        kernels.activated(own, filters[blocks], biases[blocks], band, into, activation)
+        kernels.activated(seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation)
 
     products.in_bands(x, layer, of_band)
     return out

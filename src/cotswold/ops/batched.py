@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.kernels.operands import pitches_of
+from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged
 from cotswold.ops.runs import Run, all_runs
 
@@ -32,7 +33,7 @@ class Windows:
     """The fields of a layer as strided views of its input map (images last)."""
 
     def __init__(self, values: Tensor, layer: BlockLocal) -> None:
-        pitch = pitch_of(values)
+        pitch = pitches_of(values)
         assert pitch is not None, "the images of a map must be last"
         self._values, self._layer, self._pitch = values, layer, pitch
         self._column = pitch.channel * layer.input.channels
@@ -51,7 +52,7 @@ class Windows:
 
 def block_outputs(values: Tensor, run: Run, layer: BlockLocal) -> Tensor:
     """Outputs of a run, a view ``(block, row in block, column in block * depth, image)`` of an output map."""
-    pitch = pitch_of(values)
+    pitch = pitches_of(values)
     assert pitch is not None, "the images of a map must be last"
     column = pitch.channel * layer.depth
     step = run.dy * layer.rows * pitch.row + run.dx * layer.columns * column

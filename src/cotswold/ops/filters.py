@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import name_of
 from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
@@ -52,7 +53,7 @@ def _workers(filters: Tensor) -> tuple[Blocks, Processor, int]:
     here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     rows, columns, high, wide, neurons = filters.shape
-    blocks = Blocks(rows * columns, high * wide, neurons, str(filters.dtype).removeprefix("torch."))
+    blocks = Blocks(rows * columns, high * wide, neurons, name_of(filters.dtype))
     return blocks, here, torch.get_num_threads()
 
 

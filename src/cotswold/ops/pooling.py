@@ -14,13 +14,14 @@ from torch.nn.functional import avg_pool2d, pad
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import name_of
 from cotswold.ops.batched import accumulator
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.maps.tasks import View, Workers
+    from cotswold.kernels.maps.tasks import Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -63,15 +64,6 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     return _maps(spread, x)
 
 
-def view(x: Tensor) -> View:
-    """A map, images last, as kernels take it."""
-    from cotswold.kernels.maps.tasks import View
-
-    pitch = pitch_of(x)
-    assert pitch is not None, "the images of a map must be last"
-    return View.of(x, pitch.channel, pitch.row)
-
-
 def workers(x: Tensor) -> Workers:
     """Who works on a map: this processor, and as many threads as torch would take."""
     from cotswold.kernels.machine.processor import this_processor
@@ -79,7 +71,7 @@ def workers(x: Tensor) -> Workers:
 
     here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
-    return Workers(x.shape[0], str(x.dtype).removeprefix("torch."), here, torch.get_num_threads())
+    return Workers(x.shape[0], name_of(x.dtype), here, torch.get_num_threads())
 
 
 @torch.library.custom_op("cotswold::l2_pool", mutates_args=())
@@ -94,9 +86,9 @@ def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
         return _plain_pool(x, smoothing, epsilon)
     from cotswold.kernels.maps.pooling import pool
 
-    x, shape = arranged(x), MapShape(*x.shape[1:])
-    out = empty_map(x, x.shape[0], smoothing.output(shape))
-    pool(view(x), view(out), shape, smoothing, epsilon, workers(x))
+    x = arranged(x)
+    out = empty_map(x, x.shape[0], smoothing.output(MapShape(*x.shape[1:])))
+    pool(x, out, smoothing, epsilon, workers(x))
     return out
 
 
@@ -126,12 +118,10 @@ def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothi
         return _plain_gradient(grad, pooled, x, smoothing, weight)
     from cotswold.kernels.maps.pooling import pool_gradient
 
-    shape = MapShape(*x.shape[1:])
     pooled, x = arranged(pooled), arranged(x)
     grad = arranged(grad) if grad is not None else None
-    out = empty_map(x, x.shape[0], shape)
-    above = view(grad) if grad is not None else None
-    pool_gradient(above, view(pooled), view(x), view(out), shape, smoothing, weight, workers(x))
+    out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
+    pool_gradient(grad, pooled, x, out, smoothing, weight, workers(x))
     return out
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,13 +16,10 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels import cuda
 from cotswold.kernels.available import multiplies, on_cuda, or_torch
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, lay_out, pitch_of
+from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.order import arranged
-
-if TYPE_CHECKING:
-    from cotswold.kernels.products.calls import Map
-
 
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
@@ -47,7 +43,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        _kernels().product(as_map(seen), filters[blocks], band, as_map(out[:, :, rows]))
+        _kernels().product(seen, filters[blocks], band, out[:, :, rows])
 
     in_bands(x, layer, of_band)
     return out
@@ -76,9 +72,9 @@ def product_of(
         inside = blocks.repeat_interleave(layer.rows, 0).repeat_interleave(layer.columns, 1)
         out.copy_(torch.where(inside, whole, out))
     elif biases is None:
-        _kernels().product(as_map(x), filters, layer, as_map(out), only=only)
+        _kernels().product(x, filters, layer, out, only=only)
     else:
-        _kernels().activated(as_map(x), filters, biases, layer, as_map(out), "identity", only=only)
+        _kernels().activated(x, filters, biases, layer, out, "identity", only=only)
 
 
 def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
@@ -87,10 +83,10 @@ def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
 
 
 def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
-    """Whether biases and an activation are part of the product; see `kernels.calls.finishes`."""
-    from cotswold.kernels.products import calls
+    """Whether biases and an activation are part of the product; see `kernels.products.problem.finishes`."""
+    from cotswold.kernels.products import problem
 
-    return calls.finishes(x.shape[0], x.dtype, layer, activation)
+    return problem.finishes(x.shape[0], x.dtype, layer, activation)
 
 
 @or_torch
@@ -100,7 +96,7 @@ def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out:
     if not _meets(only, plane):
         return
     if in_regions(y):
-        _kernels().adjoint(as_map(y), filters, layer, as_map(out), only=only)
+        _kernels().adjoint(y, filters, layer, out, only=only)
     else:
         out.copy_(torch.where(_inside(only, plane), batched.adjoint(y, filters, layer), out))
 
@@ -128,7 +124,7 @@ def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor
     never holds a second copy of the whole map.
     """
     down = layer.grid[0]
-    count = 1 if pitch_of(x) is not None else max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
+    count = 1 if pitches_of(x) is not None else max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
     for number in range(count):
         first, stop = down * number // count, down * (number + 1) // count
         band, rows = layer.block_rows(first, stop)
@@ -145,7 +141,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     if y.is_cuda:
         cuda.adjoint(y, filters, layer, out)
     else:
-        _kernels().adjoint(as_map(y), filters, layer, as_map(out))
+        _kernels().adjoint(y, filters, layer, out)
     return out
 
 
@@ -163,20 +159,10 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     if x.is_cuda:
         cuda.outer(delta, x, layer, gradient)
     else:
-        _kernels().outer(as_map(delta), as_map(x), layer, gradient)
+        _kernels().outer(delta, x, layer, gradient)
     return gradient
 
 
 def _kernels() -> ModuleType:
     """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
     return importlib.import_module("cotswold.kernels.products.run")
-
-
-def as_map(x: Tensor) -> Map:
-    """A map, images last, as kernels take it."""
-    from cotswold.kernels.products.calls import Map
-    from cotswold.kernels.products.plan import Pitches
-
-    pitch = pitch_of(x)
-    assert pitch is not None, "the images of a map must be last"
-    return Map(x, Pitches(pitch.channel, pitch.channel * x.shape[1], pitch.row))

@@ -17,15 +17,16 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import lay_out, pitch_of
+from cotswold.ops.layout import lay_out
 from cotswold.ops.local import check_alike, check_filters, check_map
 from cotswold.ops.order import arranged
 from cotswold.ops.pooling import box_spread, l2_pool
-from cotswold.ops.products import adjoint, as_map, product
+from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import Run, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 
@@ -241,14 +242,14 @@ def _move_filters(
         from cotswold.kernels.products import run as kernels
 
         (z, residual), (to_z, batch) = decoding, encoding
-        if pitch_of(batch) != pitch_of(residual):
+        if pitches_of(batch) != pitches_of(residual):
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
         constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
         kernels.step(
-            (as_map(z), as_map(residual)),
-            (as_map(to_z), as_map(batch)),
+            (z, residual),
+            (to_z, batch),
             layer,
             (state.filters, state.momentum, state.norms),
             constants,

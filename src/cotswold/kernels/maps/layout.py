@@ -1,7 +1,7 @@
 """Between images first and images last: a map as foreign code has it, and as kernels do.
 
 Knows: squares of vectors that are transposed in registers, how positions are cut into tasks. Does not know:
-tensors, what a map is of.
+what a map is of.
 
 A map of images first is a matrix, images in its rows and positions ``(y, x)`` in its columns, dense, for each
 channel, or for all if the channels follow each other; one of images last is the transposed matrix, whose rows
@@ -10,24 +10,26 @@ lie where the map's pitches put them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
 from llvmlite import ir
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.machine.prepared import Prepared
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import Head, View, perform, tasks
+from cotswold.kernels.maps.tasks import Head, prepared, ready, tasks
 from cotswold.kernels.microkernels.transpose import transposed
+from cotswold.kernels.operands import Pitches, name_of, required_pitches
 
 BLOCK = 64
 """Positions of a task: some lines of every image, so that pages and lines are not left half read."""
-TOGETHER_MOST = 256
+TABLE_MOST = 256
 """Positions of a channel up to which channels that follow each other are one, in a table of all places."""
 ALONE = 1 << 15
 """Numbers for which waking other threads does not pay."""
@@ -46,19 +48,6 @@ class Order(IntEnum):
     FIRST_CHANNEL = 12
     LAST_CHANNEL = 13
     FIELDS = 14
-
-
-@dataclass(frozen=True)
-class First:
-    """A map of images first: its address, numbers between images and between channels, and its shape."""
-
-    address: int
-    pitch: int
-    channel: int
-    images: int
-    channels: int
-    height: int
-    width: int
 
 
 def write_order(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
@@ -152,37 +141,41 @@ def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> 
     )
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
-    map_first = First(first.data_ptr(), first.stride(0), first.stride(1), *first.shape)
-    view = View(last.data_ptr(), last.stride(0), last.stride(1), last.stride(2))
-    _copy(address, map_first, view, dtype, 1)
+    view = last.permute(3, 2, 0, 1)
+    _copying(address, first, required_pitches(view), 1).run(last.data_ptr(), first.data_ptr())
     return torch.equal(last.permute(3, 2, 0, 1), first)
 
 
-@lru_cache(maxsize=16)
-def _places(channels: int, height: int, width: int, last: tuple[int, int, int]) -> NDArray[np.int64]:
+def _places(channels: int, height: int, width: int, last: Pitches) -> NDArray[np.int64]:
     """Where positions of images first lie in a map of images last, of its pitches."""
-    row, column, channel = last
     c, y, x = np.ogrid[:channels, :height, :width]
-    return np.ascontiguousarray((y * row + x * column + c * channel).ravel(), np.int64)
+    return np.ascontiguousarray((y * last.row + x * last.column + c * last.channel).ravel(), np.int64)
 
 
-def order(first: First, last: View, to_last: bool, dtype: str, processor: Processor, threads: int) -> None:
+def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> None:
     """Copy a map from images first to images last, or back; both have images and positions."""
-    _copy(kernel(dtype, processor, to_last), first, last, dtype, threads)
-
-
-def _copy(address: int, first: First, last: View, dtype: str, threads: int) -> None:
-    """Copy a map by the kernel at an address."""
-    area = first.height * first.width
-    together = first.channel == area < TOGETHER_MOST
-    channels, alike = (1, first.channels) if together else (first.channels, 1)
-    places = _places(alike, first.height, first.width, (last.row, last.column, last.channel))
-    blocks = -(-len(places) // BLOCK)
-    count = 1 if first.images * channels * len(places) < ALONE else threads
-    fields = np.zeros(Order.FIELDS, np.int64)
-    fields[Head.TASKS] = channels * blocks
-    fields[Order.IMAGES :] = (
-        *(first.images, len(places), places.ctypes.data, last.address, first.address, first.pitch),
-        *(blocks, first.channel, last.channel),
+    key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
+    ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
+        last.data_ptr(), first.data_ptr()
     )
-    perform(address, fields, 0, dtype, count)
+
+
+def _prepare(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> Prepared:
+    code = kernel(name_of(first.dtype), processor, to_last)
+    return _copying(code, first, required_pitches(last), threads)
+
+
+def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> Prepared:
+    """Copies by the kernel at an address, prepared; it runs on the map of images last, then the other."""
+    images, channels, height, width = first.shape
+    area, (pitch, channel) = height * width, first.stride()[:2]
+    one_table = channel == area < TABLE_MOST
+    groups, alike = (1, channels) if one_table else (channels, 1)
+    places = _places(alike, height, width, last)
+    blocks = -(-len(places) // BLOCK)
+    count = 1 if images * groups * len(places) < ALONE else threads
+    fields = np.zeros(Order.FIELDS, np.int64)
+    fields[Head.TASKS] = groups * blocks
+    fields[Order.IMAGES : Order.LAST] = images, len(places), places.ctypes.data
+    fields[Order.PITCH :] = pitch, blocks, channel, last.channel
+    return prepared(code, fields, (Order.LAST, Order.FIRST), 0, (name_of(first.dtype), count), places)

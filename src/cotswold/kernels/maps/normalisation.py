@@ -16,6 +16,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.prepared import LINE, Prepared
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward
@@ -28,7 +29,8 @@ from cotswold.kernels.maps.normalisation_rows import (
     Row,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform
+from cotswold.kernels.maps.tasks import BYTES, Head, Workers, bits, prepared, put_pitches, ready
+from cotswold.kernels.operands import required_pitches
 
 TASKS_A_THREAD = 2
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -42,6 +44,10 @@ STREAM_BYTES = 1 << 22
 """Maps from this size on are written past the caches."""
 ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
+
+
+Maps = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""h, gradient, means, powers, result; None for one that a step does not have."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,9 @@ def _is_right(kind: Kind, dtype: str, size: int, processor: Processor, address: 
     workers = Workers(images, dtype, processor, 1)
     work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
     maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
-    work.perform(kind, tuple(map(_viewed, maps)), address)
+    there = [one if one.numel() else None for one in maps]
+    given_maps = (there[0], there[1] if kind is GRADIENT else None, there[2], there[3], there[4])
+    work.prepared(kind, given_maps, address).run(*(one.data_ptr() for one in given_maps if one is not None))
     return all(
         known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
         for found, one in zip(maps[2:], expected, strict=True)
@@ -98,12 +106,6 @@ def _known_maps(kind: Kind, right: known_answers.Normalised, grad: Array) -> tup
     return (expected[:2] + unwritten[2:] if kind is GRADIENT else unwritten), expected
 
 
-def _viewed(x: Tensor) -> View:
-    """A dense map, images last; one without numbers is none."""
-    images, channels, _, width = x.shape
-    return View.of(x, images, images * channels * width) if x.numel() else NONE
-
-
 def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     """Bands whose weights are the same everywhere, for windows that do not leave the map."""
     size = len(means[0])
@@ -117,7 +119,7 @@ def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
     return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Normalisation:
     """Both steps of the normalisation of maps of a shape: windows, bands, the least power, and who works."""
 
@@ -127,17 +129,15 @@ class Normalisation:
     bands: Bands
     workers: Workers
 
-    def normalise(self, h: View, out: View) -> None:
+    def normalise(self, h: Tensor, out: Tensor) -> None:
         """``out = g / max(floor, root of the mean of g²)``, where ``g = h - mean of h``."""
-        self._run(NORMALISE, (h, NONE, NONE, NONE, out))
+        self._run(NORMALISE, (h, None, None, None, out))
 
-    def gradient(self, grad: View, h: View, out: View) -> None:
+    def gradient(self, grad: Tensor, h: Tensor, out: Tensor) -> None:
         """The gradient by ``h`` of ``<grad, normalised h>``."""
         mean, power = (self._map(shape) for shape in (self._mean, self._power))
-        images = max(self.workers.images, 1)
-        views = [View.of(one, images, images * one.shape[3]) for one in (mean, power)]
-        self._run(MEASURE, (h, NONE, *views, NONE))
-        self._run(GRADIENT, (h, grad, *views, out))
+        self._run(MEASURE, (h, None, mean, power, None))
+        self._run(GRADIENT, (h, grad, mean, power, out))
 
     @property
     def _mean(self) -> MapShape:
@@ -153,13 +153,23 @@ class Normalisation:
         physical = torch.empty(extents, dtype=dtype, device="cpu")
         return physical.permute(3, 2, 0, 1)
 
-    def _run(self, kind: Kind, views: tuple[View, ...]) -> None:
-        if self.workers.images * self.shape.channels * self.shape.height * self.shape.width > 0:
-            address = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
-            self.perform(kind, views, address)
+    def _run(self, kind: Kind, maps: Maps) -> None:
+        there = [one for one in maps if one is not None]
+        if there[0].numel() == 0:
+            return
+        aligned = there[-1].data_ptr() % LINE == 0
+        key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
+        ready(key, lambda: self._in_kernel(kind, maps)).run(*(one.data_ptr() for one in there))
 
-    def perform(self, kind: Kind, views: tuple[View, ...], address: int) -> None:
-        """Do a step, or measure, by the kernel at an address; views: h, gradient, means, powers, result."""
+    def _in_kernel(self, kind: Kind, maps: Maps) -> Prepared:
+        code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
+        return self.prepared(kind, maps, code)
+
+    def prepared(self, kind: Kind, maps: Maps, address: int) -> Prepared:
+        """A step, or measuring, on the kernel at an address; it runs on the addresses of maps that there are.
+
+        The maps are h, gradient, means, powers, result.
+        """
         shape, mean, power, workers = self.shape, self._mean, self._power, self.workers
         size, images, channels = self.smoothing.size, workers.images, shape.channels
         outputs = images * channels * shape.height * shape.width
@@ -184,20 +194,24 @@ class Normalisation:
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
             *(low, 0 if self.smoothing.keep else Window.same(size).low),
             max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
-            *(self._streams(kind, views[-1], block), bits(self.floor**2)),
+            *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
             *(band.data_ptr() for band in bands),
         )
-        for field, view in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), views, strict=True):
-            fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
+        places = []
+        for place, one in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), maps, strict=True):
+            if one is not None:
+                put_pitches(fields, place, required_pitches(one))
+                places.append(place)
         slot = scratch_elements(block, size, shape.width)
-        perform(address, fields, slot, workers.dtype, count)
+        return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
 
-    def _streams(self, kind: Kind, out: View, block: int) -> bool:
+    def _streams(self, kind: Kind, out: Tensor | None, block: int) -> bool:
         """Whether the output is written past the caches: it is large, and its lines are whole."""
-        if kind is MEASURE:
+        if kind is MEASURE or out is None:
             return False
+        pitches = required_pitches(out)
         each = BYTES[self.workers.dtype]
         shape = self.shape if kind is GRADIENT else self._power
         outputs = self.workers.images * shape.channels * shape.height * shape.width
-        pitches = (out.address, *(each * one for one in (out.row, out.column, out.channel, block)))
-        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in pitches)
+        steps = [each * one for one in (pitches.row, pitches.column, pitches.channel, block)]
+        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in (out.data_ptr(), *steps))

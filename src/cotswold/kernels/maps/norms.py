@@ -21,9 +21,10 @@ from llvmlite import ir
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.machine.prepared import LINE, Prepared
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import BYTES, LINE, Head, Strip, perform, strips, tasks
+from cotswold.kernels.maps.tasks import BYTES, Head, Strip, prepared, ready, strips, tasks
 
 VECTORS = 4
 """Vectors that are summed side by side."""
@@ -162,18 +163,21 @@ def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     blocks = Blocks(count, rows, neurons, dtype)
-    _sum(address, filters.data_ptr(), found.data_ptr(), blocks, processor, 1)
+    _summing(address, blocks, processor, 1).run(filters.data_ptr(), found.data_ptr())
     return known_answers.agrees(found, expected, ROUNDING[dtype])
 
 
 def norms(filters: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
     """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
     if blocks.count * blocks.neurons > 0:
-        _sum(kernel(blocks.dtype, processor), filters, out, blocks, processor, threads)
+        ready(
+            ("norms", blocks, processor, threads),
+            lambda: _summing(kernel(blocks.dtype, processor), blocks, processor, threads),
+        ).run(filters, out)
 
 
-def _sum(address: int, filters: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
-    """Norms by the kernel at an address."""
+def _summing(address: int, blocks: Blocks, processor: Processor, threads: int) -> Prepared:
+    """Norms by the kernel at an address, prepared."""
     strip = VECTORS * processor.lanes(blocks.dtype)
     count = 1 if blocks.count * blocks.rows * blocks.neurons < ALONE else threads
     chunks = 1 if blocks.count >= 4 * count else min(-(-blocks.neurons // strip), 4 * count)
@@ -181,8 +185,8 @@ def _sum(address: int, filters: int, out: int, blocks: Blocks, processor: Proces
     chunks = -(-blocks.neurons // chunk)
     fields = np.zeros(Norm.FIELDS, np.int64)
     fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.FILTERS : Norm.SCALES] = (filters, out, blocks.rows, blocks.neurons, chunk, chunks)
-    perform(address, fields, 2 * chunk, blocks.dtype, count)
+    fields[Norm.ROWS : Norm.SCALES] = (blocks.rows, blocks.neurons, chunk, chunks)
+    return prepared(address, fields, (Norm.FILTERS, Norm.OUTPUT), 2 * chunk, (blocks.dtype, count))
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
@@ -236,7 +240,7 @@ def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
         found = torch.full_like(filters, torch.nan)
         blocks = Blocks(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
-        _scale(address, addresses, blocks, 1, past and found.data_ptr() % LINE == 0)
+        _scaling(address, blocks, 1, past and found.data_ptr() % LINE == 0).run(*addresses)
         if not known_answers.agrees(found, values * scales[:, None]):
             return False
     return True
@@ -249,14 +253,17 @@ def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Proce
         return
     whole = out % LINE == 0 and blocks.neurons * each % LINE == 0
     count, stream = 1 if numbers < ALONE else threads, whole and numbers * each >= STREAM_BYTES
-    _scale(scaled_kernel(blocks.dtype, processor), (filters, scales, out), blocks, count, stream)
+    ready(
+        ("scaled", blocks, processor, count, stream),
+        lambda: _scaling(scaled_kernel(blocks.dtype, processor), blocks, count, stream),
+    ).run(filters, scales, out)
 
 
-def _scale(address: int, places: tuple[int, int, int], blocks: Blocks, threads: int, stream: bool) -> None:
-    """Scaled filters by the kernel at an address; ``places`` are filters, scales, and where they go."""
-    filters, scales, out = places
+def _scaling(address: int, blocks: Blocks, threads: int, stream: bool) -> Prepared:
+    """Scaled filters by the kernel at an address, prepared: it runs on filters, scales, and where they go."""
     chunks = -(-blocks.rows // TASK_ROWS)
     fields = np.zeros(Norm.FIELDS, np.int64)
     fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.FILTERS :] = (filters, out, blocks.rows, blocks.neurons, TASK_ROWS, chunks, scales, stream)
-    perform(address, fields, 0, blocks.dtype, threads)
+    fields[Norm.ROWS : Norm.SCALES] = (blocks.rows, blocks.neurons, TASK_ROWS, chunks)
+    fields[Norm.STREAM] = stream
+    return prepared(address, fields, (Norm.FILTERS, Norm.SCALES, Norm.OUTPUT), 0, (blocks.dtype, threads))

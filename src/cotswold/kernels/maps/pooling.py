@@ -1,6 +1,6 @@
 """L2 pooling on the kernels of this processor: forward, and the gradient by its input.
 
-Knows: how a map is cut into tasks, which kernel does them. Does not know: tensors, autograd.
+Knows: how a map is cut into tasks, which kernel does them. Does not know: autograd.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.prepared import LINE, Prepared
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import pooling_walk
 from cotswold.kernels.maps.pooling_walk import Form, write_walk
@@ -28,7 +29,17 @@ from cotswold.kernels.maps.pooling_window import (
     scratch_elements,
     write_window,
 )
-from cotswold.kernels.maps.tasks import BYTES, LINE, NONE, Head, View, Workers, bits, perform, up_to_power
+from cotswold.kernels.maps.tasks import (
+    BYTES,
+    Head,
+    Workers,
+    bits,
+    prepared,
+    put_pitches,
+    ready,
+    up_to_power,
+)
+from cotswold.kernels.operands import Pitches, required_pitches
 
 TASKS_A_THREAD = 4
 """Tasks that a thread should find at least, where a map has so many rows."""
@@ -77,64 +88,71 @@ def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Processor, a
     def placed(values: Array) -> Tensor:
         return known_answers.as_map(values, dtype)
 
-    def view(values: Tensor) -> View:
-        return View.of(values, images, images * values.shape[1] * values.shape[3])
-
     if kind is POOL:
         expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
-        _pooling(view(given), view(found), shape, smoothing, 1.0, workers).perform(address, form)
+        _pooling(given, found, smoothing, workers).prepared(address, form).run(
+            given.data_ptr(), found.data_ptr(), bits(1.0)
+        )
     else:
         grad = known_answers.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
         expected = x * known_answers.spread((grad + 0.5) / pooled, ones, ones)
         maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
         above, below, source, found = maps
-        views = (view(above) if kind.grad else None, view(below), view(source), view(found))
-        _sloping(*views, shape, smoothing, 0.5, workers).perform(address, form)
+        given_maps = above if kind.grad else None, below, source, found
+        work = _sloping(*given_maps, smoothing, workers).prepared(address, form)
+        work.run(*_addresses(*given_maps, 0.5))
     return known_answers.map_agrees(found, expected, known_answers.ROUNDING[dtype])
 
 
-def pool(x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
-    """``out = sqrt(sum of x² over a window + epsilon)``; ``shape`` is that of ``x``."""
-    _pooling(x, out, shape, smoothing, epsilon, workers).run()
+def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
+    """``out = sqrt(sum of x² over a window + epsilon)``; maps have their images last."""
+    if out.numel() > 0:
+        key = "pool", smoothing, x.shape, x.stride(), out.stride(), out.data_ptr() % LINE == 0, workers
+        ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
+            x.data_ptr(), out.data_ptr(), bits(epsilon)
+        )
 
 
 def pool_gradient(
-    grad: View | None,
-    pooled: View,
-    x: View,
-    out: View,
-    shape: MapShape,
+    grad: Tensor | None,
+    pooled: Tensor,
+    x: Tensor,
+    out: Tensor,
     smoothing: Smoothing,
     weight: float,
     workers: Workers,
 ) -> None:
-    """``out = x * (sum of (grad + weight) / pooled over the windows that see a place)``; ``shape`` is x's."""
-    _sloping(grad, pooled, x, out, shape, smoothing, weight, workers).run()
+    """``out = x * (sum of (grad + weight) / pooled over the windows that see a place)``."""
+    if out.numel() > 0:
+        maps = grad, pooled, x, out
+        strides = tuple(one.stride() if one is not None else None for one in maps)
+        key = "pool gradient", smoothing, x.shape, strides, out.data_ptr() % LINE == 0, workers
+        ready(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
+            *_addresses(*maps, weight)
+        )
 
 
-def _pooling(
-    x: View, out: View, shape: MapShape, smoothing: Smoothing, epsilon: float, workers: Workers
-) -> _Work:
-    views = (x, NONE, NONE, out)
-    return _Work(
-        POOL, shape, smoothing.output(shape), smoothing, smoothing.window.low, epsilon, views, workers
-    )
+def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weight: float) -> list[int]:
+    """What the kernel of the gradient is given, in the order of its places."""
+    return [one.data_ptr() for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
+
+
+def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Work:
+    maps = required_pitches(x), None, None, required_pitches(out)
+    shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
+    aligned = out.data_ptr() % LINE == 0
+    return _Work(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
 
 
 def _sloping(
-    grad: View | None,
-    pooled: View,
-    x: View,
-    out: View,
-    shape: MapShape,
-    smoothing: Smoothing,
-    weight: float,
-    workers: Workers,
+    grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers
 ) -> _Work:
     kind = PENALTY if grad is None else SLOPE
     low = smoothing.size - 1 - smoothing.window.low
-    views = (grad or NONE, pooled, x, out)
-    return _Work(kind, smoothing.output(shape), shape, smoothing, low, weight, views, workers)
+    first = required_pitches(grad) if grad is not None else None
+    maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
+    shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
+    return _Work(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
 
 
 @dataclass(frozen=True)
@@ -146,8 +164,10 @@ class _Work:
     target: MapShape
     smoothing: Smoothing
     low: int
-    scalar: float
-    views: tuple[View, View, View, View]
+    maps: tuple[Pitches | None, Pitches | None, Pitches | None, Pitches]
+    """The pitches of what is read, and of what is written; None for no map."""
+    aligned: bool
+    """Whether what is written begins at a line of the cache."""
     workers: Workers
 
     @property
@@ -158,23 +178,24 @@ class _Work:
     def _lanes(self) -> tuple[int, int]:
         """Groups of lanes, and lanes of a group: all channels are one where they follow each other."""
         images, channels = self.workers.images, self.target.channels
-        together = channels == 1 or all(view is NONE or view.channel == images for view in self.views)
-        return (1, channels * images) if together else (channels, images)
+        dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
+        return (1, channels * images) if dense else (channels, images)
 
-    def run(self) -> None:
-        """Do it, by the kernel that suits the window."""
-        if self._outputs == 0:
-            return
-        if self.smoothing.size <= WRITTEN_OUT:
-            form = _form(
-                self.kind, self.smoothing.size, self.views[3], self._lanes[1], self.target, self.workers
-            )
-            self.perform(walk_kernel(self.kind, form, self.workers.dtype, self.workers.processor), form)
-        else:
-            self.perform(kernel(self.kind, self.workers.dtype, self.workers.processor), None)
+    def in_best_kernel(self) -> Prepared:
+        """It, prepared, on the kernel that suits the window."""
+        kind, workers = self.kind, self.workers
+        if self.smoothing.size > WRITTEN_OUT:
+            return self.prepared(kernel(kind, workers.dtype, workers.processor), None)
+        form = _form(
+            (kind, self.smoothing.size), self.maps[3], self.aligned, self._lanes[1], self.target, workers
+        )
+        return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
 
-    def perform(self, address: int, form: Form | None) -> None:
-        """Do it by the kernel at an address, which was written in a form if the window is small."""
+    def prepared(self, address: int, form: Form | None) -> Prepared:
+        """It, on the kernel at an address, which was written in a form if the window is small.
+
+        It runs on the addresses of the maps that there are, and the bits of the number that is added.
+        """
         kind, source, target, workers = self.kind, self.source, self.target, self.workers
         size, (groups, lanes) = self.smoothing.size, self._lanes
         count = 1 if self._outputs < ALONE else workers.threads
@@ -193,13 +214,17 @@ class _Work:
         fields[Window.LANES : Window.INPUT] = (
             *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
             *(source.height, source.width, target.height, target.width),
-            *(self.low, size, ring, bits(self.scalar)),
+            *(self.low, size, ring, 0),
         )
         fields[Window.COLUMN_PARTS], fields[Window.PART_COLUMNS] = cut.beside, cut.columns
-        places = (Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT)
-        for field, view in zip(places, self.views, strict=True):
-            fields[field : field + 4] = (view.address, view.row, view.column, view.channel)
-        perform(address, fields, slot, workers.dtype, count)
+        places = []
+        for place, one in zip(
+            (Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT), self.maps, strict=True
+        ):
+            if one is not None:
+                put_pitches(fields, place, one)
+                places.append(place)
+        return prepared(address, fields, (*places, Window.SCALAR), slot, (workers.dtype, count))
 
 
 @dataclass(frozen=True)
@@ -214,16 +239,23 @@ class _Cut:
     parts: int
 
 
-def _form(kind: Kind, size: int, out: View, lanes: int, target: MapShape, workers: Workers) -> Form:
+def _form(
+    kind_and_size: tuple[Kind, int],
+    out: Pitches,
+    aligned: bool,
+    lanes: int,
+    target: MapShape,
+    workers: Workers,
+) -> Form:
     """How the kernel of a walk is written for this processor and map."""
-    number, width = BYTES[workers.dtype], workers.processor.lanes(workers.dtype)
+    (kind, size), number = kind_and_size, BYTES[workers.dtype]
+    width = workers.processor.lanes(workers.dtype)
     rows = 4 if workers.processor.registers > 16 and size <= 5 and not kind.quotient else 2
     vectors = min(2, LINE // (width * number))
     strip = vectors * width
     # parts of lines that go past the caches are six times slower (measured with 32 bytes)
-    whole = strip * number == LINE and all(
-        n % strip == 0 for n in (lanes, out.address // number, out.row, out.column, out.channel)
-    )
+    whole = strip * number == LINE and aligned
+    whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
     outputs = workers.images * target.channels * target.height * target.width
     read = 3 if kind.grad else 1
     return Form(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)

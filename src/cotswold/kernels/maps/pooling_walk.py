@@ -24,8 +24,9 @@ from functools import partial
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.machine.prepared import LINE
 from cotswold.kernels.maps.pooling_window import Kind, Map, Window, part_of
-from cotswold.kernels.maps.tasks import LINE, Strip, between, number_field, tasks, up_to_power
+from cotswold.kernels.maps.tasks import Strip, between, number_field, tasks, up_to_power
 
 Values = list[ir.Value]
 """The vectors of a strip."""

@@ -1,6 +1,6 @@
-"""What kernels over maps share: views of maps, tasks taken from a counter, parts of vectors.
+"""What kernels over maps share: what was prepared, tasks taken from a counter, parts of vectors.
 
-Knows: pitches of an images-last map, how a job is a table of integers, how threads take tasks from it. Does
+Knows: how a job is a table of integers, how threads take tasks from it. Does
 not know: what is computed. A job begins with the fields of `Head`; a kernel's own fields follow.
 """
 
@@ -13,18 +13,16 @@ from enum import IntEnum
 from struct import pack, unpack
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
-from cotswold.kernels.machine import threads
+from cotswold.kernels.machine.prepared import LINE, Bounded, Prepared
 from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.operands import Pitches
 
 DOUBLE = ir.DoubleType()
 BYTES = {"float32": 4, "float64": 8}
-LINE = 64
-"""Bytes of a line of a cache."""
 
 
 class Head(IntEnum):
@@ -39,21 +37,6 @@ class Head(IntEnum):
 
 
 @dataclass(frozen=True)
-class View:
-    """A map ``[y][x][channel][image]`` in memory: its address, and pitches in numbers."""
-
-    address: int
-    row: int
-    column: int
-    channel: int
-
-    @classmethod
-    def of(cls, x: torch.Tensor, channel: int, row: int) -> View:
-        """A map ``(image, channel, y, x)``, images last, with these pitches of channels and rows."""
-        return cls(x.data_ptr(), row, channel * x.shape[1], channel)
-
-
-@dataclass(frozen=True)
 class Workers:
     """How many images of which dtype are worked on, by how many threads of which processor."""
 
@@ -63,8 +46,8 @@ class Workers:
     threads: int
 
 
-NONE = View(0, 0, 0, 0)
-"""No map."""
+READY: Bounded[tuple[object, ...], Prepared] = Bounded(256)
+"""The passes over maps and filters that were prepared last, by all that they depend on."""
 
 
 def bits(value: float) -> int:
@@ -78,13 +61,35 @@ def up_to_power(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
-def perform(address: int, fields: NDArray[np.int64], slot_elements: int, dtype: str, count: int) -> None:
-    """Run a kernel's tasks on ``count`` threads, each with so many numbers of scratch."""
-    whole = -(-slot_elements * BYTES[dtype] // LINE) * LINE
-    scratch = torch.empty(whole * count + LINE, dtype=torch.uint8, device="cpu")
-    fields[Head.SCRATCH] = -(-scratch.data_ptr() // LINE) * LINE
+def ready(key: tuple[object, ...], make: Callable[[], Prepared]) -> Prepared:
+    """What was prepared before under a key, or is made now."""
+    found = READY.get(key)
+    return found if found is not None else READY.put(key, make)
+
+
+def prepared(
+    code: int,
+    fields: NDArray[np.int64],
+    places: tuple[int, ...],
+    scratch: int,
+    workers: tuple[str, int],
+    held: object = None,
+) -> Prepared:
+    """A kernel with its job, but for the addresses that go to ``places``.
+
+    ``workers`` are the type of its numbers and how many threads there are, each with so many numbers of
+    scratch; ``held`` is what the job points at.
+    """
+    dtype, threads = workers
+    whole = -(-scratch * BYTES[dtype] // LINE) * LINE
     fields[Head.SLOT_SIZE] = whole // BYTES[dtype]
-    threads.run(address, fields.ctypes.data, count)
+    return Prepared(code, fields, places, Head.SCRATCH, whole * threads, threads, held)
+
+
+def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
+    """Put the pitches of a map behind the place of its address; none for no map."""
+    if map_ is not None:
+        fields[place + 1 : place + 4] = map_.row, map_.column, map_.channel
 
 
 @contextmanager

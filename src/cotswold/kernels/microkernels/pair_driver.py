@@ -11,9 +11,10 @@ float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
+import numpy as np
 from llvmlite import ir
+from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
 from cotswold.kernels.microkernels.driver import (
@@ -34,7 +35,6 @@ from cotswold.kernels.microkernels.pairs import (
     write_packing_transposed,
 )
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, heights
-from cotswold.kernels.products.plan import Plan
 
 KINDS = ("product", "product_few", "adjoint", "outer")
 """The kinds of kernel that there are for bfloat16."""
@@ -62,23 +62,25 @@ def _panel_pitch(tile: Tile) -> int:
     return (-(-_panel_tiles(tile) * tile.rows // LANES) | 1) * LANES
 
 
-@lru_cache(maxsize=64)
-def scratch(plan: Plan, kind: Kind, tile: Tile, chunk: int) -> tuple[int, int, int, int]:
+def scratch(
+    tables: tuple[NDArray[np.int64], NDArray[np.int64]], kind: Kind, tile: Tile, chunk: int, transposed: int
+) -> tuple[int, int, int, int]:
     """``(size, where packed A begins, sums, a C to be transposed)`` of a thread's scratch, in numbers.
 
-    ``chunk`` is in entries. B begins at 0.
+    ``tables`` are tasks and entries, ``chunk`` is in entries, ``transposed`` is the size of such a C. B
+    begins at 0.
     """
-    if not len(plan.tasks):
+    if not len(tables[0]):
         return 0, 0, 0, 0
-    entries, tiles = (int(plan.tasks[:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
-    longest = int(plan.entries[:, 2].max(initial=0))
+    entries, tiles = (int(tables[0][:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
+    longest = int(tables[1][:, 2].max(initial=0))
     pairs = min(chunk, entries) * -(-longest // 2)
     at_once = _lane_tiles(kind.name)
     packed_b = at_once * (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
     packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind.rows_adjoin else 0
     sums = at_once * tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
     end = packed_b + packed_a + sums
-    return end + (plan.scratch_size if kind.scatter else 0), packed_b, packed_b + packed_a, end
+    return end + (transposed if kind.scatter else 0), packed_b, packed_b + packed_a, end
 
 
 def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:

@@ -1,97 +1,101 @@
 """The three heavy products of a block-local layer, on the kernels of this processor.
 
-Knows: which tile a call takes, and how many threads. Does not know: how calls are made, autograd.
+Knows: which tile a product takes, how many threads, what is kept of what was prepared. Does not know: plans,
+autograd. Maps are ``(image, channel, y, x)`` with the images last in memory, filters contiguous.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
+from cotswold.kernels.machine.prepared import Bounded
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import OUTER, PRODUCT
+from cotswold.kernels.microkernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Kind
 from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.operands import name_of, required_pitches
 from cotswold.kernels.products import choice
-from cotswold.kernels.products.calls import (
-    FREE,
-    Call,
-    Forced,
-    Map,
-    adjoint_call,
-    finished_call,
-    outer_call,
-    perform,
-    processor_of,
-    product_call,
-    step_call,
-)
 from cotswold.kernels.products.choice import Choice, ShapeClass
 from cotswold.kernels.products.compiled import kernel
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.problem import (
+    FREE,
+    Forced,
+    Problem,
+    neurons_in_lanes,
+    processor_of,
+)
 
 FLOPS_A_THREAD = 2e6
 """Work below which another thread does not pay."""
 MEASURED_FLOPS = 2e9
 """The most work of one measurement."""
+PREPARED_MOST = 256
+"""How many products are kept ready: those of some stacks, for a few sizes of batches."""
+
+READY: Bounded[tuple[object, ...], PreparedProduct] = Bounded(PREPARED_MOST)
 
 
 def product(
-    x: Map,
+    x: Tensor,
     filters: Tensor,
     layer: BlockLocal,
-    out: Map,
+    out: Tensor,
     forced: Forced = FREE,
     only: Region | None = None,
 ) -> None:
     """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
-    run(product_call(x, filters, layer, out, forced, only), forced)
+    if out.numel() > 0:
+        _ready(PRODUCT, layer, x, out, filters, forced, only).run(
+            x.data_ptr(), out.data_ptr(), filters.data_ptr()
+        )
 
 
 def activated(
-    x: Map,
+    x: Tensor,
     filters: Tensor,
     biases: Tensor,
     layer: BlockLocal,
-    out: Map,
+    out: Tensor,
     activation: str,
     forced: Forced = FREE,
     only: Region | None = None,
 ) -> None:
-    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `finishes` for when.
+    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `problem.finishes` for when.
 
     Every number of ``out`` is written, or those of the blocks in ``only``.
     """
-    call = finished_call(x, filters, biases, layer, out, activation, forced, only)
-    processor, count = processor_of(forced), thread_count(call, forced)
-    # tiles are those of the product alone, whose choice is shared
-    tile = forced.tile or choose(replace(call, kind=PRODUCT), processor, count).tile
-    execute(call, tile, processor, count)
+    _ready(FINISHED[activation], layer, x, out, filters, forced, only).run(
+        x.data_ptr(), out.data_ptr(), filters.data_ptr(), biases.data_ptr()
+    )
 
 
 def adjoint(
-    y: Map,
+    y: Tensor,
     filters: Tensor,
     layer: BlockLocal,
-    out: Map,
+    out: Tensor,
     forced: Forced = FREE,
     only: Region | None = None,
 ) -> None:
     """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
-    run(adjoint_call(y, filters, layer, out, forced, only), forced)
+    if out.numel() > 0:
+        _ready(ADJOINT, layer, out, y, filters, forced, only).run(
+            out.data_ptr(), y.data_ptr(), filters.data_ptr()
+        )
 
 
-def outer(delta: Map, x: Map, layer: BlockLocal, out: Tensor, forced: Forced = FREE) -> None:
+def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor, forced: Forced = FREE) -> None:
     """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are."""
-    run(outer_call(delta, x, layer, out, forced), forced)
+    _ready(OUTER, layer, x, delta, out, forced).run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
 
 
 def step(
-    decoding: tuple[Map, Map],
-    encoding: tuple[Map, Map],
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
     layer: BlockLocal,
     moved: tuple[Tensor, Tensor, Tensor],
     constants: Tensor,
@@ -99,63 +103,95 @@ def step(
 ) -> None:
     """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
 
-    ``decoding`` and ``encoding`` are each a δ and an input, of the same pitches in both. ``constants``
-    are those of `Update`. The rule is that of `ops.rule.move`.
+    ``decoding`` and ``encoding`` are each a δ and an input, of the same strides in both. ``constants`` are
+    float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
+    rule is that of `ops.rule.move`.
     """
-    call = step_call(decoding, encoding, layer, moved, constants)
-    processor, count = processor_of(forced), thread_count(call, forced)
-    tile = forced.tile or _tile_of_outer(*decoding, layer, processor, count)
-    execute(call, tile, processor, count)
+    (delta, x), (_, second) = decoding, encoding
+    alike = x.stride() == second.stride() or required_pitches(x) == required_pitches(second)
+    assert alike, "the inputs of a step must have the same pitches"
+    run_step(_ready(STEP, layer, x, delta, moved[0], forced), decoding, encoding, moved, constants)
 
 
-def _tile_of_outer(delta: Map, x: Map, layer: BlockLocal, processor: Processor, count: int) -> Tile:
-    """The tile of ``δx'``, measured on one row of blocks: what a step changes, it must change once."""
-    row, _ = layer.block_rows(0, 1)
-
-    def with_gradient() -> Call:
-        return outer_call(delta, x, row, x.values.new_empty(row.filters_shape))
-
-    # without one it tells its class, which is all that is needed once the tile is known
-    return choose(outer_call(delta, x, row, x.values.new_empty(0)), processor, count, with_gradient).tile
+def chosen(kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor) -> tuple[Problem, Choice]:
+    """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
+    problem = _problem(kind, layer, x, y, FREE, None)
+    return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
 
 
-def thread_count(call: Call, forced: Forced = FREE) -> int:
-    """Threads that a call is worth."""
-    return max(1, min(forced.threads or torch.get_num_threads(), int(call.flops / FLOPS_A_THREAD)))
+def thread_count(problem: Problem, forced: Forced = FREE) -> int:
+    """Threads that a product is worth."""
+    return max(1, min(forced.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
 
 
-def run(call: Call, forced: Forced = FREE) -> None:
-    """Run a call in the best tile known, measuring first where none is."""
-    if call.c.numel() == 0:
-        return
-    processor, count = processor_of(forced), thread_count(call, forced)
-    tile = forced.tile or choose(call, processor, count).tile
-    execute(call, tile, processor, count)
+def _ready(
+    kind: Kind,
+    layer: BlockLocal,
+    x: Tensor,
+    y: Tensor,
+    filters: Tensor,
+    forced: Forced = FREE,
+    only: Region | None = None,
+) -> PreparedProduct:
+    """A product that was prepared before, or is now, in the best tile known; measured first where none is."""
+    threads = torch.get_num_threads()
+    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, forced, only)
+    found = READY.get(key)
+    return (
+        found
+        if found is not None
+        else READY.put(
+            key, lambda: _prepare(_problem(kind, layer, x, y, forced, only), (x, y, filters), forced)
+        )
+    )
+
+
+def _problem(
+    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, forced: Forced, only: Region | None
+) -> Problem:
+    images, dtype = x.shape[0], name_of(x.dtype)
+    if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, forced):
+        kind = PRODUCT_FEW
+    return Problem(kind, layer, images, dtype, required_pitches(x), required_pitches(y), only)
+
+
+def _prepare(problem: Problem, operands: tuple[Tensor, Tensor, Tensor], forced: Forced) -> PreparedProduct:
+    processor, count = processor_of(forced), thread_count(problem, forced)
+    tile = forced.tile or choose(problem, processor, count, operands).tile
+    return _in_tile(problem, Execution(tile, processor, count))
+
+
+def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
+    return prepared(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
 
 
 def choose(
-    call: Call, processor: Processor, count: int, complete: Callable[[], Call] | None = None
+    problem: Problem, processor: Processor, count: int, operands: tuple[Tensor, Tensor, Tensor]
 ) -> Choice:
-    """The choice for a call; measuring computes its result, or a part of it, or that of the complete call."""
-    flops = call.flops
-    if flops < choice.WORTH_FLOPS:
-        return choice.default(processor, call.narrow)
-    depth = call.layer.fan_in if call.kind is not OUTER else call.images
-    shape = ShapeClass.of(call.kind.name, call.dtype, call.rows, depth, call.entry, call.narrow)
-    part = min(1.0, MEASURED_FLOPS / max(flops, 1.0))
+    """The choice for a problem; measuring computes its result, or a part of it, on these operands.
 
-    whole: list[Call] = []
+    They are an input map, an output map and filters, or what is written in place of one; a step's filters
+    are left alone.
+    """
+    problem, step = problem.measured_as, problem.kind is STEP
+    extents = problem.extents(processor)
+    if problem.flops < choice.WORTH_FLOPS:
+        return choice.default(processor, extents.narrow)
+    shape = ShapeClass.of(
+        problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
+    )
+    part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
+    ready: dict[Tile, PreparedProduct] = {}
+    used = list(operands)
 
     def measured(tile: Tile) -> float:
-        if not whole:
-            whole.append(complete() if complete else call)
+        if step and used[2] is operands[2]:
+            used[2] = operands[0].new_empty(problem.layer.filters_shape)
+        if tile not in ready:
+            ready[tile] = _in_tile(problem, Execution(tile, processor, count, part))
+        x, y, filters = (one.data_ptr() for one in used)
         begun = time.perf_counter()
-        execute(whole[0], tile, processor, count, part)
+        ready[tile].run(x, y, filters)
         return time.perf_counter() - begun
 
     return choice.choose(shape, processor, measured)
-
-
-def execute(call: Call, tile: Tile, processor: Processor, count: int, part: float = 1.0) -> None:
-    """Run a call, or the first part of its tasks, in a tile, on so many threads."""
-    perform(kernel(call.kind.name, call.dtype, tile, processor), call, tile, processor, count, part)
