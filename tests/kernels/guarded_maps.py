@@ -24,7 +24,6 @@ from cotswold.kernels.maps import norms, pooling
 from cotswold.kernels.maps.normalisation import Normalisation
 from cotswold.kernels.maps.tasks import Workers
 from cotswold.ops.contrast import _bands
-from cotswold.ops.pooling import view
 
 Work = Callable[[list[Tensor], list[Tensor]], None]
 """Reads the first tensors, writes the second."""
@@ -41,7 +40,7 @@ def scratch_of(guard: Guard) -> Iterator[None]:
             return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
         return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
 
-    torch.empty = guarded  # type: ignore[assignment]  # as `perform` calls it
+    torch.empty = guarded  # type: ignore[assignment]  # as `Prepared.run` calls it
     try:
         yield
     finally:
@@ -80,18 +79,17 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     pooled = pooled.abs() + 1
 
     def pool(read: list[Tensor], written: list[Tensor]) -> None:
-        pooling.pool(view(read[0]), view(written[0]), shape, window, 0.01, who)
+        pooling.pool(read[0], written[0], window, 0.01, who)
 
     def slope(read: list[Tensor], written: list[Tensor]) -> None:
-        first = view(read[0]) if len(read) == 3 else None
-        last = view(read[-2]), view(read[-1]), view(written[0])
-        pooling.pool_gradient(first, *last, shape, window, 0.3, who)
+        first = read[0] if len(read) == 3 else None
+        pooling.pool_gradient(first, read[-2], read[-1], written[0], window, 0.3, who)
 
     def normalise(read: list[Tensor], written: list[Tensor]) -> None:
-        norm.normalise(view(read[0]), view(written[0]))
+        norm.normalise(read[0], written[0])
 
     def gradient(read: list[Tensor], written: list[Tensor]) -> None:
-        norm.gradient(view(read[0]), view(read[1]), view(written[0]))
+        norm.gradient(read[0], read[1], written[0])
 
     works: list[tuple[Work, list[Tensor], Tensor]] = [
         (pool, [x], pooled),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.microkernels import pair_driver
-from cotswold.kernels.products.calls import Forced
+from cotswold.kernels.products.problem import Forced
 
 
 def run_between(

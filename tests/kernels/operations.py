@@ -17,10 +17,9 @@ from cotswold.geometry import BlockLocal
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.calls import FREE, Forced
+from cotswold.kernels.products.problem import FREE, Forced
 from cotswold.ops import images_last, reference
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import as_map
 
 OPERATIONS = ["product", "adjoint", "outer"]
 KERNELS: list[tuple[str, bool | None]] = [
@@ -73,11 +72,11 @@ def run(
     first, second = pair
     out = poisoned(operation, layer, first) if out is None else out
     if operation == "product":
-        kernels.product(as_map(first), second, layer, as_map(out), free)
+        kernels.product(first, second, layer, out, free)
     elif operation == "adjoint":
-        kernels.adjoint(as_map(first), second, layer, as_map(out), free)
+        kernels.adjoint(first, second, layer, out, free)
     else:
-        kernels.outer(as_map(first), as_map(second), layer, out, free)
+        kernels.outer(first, second, layer, out, free)
     return out
 
 

@@ -18,8 +18,9 @@ from cotswold.errors import UserError
 from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine import processor
+from cotswold.kernels.microkernels.driver import Kind
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.calls import Call
+from cotswold.kernels.products.prepare import PreparedProduct
 from cotswold.ops import reference
 
 ROOT = Path(__file__).parents[2]
@@ -37,13 +38,13 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels of our own that were used."""
     found: list[str] = []
-    usual = kernels.execute
+    usual = kernels._ready
 
-    def noted(call: Call, *rest: object) -> None:
-        found.append(call.kind.name)
-        usual(call, *rest)  # type: ignore[arg-type]  # handed on
+    def noted(kind: Kind, *rest: object) -> PreparedProduct:
+        found.append(kind.name)
+        return usual(kind, *rest)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(kernels, "execute", noted)
+    monkeypatch.setattr(kernels, "_ready", noted)
     return found
 
 

@@ -15,8 +15,9 @@ from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import choice, compiled
-from cotswold.kernels.products.calls import Forced
+from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.choice import ShapeClass
+from cotswold.kernels.products.problem import Forced
 
 SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
 
@@ -34,6 +35,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a new process does not know."""
     monkeypatch.setattr(choice, "_CHOICES", {})
     monkeypatch.setattr(library, "_ADDRESSES", {})
+    kernels.READY.clear()
 
 
 @pytest.fixture
@@ -248,11 +250,11 @@ def test_a_damaged_object_is_compiled_anew(
     whole = file.read_bytes()
     for spoilt in (whole[:1000], whole[:200] + b"\xff" + whole[201:]):
         file.write_bytes(spoilt)
-        monkeypatch.setattr(library, "_ADDRESSES", {})
+        forget(monkeypatch)
         assert same_bits(run("adjoint", WIDE, pair, forced(2, 3)), expected)
         assert file.read_bytes() == whole
     assert len(written) == 3
-    monkeypatch.setattr(library, "_ADDRESSES", {})
+    forget(monkeypatch)
     assert same_bits(run("adjoint", WIDE, pair, forced(2, 3)), expected)
     assert len(written) == 3
 

@@ -9,7 +9,7 @@ from tests.ops.layers import layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.products.calls import Forced
+from cotswold.kernels.products.problem import Forced
 
 FIELDS_OF_20 = BlockLocal(MapShape(3, 28, 24), Window(20, 4), Window(20, 4), rows=4, columns=4, depth=8)
 """The paper's first stack, on a small map."""

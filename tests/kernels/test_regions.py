@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,10 +10,12 @@ from tests.kernels.operations import processors
 from tests.ops.layers import layers
 
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Window
+from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT
+from cotswold.kernels.operands import required_pitches
 from cotswold.kernels.products import choice
-from cotswold.kernels.products.calls import adjoint_call, product_call
+from cotswold.kernels.products.problem import Problem
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import adjoint, adjoint_at, as_map, in_regions, product, product_of
+from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")
 
@@ -66,19 +70,16 @@ def test_positions_of_a_region_are_decoded_as_in_the_whole_and_others_stay_untou
     assert part[:, :, ~meant].isnan().all()
 
 
-def test_the_work_of_a_call_is_that_of_its_region() -> None:
+def test_the_work_of_a_product_is_that_of_its_region() -> None:
     layer = BlockLocal(MapShape(2, 13, 12), Window(3, 1), Window(3, 1), 1, 1, 8)
     x, y = some(layer.input, 16), some(layer.output, 16)
-    filters = torch.randn(layer.filters_shape)
-    maps = as_map(x), filters, layer, as_map(y)
-    whole = product_call(*maps).flops
+    whole = Problem(PRODUCT, layer, 16, "float32", required_pitches(x), required_pitches(y))
     strip = Region(Box((0, 0), (layer.grid[0], 1)))
-    few, most = (product_call(*maps, only=one).flops for one in (strip, strip.rest))
-    assert few == pytest.approx(whole / layer.grid[1])
-    assert few + most == pytest.approx(whole)
-    border = Region(Box((0, 0), (13, 3)))
-    back = as_map(y), filters, layer, as_map(x)
-    assert adjoint_call(*back, only=border).flops == pytest.approx(adjoint_call(*back).flops / 4)
+    few, most = (replace(whole, only=one).flops for one in (strip, strip.rest))
+    assert few == pytest.approx(whole.flops / layer.grid[1])
+    assert few + most == pytest.approx(whole.flops)
+    border, back = Region(Box((0, 0), (13, 3))), replace(whole, kind=ADJOINT)
+    assert replace(back, only=border).flops == pytest.approx(back.flops / 4)
 
 
 def test_nothing_is_measured_on_a_strip_of_little_work(monkeypatch: pytest.MonkeyPatch) -> None:

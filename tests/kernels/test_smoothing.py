@@ -16,12 +16,13 @@ from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
 from cotswold.kernels.machine import processor
+from cotswold.kernels.machine.prepared import Prepared
 from cotswold.kernels.maps import normalisation
 from cotswold.kernels.maps import pooling as pool_kernels
 from cotswold.kernels.maps.pooling import pool
 from cotswold.ops import contrast, pooling
 from cotswold.ops.layout import empty_map
-from cotswold.ops.pooling import pool_backward, view, workers
+from cotswold.ops.pooling import pool_backward, workers
 
 pytestmark = pytest.mark.skipif(available.obstacle() is not None, reason="no kernels here")
 
@@ -72,7 +73,7 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "ALONE", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)
         monkeypatch.setattr(module, "CACHED_BYTES", 1)
-    monkeypatch.setattr(pooling, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(pool_kernels, "BLOCK_BYTES", 64)
     monkeypatch.setattr(pooling, "LEAST_COLUMNS", 3)
     monkeypatch.setattr(pooling, "WALK_COLUMNS", 3)
 
@@ -177,7 +178,7 @@ def test_every_output_is_written_and_nothing_beside_it(smoothed: Smoothing) -> N
     wide = MapShape(2, above.height + 2, above.width)
     around = empty_map(x, 25, wide).fill_(float("nan"))
     inside = around[3:23, :, 1:-1]
-    pool(view(x), view(inside), shape, smoothed, 0.01, workers(x))
+    pool(x, inside, smoothed, 0.01, workers(x))
     assert torch.equal(inside, ops.l2_pool(x, smoothed, 0.01))
     assert int(around.isnan().sum()) == around.numel() - inside.numel()
 
@@ -205,7 +206,7 @@ def test_kernels_answer_where_they_are_usable_and_torch_where_not(monkeypatch: p
     def unreachable(*_: object) -> None:
         raise AssertionError("a kernel was called")
 
-    monkeypatch.setattr(pooling, "perform", unreachable)
+    monkeypatch.setattr(Prepared, "run", unreachable)
     with pytest.raises(AssertionError, match="a kernel"):
         ops.l2_pool(x, Smoothing(5))
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")

@@ -15,10 +15,9 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.calls import FREE, Forced
+from cotswold.kernels.products.problem import FREE, Forced
 from cotswold.ops import rule as rules
 from cotswold.ops import step
-from cotswold.ops.products import as_map
 
 BROAD = BlockLocal(MapShape(23, 5, 5), Window(5), Window(5), rows=1, columns=1, depth=203)
 """One block, whose neurons are cut into several tasks."""
@@ -89,7 +88,7 @@ def stepped(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Forced = FR
     found = case.copy()
     rate = rule.rate / (float(ALPHA) * layer.fan_in)
     constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64)
-    first, second = ((as_map(delta), as_map(x)) for delta, x in (found.decoding, found.encoding))
+    first, second = ((delta, x) for delta, x in (found.decoding, found.encoding))
     kernels.step(first, second, layer, found.moved, constants, free)
     return found
 

@@ -28,7 +28,7 @@ from cotswold.kernels.microkernels.driver import Job
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.calls import Forced
+from cotswold.kernels.products.problem import Forced
 from cotswold.ops import images_last
 
 ROOT = Path(__file__).parents[2]

@@ -22,6 +22,7 @@ from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.driver import KINDS, Job
 from cotswold.kernels.products import compiled
+from cotswold.kernels.products import run as kernels
 from cotswold.ops import filters
 from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint_at, product_of
@@ -66,6 +67,7 @@ def test_code_of_another_edition_under_the_name_of_this_one_is_found_out_and_rep
     write = compiled._writer("product", "float32", tile, here)
     code_cache.remember(file.name, of_another_edition((), here, write))
     monkeypatch.setattr(library, "_ADDRESSES", {})
+    kernels.READY.clear()
     assert same_bits(run("product", WIDE, pair, forced(2, 3, few=False)), expected)
     assert code_cache.recall(file.name) == right
 

@@ -15,8 +15,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops.activated import Activation
 from cotswold.kernels.operands import pitches_of
+from cotswold.ops.activated import Activation
 from cotswold.ops.layout import lay_out
 
 APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {

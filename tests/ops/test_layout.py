@@ -14,7 +14,6 @@ from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout as copies
-from cotswold.kernels.maps.tasks import View
 from cotswold.kernels.operands import Pitches, pitches_of
 
 
@@ -117,12 +116,10 @@ def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     memory = torch.full((height, width, channels, images + apart), torch.nan, dtype=dtype)
     last = memory.permute(3, 2, 0, 1)[:images]
     back = torch.full_like(x, torch.nan)
-    view = View.of(last, images + apart, width * channels * (images + apart))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "ALONE", 1)
         for map_, to_last in ((x, True), (back, False)):
-            first = copies.First(map_.data_ptr(), map_.stride(0), map_.stride(1), *x.shape)
-            copies.order(first, view, to_last, str(dtype).removeprefix("torch."), processor, threads)
+            copies.copy(map_, last, to_last, processor, threads)
     assert torch.equal(last, x) and torch.equal(back, x)
     assert memory[..., images:].isnan().all()
 

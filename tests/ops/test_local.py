@@ -12,8 +12,8 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops import batched, reference
 from cotswold.kernels.operands import pitches_of
+from cotswold.ops import batched, reference
 from cotswold.ops.products import in_bands
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
