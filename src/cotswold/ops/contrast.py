@@ -17,10 +17,10 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import or_torch, usable
+from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.pooling import check_within, fold, positive_range, unfold, workers
-from cotswold.ops.products import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import name_of
-from cotswold.ops.products import accumulator
+from cotswold.ops.batched import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:

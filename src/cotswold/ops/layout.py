@@ -23,6 +23,6 @@ def empty_map(like: Tensor, images: int, shape: MapShape, dtype: torch.dtype | N
 
 def lay_out(values: Tensor, layer: BlockLocal) -> Tensor:
     """A value a neuron ``(block_y, block_x, neuron)`` as a map ``(depth, y, x)``: blocks lie side by side."""
-    down, across = layer.grid
+    down, across = values.shape[:2]
     spread = values.reshape(down, across, layer.rows, layer.columns, layer.depth).permute(4, 0, 2, 1, 3)
     return spread.reshape(layer.depth, down * layer.rows, across * layer.columns)

@@ -5,6 +5,7 @@ Knows: sums over square windows and their adjoint. Does not know: modules, layer
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,6 +75,12 @@ def workers(x: Tensor) -> Workers:
     return Workers(x.shape[0], name_of(x.dtype), here, torch.get_num_threads())
 
 
+@lru_cache(maxsize=256)
+def _output(smoothing: Smoothing, channels: int, height: int, width: int) -> MapShape:
+    """The shape of a map after a window has passed; where no compiler traces."""
+    return smoothing.output(MapShape(channels, height, width))
+
+
 @torch.library.custom_op("cotswold::l2_pool", mutates_args=())
 def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
     refuse_forward_mode("l2_pool", x)
@@ -87,7 +94,7 @@ def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     from cotswold.kernels.maps.pooling import pool
 
     x = arranged(x)
-    out = empty_map(x, x.shape[0], smoothing.output(MapShape(*x.shape[1:])))
+    out = empty_map(x, x.shape[0], _output(smoothing, *x.shape[1:]))
     pool(x, out, smoothing, epsilon, workers(x))
     return out
 
@@ -262,6 +269,17 @@ def check_within(value: float, least: float, most: float, what: str, dtype: torc
         raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, not {value}")
 
 
+def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+    what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
+    check_within(epsilon, *positive_range(dtype), what, dtype)
+
+
+def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
+    """As `l2_pool`, inside an operation: gradients do not pass."""
+    _check_epsilon(epsilon, x.dtype)
+    return _pool(x, smoothing, epsilon)
+
+
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
 
@@ -270,7 +288,6 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     has no slope at 0), GeometryError where the window does not fit, ForwardModeError in forward mode.
     """
     x = images_last(x)
-    what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
-    check_within(epsilon, *positive_range(x.dtype), what, x.dtype)
+    _check_epsilon(epsilon, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

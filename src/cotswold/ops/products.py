@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import lru_cache
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal, Box, Region
+from cotswold.geometry import BlockLocal, Box, MapShape, Region
 from cotswold.kernels import cuda
 from cotswold.kernels.available import multiplies, on_cuda, or_torch
 from cotswold.kernels.operands import pitches_of
@@ -26,9 +27,10 @@ LEAST_BLOCK_ROWS = 6
 """Block rows of a band at least: what two bands see of the same rows is copied for each."""
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The type in which products of this type are summed."""
-    return batched.accumulator(dtype)
+@lru_cache(maxsize=256)
+def output_of(layer: BlockLocal) -> MapShape:
+    """The map of a layer's responses; where no compiler traces, which would not see a cache."""
+    return layer.output
 
 
 @or_torch
@@ -36,9 +38,12 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
-    filters, out = filters.contiguous(), empty_map(x, x.shape[0], layer.output)
+    filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
     if x.is_cuda:
         cuda.product(arranged(x), filters, layer, out)
+        return out
+    if pitches_of(x) is not None:
+        _kernels().product(x, filters, layer, out)
         return out
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
@@ -120,11 +125,11 @@ def _meets(only: Region, shape: tuple[int, int]) -> bool:
 def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
     """Do a layer in bands of block rows, each with the input that it sees, images last, and its block rows.
 
-    A map whose images are last already is one band. Another is copied band by band, so that a forward pass
-    never holds a second copy of the whole map.
+    A map is copied band by band, so that a forward pass never holds a second copy of the whole map. One whose
+    images are last already needs no copy, and no bands.
     """
     down = layer.grid[0]
-    count = 1 if pitches_of(x) is not None else max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
+    count = max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
     for number in range(count):
         first, stop = down * number // count, down * (number + 1) // count
         band, rows = layer.block_rows(first, stop)

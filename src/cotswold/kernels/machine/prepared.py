@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -55,24 +55,16 @@ class Prepared:
         del scratch  # the kernel has used it until here
 
 
-class Bounded(Generic[K, V]):
+class Bounded(dict[K, V]):
     """The last values that were made, by what they depend on; at most so many."""
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most = most
-        self._values: dict[K, V] = {}
-
-    def get(self, key: K) -> V | None:
-        """The value of a key, if it was made and is still there."""
-        return self._values.get(key)
 
     def put(self, key: K, make: Callable[[], V]) -> V:
         """Make the value of a key and keep it; the oldest goes where there are too many."""
-        found = self._values[key] = make()
-        while len(self._values) > self._most:
-            self._values.pop(next(iter(self._values)), None)
+        found = self[key] = make()
+        while len(self) > self._most:
+            self.pop(next(iter(self)), None)
         return found
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._values.clear()

@@ -5,7 +5,7 @@ Knows: how a job is filled. Does not know: which tile is best, where kernels com
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from torch import Tensor
@@ -45,15 +45,10 @@ class Execution:
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedProduct:
-    """A kernel with the job of a product, but for the addresses of operands."""
+class PreparedProduct(Prepared):
+    """A product, ready to run on an input map, an output map and filters; and biases where it adds them."""
 
-    kernel: Prepared
-    plan: Plan
-
-    def run(self, x: int, y: int, filters: int, *biases: int) -> None:
-        """Run it on an input map, an output map and filters at these addresses; biases where it adds them."""
-        self.kernel.run(x, y, filters, *biases)
+    plan: Plan = field(kw_only=True)
 
 
 def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
@@ -84,7 +79,7 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     elif problem.kind.finish:
         places = (*places, Job.BIASES)
     scratch = size * count * _BYTES[problem.dtype]
-    return PreparedProduct(Prepared(code, job, places, Job.SCRATCH, scratch, count, plan), plan)
+    return PreparedProduct(code, job, places, Job.SCRATCH, scratch, count, plan=plan)
 
 
 def run_step(
@@ -100,7 +95,7 @@ def run_step(
     entries = ready.plan.entries.copy()
     distance = second_x.data_ptr() - x.data_ptr()
     entries[len(entries) // 2 :, 0] += distance // x.element_size()
-    ready.kernel.run(
+    ready.run(
         *(x.data_ptr(), delta.data_ptr(), filters.data_ptr(), second_delta.data_ptr(), entries.ctypes.data),
         *(filters.data_ptr(), momentum.data_ptr(), norms.data_ptr(), constants.data_ptr()),
     )
