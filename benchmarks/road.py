@@ -1,9 +1,9 @@
-"""The files that a training step of a small stack walks through, in order, and how often it comes back to one.
+"""The files that a training step of a small stack walks through, and how often it comes back to one.
 
     python benchmarks/road.py [--list] [--source FOLDER]
 
-A *file* counts when code of it is entered; a *return* when a file is entered again that was left before. The
-step is the third, so that what is prepared once is not counted. ``--source`` names another ``src`` to measure.
+A *file* counts when code of it is entered; a *return* when a file is entered again that was left before.
+The step is the third, so that what is prepared once is not counted. ``--source`` names another ``src``.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
 def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     """Norms of filters and filters times numbers."""
     shape = (chance.randint(1, 3), chance.randint(1, 80), chance.randint(1, 70))
-    blocks = norms.Blocks(*shape, str(dtype).removeprefix("torch."))
+    blocks = norms.Matrices(*shape, str(dtype).removeprefix("torch."))
     processor = chance.choice(processors())
     print(blocks, processor.isa, guard.at_end, flush=True)
     filters, scales = torch.randn(shape, dtype=dtype), torch.randn(shape[0], shape[2], dtype=dtype)

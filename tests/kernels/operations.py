@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import torch
 from tests.kernels.processors import narrower
+from tests.ops import reference
 from tests.ops.layers import random_map, random_weights
 from torch import Tensor
 
@@ -17,8 +18,8 @@ from cotswold.geometry import BlockLocal
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.problem import FREE, Forced
-from cotswold.ops import images_last, reference
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
+from cotswold.ops import images_last
 from cotswold.ops.layout import empty_map
 
 OPERATIONS = ["product", "adjoint", "outer"]
@@ -28,7 +29,7 @@ KERNELS: list[tuple[str, bool | None]] = [
     ("adjoint", None),
     ("outer", None),
 ]
-"""An operation, and ``Forced.few``."""
+"""An operation, and ``Overrides.few``."""
 DTYPES = [torch.float32, torch.float64]
 Pair = tuple[Tensor, Tensor]
 
@@ -44,9 +45,9 @@ def forced(
     threads: int = 1,
     processor: Processor | None = None,
     few: bool | None = None,
-) -> Forced:
+) -> Overrides:
     """A kernel of which nothing is left to choose."""
-    return Forced(processor, Tile(rows, vectors), threads, few)
+    return Overrides(processor, Tile(rows, vectors), threads, few)
 
 
 def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Pair:
@@ -66,7 +67,7 @@ def poisoned(operation: str, layer: BlockLocal, like: Tensor) -> Tensor:
 
 
 def run(
-    operation: str, layer: BlockLocal, pair: Pair, free: Forced = FREE, out: Tensor | None = None
+    operation: str, layer: BlockLocal, pair: Pair, free: Overrides = NO_OVERRIDES, out: Tensor | None = None
 ) -> Tensor:
     """The result of an operation; weights that meet only padding stay NaN."""
     first, second = pair

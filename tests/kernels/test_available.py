@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 import torch
+from tests.ops import reference
 from tests.ops.layers import PLAIN, random_map, random_weights
 from torch import Tensor
 
@@ -21,7 +22,6 @@ from cotswold.kernels.machine import processor
 from cotswold.kernels.microkernels.driver import Kind
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
-from cotswold.ops import reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,7 +130,7 @@ with warnings.catch_warnings(record=True) as told:
     from cotswold import ops
     x, filters = random_map(PLAIN.input, 3).requires_grad_(), random_weights(PLAIN).requires_grad_()
     ops.local_product(x, filters, PLAIN).sum().backward()
-    from cotswold.ops import reference
+    from tests.ops import reference
     wanted = reference.local_outer(x.new_ones(3, *filters.new_empty(PLAIN.output.channels,
         PLAIN.output.height, PLAIN.output.width).shape), x.detach(), PLAIN)
     assert (filters.grad - wanted).abs().max() < 1e-12

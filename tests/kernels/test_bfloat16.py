@@ -17,6 +17,7 @@ from llvmlite import binding as llvm
 from tests.conftest import FUZZ
 from tests.kernels.operations import OPERATIONS, Pair, forced, operands, run
 from tests.kernels.processors import ARM
+from tests.ops import reference
 from tests.ops.layers import DEEP, LAYERS, PLAIN, WIDE, layers, random_map, random_weights
 from torch import Tensor
 
@@ -31,7 +32,7 @@ from cotswold.kernels.microkernels.pair_driver import KINDS as PAIR_KINDS
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
 from cotswold.kernels.microkernels.tile import Tile, heights
 from cotswold.kernels.products import choice
-from cotswold.ops import batched, reference
+from cotswold.ops import batched
 
 HOST = this_processor()
 needs_instructions = pytest.mark.skipif(

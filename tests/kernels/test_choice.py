@@ -17,7 +17,7 @@ from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import choice, compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.choice import ShapeClass
-from cotswold.kernels.products.problem import Forced
+from cotswold.kernels.products.problem import Overrides
 
 SHAPE = ShapeClass.of("product", "float32", 128, 1200, 60, False)
 
@@ -183,8 +183,8 @@ def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are recalled, choices are not; and measured in a moment."""
-    usual = code_cache.recall
-    monkeypatch.setattr(code_cache, "recall", lambda name: None if name.endswith(".json") else usual(name))
+    usual = code_cache.load
+    monkeypatch.setattr(code_cache, "load", lambda name: None if name.endswith(".json") else usual(name))
     monkeypatch.setattr(choice, "SECONDS_MOST", 0.0)
     forget(monkeypatch)
 
@@ -209,7 +209,7 @@ def test_measuring_leaves_the_right_result(operation: str, few: bool | None, mea
     layer = BlockLocal(MapShape(16, 12, 12), Window(5, 1), Window(5, 1), rows=1, columns=1, depth=24)
     assert layer.product_flops * 40 > choice.WORTH_FLOPS
     pair = operands(operation, layer, 40, torch.float32)
-    found = run(operation, layer, pair, Forced(few=few))
+    found = run(operation, layer, pair, Overrides(few=few))
     assert len(measured) == 1
     assert same_bits(found, run(operation, layer, pair, forced(8, 3, few=False)))
 

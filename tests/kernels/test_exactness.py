@@ -9,7 +9,7 @@ from tests.ops.layers import layers
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels.products.problem import Forced
+from cotswold.kernels.products.problem import Overrides
 
 FIELDS_OF_20 = BlockLocal(MapShape(3, 28, 24), Window(20, 4), Window(20, 4), rows=4, columns=4, depth=8)
 """The paper's first stack, on a small map."""
@@ -64,7 +64,7 @@ def whole_numbers(pair: Pair) -> Pair:
     return (4 * first).round(), (4 * second).round()
 
 
-def check_errors(operation: str, layer: BlockLocal, pair: Pair, free: Forced, slack: float = 0.0) -> None:
+def check_errors(operation: str, layer: BlockLocal, pair: Pair, free: Overrides, slack: float = 0.0) -> None:
     """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the last bit of the
     largest sum of magnitudes: where terms cancel, partial sums are larger than what comes out."""
     expected = exact(operation, pair, layer)
@@ -83,7 +83,7 @@ def test_a_random_layer_errs_at_most_twice_as_much_as_a_dense_product(
     for operation in OPERATIONS:
         pair = operands(operation, layer, images, torch.float32)
         # of few and short sums the dense product may get every one right, by luck
-        check_errors(operation, layer, pair, Forced(few=few), slack=2)
+        check_errors(operation, layer, pair, Overrides(few=few), slack=2)
 
 
 @given(layers(), st.integers(1, 70), st.sampled_from(DTYPES), st.sampled_from([None, False, True]))
@@ -93,7 +93,7 @@ def test_sums_of_whole_numbers_are_exact(
 ) -> None:
     for operation in OPERATIONS:
         pair = whole_numbers(operands(operation, layer, images, dtype))
-        assert error(run(operation, layer, pair, Forced(few=few)), exact(operation, pair, layer)) == 0
+        assert error(run(operation, layer, pair, Overrides(few=few)), exact(operation, pair, layer)) == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -104,7 +104,7 @@ def test_sums_of_whole_numbers_are_exact_in_larger_layers(
 ) -> None:
     layer, images = LARGE[name]
     pair = whole_numbers(operands(operation, layer, images, dtype))
-    assert error(run(operation, layer, pair, Forced(few=few)), exact(operation, pair, layer)) == 0
+    assert error(run(operation, layer, pair, Overrides(few=few)), exact(operation, pair, layer)) == 0
 
 
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
@@ -114,7 +114,7 @@ def test_larger_layers_err_at_most_twice_as_much_as_dense_products(
 ) -> None:
     layer, images = LARGE[name]
     pair = operands(operation, layer, images, torch.float32)
-    check_errors(operation, layer, pair, Forced(few=few), slack=1)
+    check_errors(operation, layer, pair, Overrides(few=few), slack=1)
 
 
 @pytest.mark.parametrize(("operation", "few"), KERNELS)
@@ -124,4 +124,4 @@ def test_long_sums_err_at_most_twice_as_much_as_dense_products(
 ) -> None:
     layer, images = LONG[name], (6000 if operation == "outer" else 48)
     pair = operands(operation, layer, images, torch.float32)
-    check_errors(operation, layer, pair, Forced(few=few))
+    check_errors(operation, layer, pair, Overrides(few=few))

@@ -54,6 +54,6 @@ def test_kernels_of_tests_are_kept_where_the_users_own_are_not() -> None:
     place = code_cache.trusted()
     users = {Path.home() / ".cache" / "cotswold", Path.home() / "Library" / "Caches" / "cotswold"}
     assert place is not None and place.resolve() not in {one.resolve() for one in users}
-    code_cache.remember("kept-by-a-test.json", b"{}")
+    code_cache.save("kept-by-a-test.json", b"{}")
     assert (place / "kept-by-a-test.json").is_file()
     (place / "kept-by-a-test.json").unlink()

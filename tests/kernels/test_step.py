@@ -15,7 +15,7 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.problem import FREE, Forced
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import rule as rules
 from cotswold.ops import step
 
@@ -83,7 +83,7 @@ class Case:
         return total.sqrt()
 
 
-def stepped(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Forced = FREE) -> Case:
+def stepped(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Overrides = NO_OVERRIDES) -> Case:
     """A copy after a step by the kernel."""
     found = case.copy()
     rate = rule.rate / (float(ALPHA) * layer.fan_in)
@@ -103,7 +103,7 @@ def plainly(case: Case, layer: BlockLocal, rule: ops.StepRule) -> Case:
     return found
 
 
-def check(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Forced = FREE) -> Case:
+def check(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Overrides = NO_OVERRIDES) -> Case:
     """Step, and compare with the rule: what rounding may do follows from the sizes of what is added."""
     found, expected = stepped(case, layer, rule, free), plainly(case, layer, rule)
     images, dtype = case.decoding[0].shape[0], case.filters.dtype

@@ -28,7 +28,7 @@ from cotswold.kernels.microkernels.driver import Job
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
-from cotswold.kernels.products.problem import Forced
+from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import images_last
 
 ROOT = Path(__file__).parents[2]
@@ -95,10 +95,10 @@ def test_torch_says_how_many_threads_there_are(entered: list[int]) -> None:
 def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "FLOPS_A_THREAD", 1e12)
     pair = operands("product", WIDE, 1, torch.float32)
-    run("product", WIDE, pair, Forced(threads=3))  # the kernel's trial is behind it
+    run("product", WIDE, pair, Overrides(threads=3))  # the kernel's trial is behind it
     called: list[int] = []
     monkeypatch.setattr(threads, "run", lambda address, job, count: called.append(count))
-    run("product", WIDE, pair, Forced(threads=3))
+    run("product", WIDE, pair, Overrides(threads=3))
     assert called == [1]
 
 

@@ -61,15 +61,15 @@ def test_code_of_another_edition_under_the_name_of_this_one_is_found_out_and_rep
     pair = operands("product", WIDE, 9, torch.float32)
     expected = run("product", WIDE, pair, forced(2, 3, few=False))
     (file,) = cache.glob("product-*.o")
-    right = code_cache.recall(file.name)
+    right = code_cache.load(file.name)
     here, tile = this_processor(), forced(2, 3).tile
     assert here is not None and tile is not None and right is not None
     write = compiled._writer("product", "float32", tile, here)
-    code_cache.remember(file.name, of_another_edition((), here, write))
+    code_cache.save(file.name, of_another_edition((), here, write))
     monkeypatch.setattr(library, "_ADDRESSES", {})
     kernels.READY.clear()
     assert same_bits(run("product", WIDE, pair, forced(2, 3, few=False)), expected)
-    assert code_cache.recall(file.name) == right
+    assert code_cache.load(file.name) == right
 
 
 def everything() -> list[torch.Tensor]:
@@ -164,7 +164,7 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.compile import code_cache  # the generators are imported
 from cotswold.kernels.products import run as products
-from cotswold.ops import reference
+from cotswold.ops import batched
 if len(sys.argv) > 1:  # and replaced on the disk, before a kernel is needed
     file = Path(sys.argv[1])
     text = file.read_text()
@@ -173,7 +173,7 @@ if len(sys.argv) > 1:  # and replaced on the disk, before a kernel is needed
     file.write_text(new)
 layer = BlockLocal(MapShape(3, 6, 6), Window(3), Window(3), 1, 1, 5)
 x, w = torch.randn(32, 3, 6, 6), torch.randn(layer.filters_shape)
-assert torch.allclose(ops.local_product(x, w, layer), reference.local_product(x, w, layer).float(), atol=1e-4)
+assert torch.allclose(ops.local_product(x, w, layer), batched.product(x, w, layer), atol=1e-4)
 print(*sorted(one.name for one in code_cache.folder().glob("product*.o")))
 """
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ops import reference
 from tests.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.operands import pitches_of
-from cotswold.ops import batched, reference
+from cotswold.ops import batched
 from cotswold.ops.products import in_bands
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)

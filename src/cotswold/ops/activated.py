@@ -64,7 +64,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
     if not usable(x) or not products.finishes(x, layer, activation):
         y = products.product(x, filters, layer).add_(lay_out(biases, layer))
         return _APPLIED[activation](y)
-    from cotswold.kernels.products import run as kernels
+    from cotswold.kernels import products as kernels
 
     filters, biases = filters.contiguous(), biases.contiguous()
     out = empty_map(x, x.shape[0], products.output_of(layer))

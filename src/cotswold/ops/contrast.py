@@ -24,8 +24,7 @@ from cotswold.ops.pooling import check_within, fold, positive_range, unfold, wor
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.maps.normalisation import Bands, Normalisation
-    from cotswold.kernels.maps.tasks import Workers
+    from cotswold.kernels.maps import Bands, Normalisation, Workers
 
 FLOOR = 0.01
 """The least divisor, ``c`` of Le et al. 2012."""
@@ -103,7 +102,7 @@ class _Steps:
 @lru_cache(maxsize=256)
 def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
     """The weights of both means as kernels take them: of every output, and of every input."""
-    from cotswold.kernels.maps.normalisation import Bands
+    from cotswold.kernels.maps import Bands
 
     wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
     extents = (shape.height, shape.width, inner.height, inner.width)
@@ -128,7 +127,7 @@ def _normalisation(
     shape: MapShape, smoothing: Smoothing, floor: float, dtype: torch.dtype, who: Workers
 ) -> Normalisation:
     """The normalisation of maps of a shape as kernels take it, of which they keep what they prepare."""
-    from cotswold.kernels.maps.normalisation import Normalisation
+    from cotswold.kernels.maps import Normalisation
 
     return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, dtype), who)
 

@@ -19,7 +19,7 @@ from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
     from cotswold.kernels.machine.processor import Processor
-    from cotswold.kernels.maps.norms import Blocks
+    from cotswold.kernels.maps.norms import Matrices
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
@@ -45,15 +45,15 @@ def _norms(filters: Tensor) -> Tensor:
     return out
 
 
-def _workers(filters: Tensor) -> tuple[Blocks, Processor, int]:
+def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:
     """The blocks of filters as kernels take them, and who works: this processor, so many threads."""
     from cotswold.kernels.machine.processor import this_processor
-    from cotswold.kernels.maps.norms import Blocks
+    from cotswold.kernels.maps.norms import Matrices
 
     here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     rows, columns, high, wide, neurons = filters.shape
-    blocks = Blocks(rows * columns, high * wide, neurons, name_of(filters.dtype))
+    blocks = Matrices(rows * columns, high * wide, neurons, name_of(filters.dtype))
     return blocks, here, torch.get_num_threads()
 
 

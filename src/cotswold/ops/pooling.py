@@ -22,7 +22,7 @@ from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.maps.tasks import Workers
+    from cotswold.kernels.maps import Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
 def workers(x: Tensor) -> Workers:
     """Who works on a map: this processor, and as many threads as torch would take."""
     from cotswold.kernels.machine.processor import this_processor
-    from cotswold.kernels.maps.tasks import Workers
+    from cotswold.kernels.maps import Workers
 
     here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
@@ -91,7 +91,7 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     if not usable(x):
         return _plain_pool(x, smoothing, epsilon)
-    from cotswold.kernels.maps.pooling import pool
+    from cotswold.kernels.maps import pool
 
     x = arranged(x)
     out = empty_map(x, x.shape[0], _output(smoothing, *x.shape[1:]))
@@ -123,7 +123,7 @@ def _gradient_op(
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
     if not usable(x):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
-    from cotswold.kernels.maps.pooling import pool_gradient
+    from cotswold.kernels.maps import pool_gradient
 
     pooled, x = arranged(pooled), arranged(x)
     grad = arranged(grad) if grad is not None else None

@@ -88,10 +88,10 @@ def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
 
 
 def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
-    """Whether biases and an activation are part of the product; see `kernels.products.problem.finishes`."""
-    from cotswold.kernels.products import problem
+    """Whether biases and an activation are part of the product; see `kernels.products.finishes`."""
+    from cotswold.kernels import products
 
-    return problem.finishes(x.shape[0], x.dtype, layer, activation)
+    return products.finishes(x.shape[0], x.dtype, layer, activation)
 
 
 @or_torch
@@ -170,4 +170,4 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
 
 def _kernels() -> ModuleType:
     """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
-    return importlib.import_module("cotswold.kernels.products.run")
+    return importlib.import_module("cotswold.kernels.products")

@@ -28,7 +28,7 @@ from cotswold.ops.local import check_alike, check_map
 from cotswold.ops.order import arranged
 from cotswold.ops.pooling import box_spread, pooled_values
 from cotswold.ops.products import adjoint, product
-from cotswold.ops.runs import Run, row_runs
+from cotswold.ops.runs import BlockRun, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 
 GRADIENT_ELEMENTS = 1 << 19
@@ -93,7 +93,7 @@ class Passes(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemoryPasses:
     """The passes over filters that are whole in memory; also those over some rows of blocks."""
 
     state: StackState
@@ -130,7 +130,7 @@ class InMemory:
         return encoded
 
 
-def _chunks(layer: BlockLocal, y: int) -> Iterator[Run]:
+def _chunks(layer: BlockLocal, y: int) -> Iterator[BlockRun]:
     """The runs of a block row, cut so that the gradient of one stays in cache."""
     most = max(1, GRADIENT_ELEMENTS // (layer.fan_in * layer.neurons))
     for run in row_runs(layer, y):
@@ -179,7 +179,7 @@ def calibrate(
 ) -> None:
     """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
     batch = _checked(state, batch, geometry)
-    passes = passes or InMemory(state, geometry.filters)
+    passes = passes or InMemoryPasses(state, geometry.filters)
     power = dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
     passes.measure()
@@ -214,7 +214,7 @@ def stack_step(
     _check_held("momentum", state.momentum, _shapes(geometry).filters)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha, state.gain
-    passes = passes or InMemory(state, geometry.filters)
+    passes = passes or InMemoryPasses(state, geometry.filters)
 
     z, decoded = passes.decode(batch)
     overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
@@ -264,7 +264,7 @@ def _move_filters(
 ) -> None:
     """Gradient and step of a few neurons at a time: ``δx'`` of decoding plus ``δx'`` of encoding."""
     if usable(state.filters) and _same_layout(state):
-        from cotswold.kernels.products import run as kernels
+        from cotswold.kernels import products as kernels
 
         (z, residual), (to_z, batch) = decoding, encoding
         if pitches_of(batch) != pitches_of(residual):

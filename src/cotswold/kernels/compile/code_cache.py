@@ -1,11 +1,11 @@
-"""What is remembered between processes: object code and choices, in the user's cache directory.
+"""What is kept between processes: object code and choices, in the user's cache directory.
 
 Knows: files, checksums. Does not know: what is in them.
 
 A file is written beside and renamed, so that any number of processes may write it at once; one that is
 damaged is as if it were not there. The directory may be deleted at any time. One that another user could
 write to is not read, for code comes from it; nor is a link followed. What nobody has read for a season, as
-the editions of earlier versions, is removed when something new is written.
+code of earlier versions, is removed when something new is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cotswold.files import open_file, read_bytes, write_all
 
 VARIABLE = "COTSWOLD_CACHE"
 UNREAD_DAYS_MOST = 90
-"""After how many days without a reader a file is removed; `recall` notes a reader once a day."""
+"""After how many days without a reader a file is removed; `load` notes a reader once a day."""
 UNFINISHED_DAYS_MOST = 1
 """The same for one that a process was writing when it ended."""
 BYTES_MOST = 64 << 20
@@ -34,7 +34,7 @@ BYTES_MOST = 64 << 20
 _DAY_S = 86400.0
 _SUM_BYTES = 32
 _OURS = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]{8}\.partial)?")
-"""Names of what is remembered, which end with an edition: the named folder may hold files of others, too."""
+"""Names of what is kept, which end with a key: the named folder may hold files of others, too."""
 
 
 def folder() -> Path:
@@ -91,8 +91,8 @@ def _refuse(place: Path | None, error: OSError) -> None:
         )
 
 
-def recall(name: str) -> bytes | None:
-    """What was remembered under this name, if it is whole."""
+def load(name: str) -> bytes | None:
+    """What was saved under this name, if it is whole."""
     place = trusted()
     if place is None:
         return None
@@ -112,7 +112,7 @@ def _note_reader(file: Path) -> None:
             os.utime(file)
 
 
-def remember(name: str, content: bytes) -> None:
+def save(name: str, content: bytes) -> None:
     """Keep something under a name; a full disk only costs the memory of it."""
     place = trusted()
     if place is None:

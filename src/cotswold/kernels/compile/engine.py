@@ -55,7 +55,7 @@ def loaded(code: bytes, machine: Processor, name: str) -> int:
         return address
 
 
-def answer(address: int) -> int:
+def call_for_integer(address: int) -> int:
     """Call a function without arguments that gives an integer."""
     found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
     return found

@@ -29,7 +29,7 @@ Trial = Callable[[int], bool]
 """Whether the kernel at an address computes a small operation as it should."""
 
 
-def edition(write: partial[ir.Module], processor: Processor) -> str:
+def cache_key(write: partial[ir.Module], processor: Processor) -> str:
     """What names in the cache end with: a digest of all that the code of a kernel depends on, in short.
 
     That is the generator as it is loaded, its arguments, the compiler, and the processor.
@@ -61,8 +61,8 @@ def address(name: Name, processor: Processor, write: partial[ir.Module], is_righ
 
 def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right: Trial) -> int:
     """Load a kernel that is right."""
-    file = f"{'-'.join(map(str, name))}-{edition(write, processor)}.o"
-    code = code_cache.recall(file)
+    file = f"{'-'.join(map(str, name))}-{cache_key(write, processor)}.o"
+    code = code_cache.load(file)
     if code is not None:
         found = engine.loaded(code, processor, "work")
         if is_right(found):
@@ -74,7 +74,7 @@ def _ready(name: Name, processor: Processor, write: partial[ir.Module], is_right
             f"the kernel {' '.join(map(str, name))} computes wrongly on this processor "
             f"({processor.isa}, {processor.cpu})"
         )
-    code_cache.remember(file, code)
+    code_cache.save(file, code)
     return found
 
 

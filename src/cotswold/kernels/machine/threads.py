@@ -77,16 +77,16 @@ def run(address: int, job: int, threads: int) -> None:
     if parallel is not None:
         parallel(address, job, threads, 0)
         return
-    together = _Together(_function(address), job)
+    shared = _SharedWork(_function(address), job)
     try:
         for _ in range(threads - 1):
-            _own_pool().submit(together.help)
-        together.work(job)
+            _own_pool().submit(shared.help)
+        shared.work(job)
     finally:
-        together.close()
+        shared.close()
 
 
-class _Together:
+class _SharedWork:
     """Threads of Python inside one job. Who comes after the end has nothing to do there, and is kept out."""
 
     def __init__(self, work: Callable[[int], None], job: int) -> None:

@@ -23,7 +23,7 @@ from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.machine.prepared import Prepared
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import Head, prepared, ready, tasks
+from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
 from cotswold.kernels.microkernels.transpose import transposed
 from cotswold.kernels.operands import Pitches, name_of, required_pitches
 
@@ -35,10 +35,10 @@ ALONE = 1 << 15
 """Numbers for which waking other threads does not pay."""
 
 
-class Order(IntEnum):
+class CopyJob(IntEnum):
     """The fields of a job, after those of every job."""
 
-    IMAGES = Head.FIELDS
+    IMAGES = JobHead.FIELDS
     POSITIONS = 6
     PLACES = 7
     LAST = 8
@@ -50,14 +50,14 @@ class Order(IntEnum):
     FIELDS = 14
 
 
-def write_order(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
+def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
     """A module with ``work(job)``: tasks of some positions of a channel of all images, until none is left."""
     module = ir.Module(f"order_{lanes.dtype}_{lanes.count}_{int(to_last)}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
-        images, positions = w.field(job, Order.IMAGES), w.field(job, Order.POSITIONS)
-        blocks = w.field(job, Order.BLOCKS)
+        images, positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
+        blocks = w.field(job, CopyJob.BLOCKS)
         channel, begin = b.udiv(number, blocks), b.mul(b.urem(number, blocks), integer(BLOCK))
         stop = w.least(b.add(begin, integer(BLOCK)), positions)
         square = _Square(w, job, channel, to_last)
@@ -83,13 +83,13 @@ class _Square:
 
     def __init__(self, w: Writer, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
         self.w, self.to_last = w, to_last
-        self.images, self.positions = w.field(job, Order.IMAGES), w.field(job, Order.POSITIONS)
-        self.places = w.pointer_field(job, Order.PLACES)
+        self.images, self.positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
+        self.places = w.pointer_field(job, CopyJob.PLACES)
         self.last, self.first = (
             w.at(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
-            for one, pitch in ((Order.LAST, Order.LAST_CHANNEL), (Order.FIRST, Order.FIRST_CHANNEL))
+            for one, pitch in ((CopyJob.LAST, CopyJob.LAST_CHANNEL), (CopyJob.FIRST, CopyJob.FIRST_CHANNEL))
         )
-        self.pitch = w.field(job, Order.PITCH)
+        self.pitch = w.field(job, CopyJob.PITCH)
 
     def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
         """Transpose one square; ``partly``: of which some images or positions do not exist."""
@@ -127,7 +127,7 @@ class _Square:
 def kernel(dtype: str, processor: Processor, to_last: bool) -> int:
     """The address of the kernel."""
     name = "images_last" if to_last else "images_first"
-    write = partial(write_order, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
+    write = partial(write_copy, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
     return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
 
 
@@ -174,8 +174,8 @@ def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> Prepared:
     places = _places(alike, height, width, last)
     blocks = -(-len(places) // BLOCK)
     count = 1 if images * groups * len(places) < ALONE else threads
-    fields = np.zeros(Order.FIELDS, np.int64)
-    fields[Head.TASKS] = groups * blocks
-    fields[Order.IMAGES : Order.LAST] = images, len(places), places.ctypes.data
-    fields[Order.PITCH :] = pitch, blocks, channel, last.channel
-    return prepared(code, fields, (Order.LAST, Order.FIRST), 0, (name_of(first.dtype), count), places)
+    fields = np.zeros(CopyJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = groups * blocks
+    fields[CopyJob.IMAGES : CopyJob.LAST] = images, len(places), places.ctypes.data
+    fields[CopyJob.PITCH :] = pitch, blocks, channel, last.channel
+    return prepared(code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places)

@@ -25,11 +25,11 @@ from cotswold.kernels.maps.normalisation_rows import (
     MEASURE,
     NORMALISE,
     VECTORS,
+    ContrastJob,
     Kind,
-    Row,
     scratch_elements,
 )
-from cotswold.kernels.maps.tasks import BYTES, Head, Workers, bits, prepared, put_pitches, ready
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
 from cotswold.kernels.operands import required_pitches
 
 TASKS_A_THREAD = 2
@@ -187,9 +187,9 @@ class Normalisation:
         parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
         parts = 1 if count == 1 else parts
         part_rows = -(-rows // parts)
-        fields = np.zeros(Row.FIELDS, np.int64)
-        fields[Head.TASKS] = blocks * -(-rows // part_rows)
-        fields[Row.IMAGES : Row.MAP] = (
+        fields = np.zeros(ContrastJob.FIELDS, np.int64)
+        fields[JobHead.TASKS] = blocks * -(-rows // part_rows)
+        fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
             *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
             *(low, 0 if self.smoothing.keep else Window.same(size).low),
@@ -198,7 +198,17 @@ class Normalisation:
             *(band.data_ptr() for band in bands),
         )
         places = []
-        for place, one in zip((Row.MAP, Row.GRAD, Row.MEAN, Row.POWER, Row.OUTPUT), maps, strict=True):
+        for place, one in zip(
+            (
+                ContrastJob.MAP,
+                ContrastJob.GRAD,
+                ContrastJob.MEAN,
+                ContrastJob.POWER,
+                ContrastJob.OUTPUT,
+            ),
+            maps,
+            strict=True,
+        ):
             if one is not None:
                 put_pitches(fields, place, required_pitches(one))
                 places.append(place)

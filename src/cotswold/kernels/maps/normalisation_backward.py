@@ -16,7 +16,15 @@ from __future__ import annotations
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import BIT, Lanes, Writer, integer, loop
-from cotswold.kernels.maps.normalisation_rows import VECTORS, Map, Row, Rows, Values, late_rows, part_of
+from cotswold.kernels.maps.normalisation_rows import (
+    VECTORS,
+    ContrastJob,
+    Map,
+    Rows,
+    Values,
+    late_rows,
+    part_of,
+)
 from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
 
 
@@ -25,7 +33,7 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
     module = ir.Module(f"gradient_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        lane, first, stop = part_of(w, job, number, Row.HEIGHT)
+        lane, first, stop = part_of(w, job, number, ContrastJob.HEIGHT)
         _Backward(w, job, scratch, lane, size).write(first, stop)
         w.b.fence("seq_cst")
     return module
@@ -34,7 +42,7 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
 class _Backward(Rows):
     def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
         super().__init__(w, job, scratch, lane, size)
-        self.grad = Map(w, job, Row.GRAD, lane)
+        self.grad = Map(w, job, ContrastJob.GRAD, lane)
         late = late_rows(size)
         self.overs, self.centres, self.tilts = (self.ring(late) for _ in range(3))
         self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))

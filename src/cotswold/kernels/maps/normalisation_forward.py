@@ -20,9 +20,9 @@ from cotswold.kernels.maps.normalisation_rows import (
     MEASURE,
     NORMALISE,
     VECTORS,
+    ContrastJob,
     Kind,
     Map,
-    Row,
     Rows,
     Values,
     late_rows,
@@ -36,7 +36,7 @@ def write_forward(kind: Kind, lanes: Lanes, size: int, triple: str) -> ir.Module
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
-        lane, first, stop = part_of(w, job, number, Row.POWER_HEIGHT)
+        lane, first, stop = part_of(w, job, number, ContrastJob.POWER_HEIGHT)
         _Forward(w, job, scratch, lane, size).write(first, stop, kind)
         w.b.fence("seq_cst")
     return module

@@ -16,7 +16,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import Writer, integer, loop
-from cotswold.kernels.maps.tasks import Head, Strip, between, most, number_field
+from cotswold.kernels.maps.tasks import JobHead, Strip, between, most, number_field
 
 VECTORS = 2
 """Vectors of images that are worked on at a time."""
@@ -28,10 +28,10 @@ UNROLL = 4
 """Channels of one turn of a loop."""
 
 
-class Row(IntEnum):
+class ContrastJob(IntEnum):
     """The fields of a job, after those of every job. ``BANDS``: y and x of the first mean, of the second."""
 
-    IMAGES = Head.FIELDS
+    IMAGES = JobHead.FIELDS
     CHANNELS = 6
     BLOCKS = 7
     BLOCK = 8
@@ -77,11 +77,13 @@ def late_rows(size: int) -> int:
     return size // 2 + 1
 
 
-def part_of(w: Writer, job: ir.Value, number: ir.Value, height: Row) -> tuple[ir.Value, ir.Value, ir.Value]:
+def part_of(
+    w: Writer, job: ir.Value, number: ir.Value, height: ContrastJob
+) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Of a task: first lane, first row and the one after its last; ``height`` is the field of all rows."""
     b = w.b
-    parts, rows = w.field(job, Row.PARTS), w.field(job, Row.PART_ROWS)
-    lane = b.mul(b.udiv(number, parts), w.field(job, Row.BLOCK))
+    parts, rows = w.field(job, ContrastJob.PARTS), w.field(job, ContrastJob.PART_ROWS)
+    lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
     first = b.mul(b.urem(number, parts), rows)
     return lane, first, w.least(b.add(first, rows), w.field(job, height))
 
@@ -121,21 +123,36 @@ class Rows:
 
     def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
         self.w, self.size, b = w, size, w.b
-        self.height, self.width = w.field(job, Row.HEIGHT), w.field(job, Row.WIDTH)
-        self.mean_height, self.mean_width = w.field(job, Row.MEAN_HEIGHT), w.field(job, Row.MEAN_WIDTH)
-        self.power_height, self.power_width = w.field(job, Row.POWER_HEIGHT), w.field(job, Row.POWER_WIDTH)
-        self.low, self.crop = w.field(job, Row.LOW), w.field(job, Row.CROP)
-        self.channels, self.block = w.field(job, Row.CHANNELS), w.field(job, Row.BLOCK)
-        self.lanes = w.least(self.block, b.sub(w.field(job, Row.IMAGES), lane))
-        self.floor = number_field(w, job, Row.FLOOR)
+        self.height, self.width = w.field(job, ContrastJob.HEIGHT), w.field(job, ContrastJob.WIDTH)
+        self.mean_height, self.mean_width = (
+            w.field(job, ContrastJob.MEAN_HEIGHT),
+            w.field(job, ContrastJob.MEAN_WIDTH),
+        )
+        self.power_height, self.power_width = (
+            w.field(job, ContrastJob.POWER_HEIGHT),
+            w.field(job, ContrastJob.POWER_WIDTH),
+        )
+        self.low, self.crop = w.field(job, ContrastJob.LOW), w.field(job, ContrastJob.CROP)
+        self.channels, self.block = (
+            w.field(job, ContrastJob.CHANNELS),
+            w.field(job, ContrastJob.BLOCK),
+        )
+        self.lanes = w.least(self.block, b.sub(w.field(job, ContrastJob.IMAGES), lane))
+        self.floor = number_field(w, job, ContrastJob.FLOOR)
         number = b.sitofp(self.channels, w.lanes.scalar)
         self.count = w.spread_value(number)
         self.share = b.fdiv(w.lanes.constant(1.0), self.count)
-        self.bands = [w.pointer_field(job, Row.BANDS + i) for i in range(4)]
-        self.map, self.output = Map(w, job, Row.MAP, lane), Map(w, job, Row.OUTPUT, lane)
-        self.mean, self.power = Map(w, job, Row.MEAN, lane), Map(w, job, Row.POWER, lane)
-        self.ahead = b.mul(self.map.column, w.field(job, Row.AHEAD))
-        self.stream = b.icmp_signed("!=", w.field(job, Row.STREAM), integer(0))
+        self.bands = [w.pointer_field(job, ContrastJob.BANDS + i) for i in range(4)]
+        self.map, self.output = (
+            Map(w, job, ContrastJob.MAP, lane),
+            Map(w, job, ContrastJob.OUTPUT, lane),
+        )
+        self.mean, self.power = (
+            Map(w, job, ContrastJob.MEAN, lane),
+            Map(w, job, ContrastJob.POWER, lane),
+        )
+        self.ahead = b.mul(self.map.column, w.field(job, ContrastJob.AHEAD))
+        self.stream = b.icmp_signed("!=", w.field(job, ContrastJob.STREAM), integer(0))
         self._beside = b.mul(self.block, integer(size - 1))
         self._pitch = b.add(b.mul(self.width, self.block), b.shl(self._beside, integer(1)))
         self._free = scratch

@@ -24,7 +24,7 @@ from cotswold.kernels.compile.known_answers import ROUNDING
 from cotswold.kernels.machine.prepared import LINE, Prepared
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
-from cotswold.kernels.maps.tasks import BYTES, Head, Strip, prepared, ready, strips, tasks
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
 
 VECTORS = 4
 """Vectors that are summed side by side."""
@@ -38,10 +38,10 @@ ALONE = 1 << 14
 """Weights for which waking other threads does not pay."""
 
 
-class Norm(IntEnum):
+class NormJob(IntEnum):
     """The fields of a job, after those of every job."""
 
-    FILTERS = Head.FIELDS
+    FILTERS = JobHead.FIELDS
     OUTPUT = 6
     ROWS = 7
     NEURONS = 8
@@ -53,7 +53,7 @@ class Norm(IntEnum):
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Matrices:
     """So many matrices, one after the other, of a dtype."""
 
     count: int
@@ -68,11 +68,11 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         b = w.b
-        rows, neurons = w.field(job, Norm.ROWS), w.field(job, Norm.NEURONS)
-        chunks, chunk = w.field(job, Norm.CHUNKS), w.field(job, Norm.CHUNK)
+        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
+        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
-        source = w.at(w.pointer_field(job, Norm.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
-        target = w.at(w.pointer_field(job, Norm.OUTPUT), b.add(b.mul(block, neurons), first))
+        source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
+        target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
         lanes_here = w.least(chunk, b.sub(neurons, first))
         columns = _Columns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
@@ -162,31 +162,31 @@ def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
     filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
-    blocks = Blocks(count, rows, neurons, dtype)
-    _summing(address, blocks, processor, 1).run(filters.data_ptr(), found.data_ptr())
+    matrices = Matrices(count, rows, neurons, dtype)
+    _summing(address, matrices, processor, 1).run(filters.data_ptr(), found.data_ptr())
     return known_answers.agrees(found, expected, ROUNDING[dtype])
 
 
-def norms(filters: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
+def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
     """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
-    if blocks.count * blocks.neurons > 0:
+    if matrices.count * matrices.neurons > 0:
         ready(
-            ("norms", blocks, processor, threads),
-            lambda: _summing(kernel(blocks.dtype, processor), blocks, processor, threads),
+            ("norms", matrices, processor, threads),
+            lambda: _summing(kernel(matrices.dtype, processor), matrices, processor, threads),
         ).run(filters, out)
 
 
-def _summing(address: int, blocks: Blocks, processor: Processor, threads: int) -> Prepared:
+def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> Prepared:
     """Norms by the kernel at an address, prepared."""
-    strip = VECTORS * processor.lanes(blocks.dtype)
-    count = 1 if blocks.count * blocks.rows * blocks.neurons < ALONE else threads
-    chunks = 1 if blocks.count >= 4 * count else min(-(-blocks.neurons // strip), 4 * count)
-    chunk = -(-blocks.neurons // (chunks * strip)) * strip
-    chunks = -(-blocks.neurons // chunk)
-    fields = np.zeros(Norm.FIELDS, np.int64)
-    fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.ROWS : Norm.SCALES] = (blocks.rows, blocks.neurons, chunk, chunks)
-    return prepared(address, fields, (Norm.FILTERS, Norm.OUTPUT), 2 * chunk, (blocks.dtype, count))
+    strip = VECTORS * processor.lanes(matrices.dtype)
+    count = 1 if matrices.count * matrices.rows * matrices.neurons < ALONE else threads
+    chunks = 1 if matrices.count >= 4 * count else min(-(-matrices.neurons // strip), 4 * count)
+    chunk = -(-matrices.neurons // (chunks * strip)) * strip
+    chunks = -(-matrices.neurons // chunk)
+    fields = np.zeros(NormJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = matrices.count * chunks
+    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, chunk, chunks)
+    return prepared(address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count))
 
 
 def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
@@ -195,13 +195,15 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, _):
         b = w.b
-        rows, neurons = w.field(job, Norm.ROWS), w.field(job, Norm.NEURONS)
-        chunks, chunk = w.field(job, Norm.CHUNKS), w.field(job, Norm.CHUNK)
+        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
+        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
         offset = b.mul(b.add(b.mul(block, rows), first), neurons)
-        source, target = (w.at(w.pointer_field(job, one), offset) for one in (Norm.FILTERS, Norm.OUTPUT))
-        scales = w.at(w.pointer_field(job, Norm.SCALES), b.mul(block, neurons))
-        past = b.icmp_signed("!=", w.field(job, Norm.STREAM), integer(0))
+        source, target = (
+            w.at(w.pointer_field(job, one), offset) for one in (NormJob.FILTERS, NormJob.OUTPUT)
+        )
+        scales = w.at(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
+        past = b.icmp_signed("!=", w.field(job, NormJob.STREAM), integer(0))
         with loop(w, w.least(chunk, b.sub(rows, first))) as row:
             begin = b.mul(row.index, neurons)
 
@@ -238,32 +240,36 @@ def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
         scales = known_answers.numbers(2, neurons + part, seed=1)
         filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
         found = torch.full_like(filters, torch.nan)
-        blocks = Blocks(2, TASK_ROWS + 3, neurons + part, dtype)
+        matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
-        _scaling(address, blocks, 1, past and found.data_ptr() % LINE == 0).run(*addresses)
+        _scaling(address, matrices, 1, past and found.data_ptr() % LINE == 0).run(*addresses)
         if not known_answers.agrees(found, values * scales[:, None]):
             return False
     return True
 
 
-def scaled(filters: int, scales: int, out: int, blocks: Blocks, processor: Processor, threads: int) -> None:
+def scaled(
+    filters: int, scales: int, out: int, matrices: Matrices, processor: Processor, threads: int
+) -> None:
     """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
-    numbers, each = blocks.count * blocks.rows * blocks.neurons, BYTES[blocks.dtype]
+    numbers, each = matrices.count * matrices.rows * matrices.neurons, BYTES[matrices.dtype]
     if numbers == 0:
         return
-    whole = out % LINE == 0 and blocks.neurons * each % LINE == 0
+    whole = out % LINE == 0 and matrices.neurons * each % LINE == 0
     count, stream = 1 if numbers < ALONE else threads, whole and numbers * each >= STREAM_BYTES
     ready(
-        ("scaled", blocks, processor, count, stream),
-        lambda: _scaling(scaled_kernel(blocks.dtype, processor), blocks, count, stream),
+        ("scaled", matrices, processor, count, stream),
+        lambda: _scaling(scaled_kernel(matrices.dtype, processor), matrices, count, stream),
     ).run(filters, scales, out)
 
 
-def _scaling(address: int, blocks: Blocks, threads: int, stream: bool) -> Prepared:
+def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> Prepared:
     """Scaled filters by the kernel at an address, prepared: it runs on filters, scales, and where they go."""
-    chunks = -(-blocks.rows // TASK_ROWS)
-    fields = np.zeros(Norm.FIELDS, np.int64)
-    fields[Head.TASKS] = blocks.count * chunks
-    fields[Norm.ROWS : Norm.SCALES] = (blocks.rows, blocks.neurons, TASK_ROWS, chunks)
-    fields[Norm.STREAM] = stream
-    return prepared(address, fields, (Norm.FILTERS, Norm.SCALES, Norm.OUTPUT), 0, (blocks.dtype, threads))
+    chunks = -(-matrices.rows // TASK_ROWS)
+    fields = np.zeros(NormJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = matrices.count * chunks
+    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, TASK_ROWS, chunks)
+    fields[NormJob.STREAM] = stream
+    return prepared(
+        address, fields, (NormJob.FILTERS, NormJob.SCALES, NormJob.OUTPUT), 0, (matrices.dtype, threads)
+    )

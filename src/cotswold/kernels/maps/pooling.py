@@ -25,13 +25,13 @@ from cotswold.kernels.maps.pooling_window import (
     SLOPE,
     VECTORS,
     Kind,
-    Window,
+    PoolJob,
     scratch_elements,
     write_window,
 )
 from cotswold.kernels.maps.tasks import (
     BYTES,
-    Head,
+    JobHead,
     Workers,
     bits,
     prepared,
@@ -209,22 +209,22 @@ class _Work:
             columns = max(LEAST_COLUMNS, room - size)
             cut = _cut(target, groups, lanes, VECTORS * width, 2, columns, workers, count)
             slot = scratch_elements(kind, cut.block, ring, min(source.width, cut.columns + size))
-        fields = np.zeros(Window.FIELDS, np.int64)
-        fields[Head.TASKS] = groups * cut.blocks * cut.parts * cut.beside
-        fields[Window.LANES : Window.INPUT] = (
+        fields = np.zeros(PoolJob.FIELDS, np.int64)
+        fields[JobHead.TASKS] = groups * cut.blocks * cut.parts * cut.beside
+        fields[PoolJob.LANES : PoolJob.INPUT] = (
             *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
             *(source.height, source.width, target.height, target.width),
             *(self.low, size, ring, 0),
         )
-        fields[Window.COLUMN_PARTS], fields[Window.PART_COLUMNS] = cut.beside, cut.columns
+        fields[PoolJob.COLUMN_PARTS], fields[PoolJob.PART_COLUMNS] = cut.beside, cut.columns
         places = []
         for place, one in zip(
-            (Window.INPUT, Window.SECOND, Window.FACTOR, Window.OUTPUT), self.maps, strict=True
+            (PoolJob.INPUT, PoolJob.SECOND, PoolJob.FACTOR, PoolJob.OUTPUT), self.maps, strict=True
         ):
             if one is not None:
                 put_pitches(fields, place, one)
                 places.append(place)
-        return prepared(address, fields, (*places, Window.SCALAR), slot, (workers.dtype, count))
+        return prepared(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
 
 
 @dataclass(frozen=True)
@@ -266,12 +266,12 @@ def _cut(
     groups: int,
     lanes: int,
     strip: int,
-    together: int,
+    group: int,
     columns: int,
     workers: Workers,
     count: int,
 ) -> _Cut:
-    """Blocks of whole strips; rows in multiples of ``together``; parts enough for ``count`` threads."""
+    """Blocks of whole strips; rows in multiples of ``group``; parts enough for ``count`` threads."""
     block = BLOCK_BYTES // BYTES[workers.dtype]
     blocks = max(-(-lanes // block), min(workers.threads, -(-lanes // strip)))
     block = -(-lanes // (blocks * strip)) * strip
@@ -282,5 +282,5 @@ def _cut(
     beside = -(-target.width // columns)
     wanted = 1 if count == 1 else -(-TASKS_A_THREAD * count // (groups * blocks * beside))
     rows = max(LEAST_ROWS, -(-target.height // wanted))
-    rows = -(-rows // together) * together
+    rows = -(-rows // group) * group
     return _Cut(block, blocks, columns, beside, rows, -(-target.height // rows))

@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
 from cotswold.kernels.machine.prepared import LINE
-from cotswold.kernels.maps.pooling_window import Kind, Map, Window, part_of
+from cotswold.kernels.maps.pooling_window import Kind, Map, PoolJob, part_of
 from cotswold.kernels.maps.tasks import Strip, between, number_field, tasks, up_to_power
 
 Values = list[ir.Value]
@@ -114,16 +114,16 @@ class _Block:
         def field(index: int) -> ir.Value:
             return w.field(job, index)
 
-        self.low = field(Window.LOW)
-        self.in_height, self.in_width = field(Window.IN_HEIGHT), field(Window.IN_WIDTH)
-        columns = field(Window.PART_COLUMNS)
+        self.low = field(PoolJob.LOW)
+        self.in_height, self.in_width = field(PoolJob.IN_HEIGHT), field(PoolJob.IN_WIDTH)
+        columns = field(PoolJob.PART_COLUMNS)
         self.left = b.mul(beside, columns)
-        self.right = w.least(b.add(self.left, columns), field(Window.OUT_WIDTH))
+        self.right = w.least(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
         self.source_left = b.sub(self.left, self.low)
-        self.scalar = number_field(w, job, Window.SCALAR)
-        self.lanes = w.least(field(Window.BLOCK), b.sub(field(Window.LANES), lane))
-        self.input = Map(w, job, Window.INPUT, group, lane)
-        self.output = Map(w, job, Window.OUTPUT, group, lane)
+        self.scalar = number_field(w, job, PoolJob.SCALAR)
+        self.lanes = w.least(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
+        self.input = Map(w, job, PoolJob.INPUT, group, lane)
+        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
         self.strip_size = form.vectors * w.lanes.count
         self.zeros = scratch
         self.waste = w.at(scratch, self.strip_size)
@@ -131,10 +131,10 @@ class _Block:
         self.across = plain
         if kind.quotient:
             self.down = plain
-            self.second = Map(w, job, Window.SECOND, group, lane)
-            self.factor = Map(w, job, Window.FACTOR, group, lane)
+            self.second = Map(w, job, PoolJob.SECOND, group, lane)
+            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
             self.ring = w.at(self.waste, self.strip_size)
-            self.ring_pitch = field(Window.BLOCK)
+            self.ring_pitch = field(PoolJob.BLOCK)
             self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(form.size)))
         else:
             self.down = _Sum(self._squares, self._squares_added, self._joined)

@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.maps.tasks import (
-    Head,
+    JobHead,
     Strip,
     between,
     most,
@@ -41,10 +41,10 @@ PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 """Of a square: rows, then columns."""
 
 
-class Window(IntEnum):
+class PoolJob(IntEnum):
     """The fields of a job, after those of every job."""
 
-    LANES = Head.FIELDS
+    LANES = JobHead.FIELDS
     BLOCKS = 6
     BLOCK = 7
     PARTS = 8
@@ -104,14 +104,14 @@ def part_of(
 ) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
     """Of a task: group of lanes, first lane, part of the columns; first row and the one after its last."""
     b = w.b
-    parts, blocks = w.field(job, Window.PARTS), w.field(job, Window.BLOCKS)
-    columns = w.field(job, Window.COLUMN_PARTS)
+    parts, blocks = w.field(job, PoolJob.PARTS), w.field(job, PoolJob.BLOCKS)
+    columns = w.field(job, PoolJob.COLUMN_PARTS)
     beside, rest = b.urem(number, columns), b.udiv(number, columns)
     part, rest = b.urem(rest, parts), b.udiv(rest, parts)
-    lane = b.mul(b.urem(rest, blocks), w.field(job, Window.BLOCK))
-    rows = w.field(job, Window.PART_ROWS)
+    lane = b.mul(b.urem(rest, blocks), w.field(job, PoolJob.BLOCK))
+    rows = w.field(job, PoolJob.PART_ROWS)
     first = b.mul(part, rows)
-    stop = w.least(b.add(first, rows), w.field(job, Window.OUT_HEIGHT))
+    stop = w.least(b.add(first, rows), w.field(job, PoolJob.OUT_HEIGHT))
     return (b.udiv(rest, blocks), lane, beside), first, stop
 
 
@@ -143,29 +143,29 @@ class _Block:
         beside: ir.Value,
     ) -> None:
         self.w, self.kind = w, kind
-        self.low, self.size = w.field(job, Window.LOW), w.field(job, Window.SIZE)
-        self.in_height, self.in_width = w.field(job, Window.IN_HEIGHT), w.field(job, Window.IN_WIDTH)
-        self.out_height, self.out_width = w.field(job, Window.OUT_HEIGHT), w.field(job, Window.OUT_WIDTH)
-        columns = w.field(job, Window.PART_COLUMNS)
+        self.low, self.size = w.field(job, PoolJob.LOW), w.field(job, PoolJob.SIZE)
+        self.in_height, self.in_width = w.field(job, PoolJob.IN_HEIGHT), w.field(job, PoolJob.IN_WIDTH)
+        self.out_height, self.out_width = w.field(job, PoolJob.OUT_HEIGHT), w.field(job, PoolJob.OUT_WIDTH)
+        columns = w.field(job, PoolJob.PART_COLUMNS)
         self.left = w.b.mul(beside, columns)
         self.right = w.least(w.b.add(self.left, columns), self.out_width)
         self.source_left = most(w, w.b.sub(self.left, self.low), integer(0))
         reach = w.b.sub(w.b.add(self.right, self.size), w.b.add(self.low, integer(1)))
         self.source_width = between(w, self.source_left, w.least(reach, self.in_width))
-        self.scalar = number_field(w, job, Window.SCALAR)
-        self.block = w.field(job, Window.BLOCK)
-        self.lanes = w.least(self.block, w.b.sub(w.field(job, Window.LANES), lane))
-        self.input = Map(w, job, Window.INPUT, group, lane)
-        self.output = Map(w, job, Window.OUTPUT, group, lane)
-        ring = w.field(job, Window.RING)
+        self.scalar = number_field(w, job, PoolJob.SCALAR)
+        self.block = w.field(job, PoolJob.BLOCK)
+        self.lanes = w.least(self.block, w.b.sub(w.field(job, PoolJob.LANES), lane))
+        self.input = Map(w, job, PoolJob.INPUT, group, lane)
+        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        ring = w.field(job, PoolJob.RING)
         self.mask = w.b.sub(ring, integer(1))
         self.pair = w.b.shl(self.block, integer(1))
         self.zeros = scratch
         self.waste = w.at(scratch, self.pair)
         self.columns = w.at(self.waste, self.block)
         if kind.quotient:
-            self.second = Map(w, job, Window.SECOND, group, lane)
-            self.factor = Map(w, job, Window.FACTOR, group, lane)
+            self.second = Map(w, job, PoolJob.SECOND, group, lane)
+            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
             self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
             self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:

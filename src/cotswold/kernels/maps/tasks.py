@@ -1,7 +1,7 @@
 """What kernels over maps share: what was prepared, tasks taken from a counter, parts of vectors.
 
 Knows: how a job is a table of integers, how threads take tasks from it. Does
-not know: what is computed. A job begins with the fields of `Head`; a kernel's own fields follow.
+not know: what is computed. A job begins with the fields of `JobHead`; a kernel's own fields follow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DOUBLE = ir.DoubleType()
 BYTES = {"float32": 4, "float64": 8}
 
 
-class Head(IntEnum):
+class JobHead(IntEnum):
     """The first fields of every job."""
 
     NEXT = 0
@@ -82,8 +82,8 @@ def prepared(
     """
     dtype, threads = workers
     whole = -(-scratch * BYTES[dtype] // LINE) * LINE
-    fields[Head.SLOT_SIZE] = whole // BYTES[dtype]
-    return Prepared(code, fields, places, Head.SCRATCH, whole * threads, threads, held)
+    fields[JobHead.SLOT_SIZE] = whole // BYTES[dtype]
+    return Prepared(code, fields, places, JobHead.SCRATCH, whole * threads, threads, held)
 
 
 def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
@@ -98,13 +98,13 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, i
     function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
     w = Writer(function, lanes)
     (job,) = function.args
-    slot = w.b.atomic_rmw("add", w.slot(job, Head.SLOTS), integer(1), "monotonic")
-    scratch = w.at(w.pointer_field(job, Head.SCRATCH), w.b.mul(slot, w.field(job, Head.SLOT_SIZE)))
+    slot = w.b.atomic_rmw("add", w.slot(job, JobHead.SLOTS), integer(1), "monotonic")
+    scratch = w.at(w.pointer_field(job, JobHead.SCRATCH), w.b.mul(slot, w.field(job, JobHead.SLOT_SIZE)))
     again, taken, done = (function.append_basic_block(name) for name in ("again", "taken", "done"))
     w.b.branch(again)
     w.b.position_at_end(again)
-    number = w.b.atomic_rmw("add", w.slot(job, Head.NEXT), integer(1), "monotonic")
-    w.b.cbranch(w.b.icmp_signed("<", number, w.field(job, Head.TASKS)), taken, done)
+    number = w.b.atomic_rmw("add", w.slot(job, JobHead.NEXT), integer(1), "monotonic")
+    w.b.cbranch(w.b.icmp_signed("<", number, w.field(job, JobHead.TASKS)), taken, done)
     w.b.position_at_end(taken)
     yield w, job, number, scratch
     w.b.branch(again)

@@ -131,11 +131,11 @@ def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], f
 
 def _file(shape: ShapeClass, processor: Processor) -> str:
     default = candidates(processor, shape.narrow)[0]
-    return f"{shape.name}-{compiled.edition(shape.kind, shape.dtype, default, processor)}.json"
+    return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
 
 
 def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
-    content = code_cache.recall(_file(shape, processor))
+    content = code_cache.load(_file(shape, processor))
     if content is None:
         return None
     names = set(map(str, candidates(processor, shape.narrow)))
@@ -182,7 +182,7 @@ def _measured(
         time.time(),
     )
     told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
-    code_cache.remember(_file(shape, processor), json.dumps(told).encode())
+    code_cache.save(_file(shape, processor), json.dumps(told).encode())
     return found
 
 

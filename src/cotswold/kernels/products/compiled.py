@@ -34,9 +34,9 @@ def kernel(kind: str, dtype: str, tile: Tile, processor: Processor) -> int:
     return library.address((kind, dtype, tile), processor, _writer(kind, dtype, tile, processor), trial)
 
 
-def edition(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
+def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
     """What names a kernel of products as it would be written now."""
-    return library.edition(_writer(kind, dtype, tile, processor), processor)
+    return library.cache_key(_writer(kind, dtype, tile, processor), processor)
 
 
 def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:

@@ -29,7 +29,7 @@ PACKED_ROWS = 4
 
 
 @dataclass(frozen=True)
-class Forced:
+class Overrides:
     """What is otherwise chosen, for tests and measurements; ``few``: whether neurons are in the lanes."""
 
     processor: Processor | None = None
@@ -38,7 +38,7 @@ class Forced:
     few: bool | None = None
 
 
-FREE = Forced()
+NO_OVERRIDES = Overrides()
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,18 @@ def lanes_of(processor: Processor, dtype: str) -> int:
     return processor.lanes(summed(dtype))
 
 
-def processor_of(forced: Forced = FREE) -> Processor:
+def processor_of(overrides: Overrides = NO_OVERRIDES) -> Processor:
     """The processor that code is written for."""
-    found = forced.processor or this_processor()
+    found = overrides.processor or this_processor()
     assert found is not None, "asked for kernels on a processor that has none; see `available`"
     return found
 
 
-def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, forced: Forced = FREE) -> bool:
+def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Overrides = NO_OVERRIDES) -> bool:
     """Whether images fill no vector, and neurons fill them better; larger batches share their kernels."""
-    if forced.few is not None:
-        return forced.few
-    lanes = lanes_of(processor_of(forced), dtype)
+    if overrides.few is not None:
+        return overrides.few
+    lanes = lanes_of(processor_of(overrides), dtype)
     if images > lanes:
         return False
     rows = images + (PACKED_ROWS if dtype == "bfloat16" else 0)

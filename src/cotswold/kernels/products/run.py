@@ -22,8 +22,8 @@ from cotswold.kernels.products.choice import Choice, ShapeClass
 from cotswold.kernels.products.compiled import kernel
 from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
 from cotswold.kernels.products.problem import (
-    FREE,
-    Forced,
+    NO_OVERRIDES,
+    Overrides,
     Problem,
     neurons_in_lanes,
     processor_of,
@@ -44,12 +44,12 @@ def product(
     filters: Tensor,
     layer: BlockLocal,
     out: Tensor,
-    forced: Forced = FREE,
+    overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
     """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
     if out.numel() > 0:
-        _ready(PRODUCT, layer, x, out, filters, forced, only).run(
+        _ready(PRODUCT, layer, x, out, filters, overrides, only).run(
             x.data_ptr(), out.data_ptr(), filters.data_ptr()
         )
 
@@ -61,14 +61,14 @@ def activated(
     layer: BlockLocal,
     out: Tensor,
     activation: str,
-    forced: Forced = FREE,
+    overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
     """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `problem.finishes` for when.
 
     Every number of ``out`` is written, or those of the blocks in ``only``.
     """
-    _ready(FINISHED[activation], layer, x, out, filters, forced, only).run(
+    _ready(FINISHED[activation], layer, x, out, filters, overrides, only).run(
         x.data_ptr(), out.data_ptr(), filters.data_ptr(), biases.data_ptr()
     )
 
@@ -78,19 +78,21 @@ def adjoint(
     filters: Tensor,
     layer: BlockLocal,
     out: Tensor,
-    forced: Forced = FREE,
+    overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> None:
     """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
     if out.numel() > 0:
-        _ready(ADJOINT, layer, out, y, filters, forced, only).run(
+        _ready(ADJOINT, layer, out, y, filters, overrides, only).run(
             out.data_ptr(), y.data_ptr(), filters.data_ptr()
         )
 
 
-def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor, forced: Forced = FREE) -> None:
+def outer(
+    delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor, overrides: Overrides = NO_OVERRIDES
+) -> None:
     """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are."""
-    _ready(OUTER, layer, x, delta, out, forced).run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
+    _ready(OUTER, layer, x, delta, out, overrides).run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
 
 
 def step(
@@ -99,7 +101,7 @@ def step(
     layer: BlockLocal,
     moved: tuple[Tensor, Tensor, Tensor],
     constants: Tensor,
-    forced: Forced = FREE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> None:
     """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
 
@@ -110,18 +112,18 @@ def step(
     (delta, x), (_, second) = decoding, encoding
     alike = x.stride() == second.stride() or required_pitches(x) == required_pitches(second)
     assert alike, "the inputs of a step must have the same pitches"
-    run_step(_ready(STEP, layer, x, delta, moved[0], forced), decoding, encoding, moved, constants)
+    run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
 def chosen(kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor) -> tuple[Problem, Choice]:
     """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
-    problem = _problem(kind, layer, x, y, FREE, None)
+    problem = _problem(kind, layer, x, y, NO_OVERRIDES, None)
     return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
 
 
-def thread_count(problem: Problem, forced: Forced = FREE) -> int:
+def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
     """Threads that a product is worth."""
-    return max(1, min(forced.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
+    return max(1, min(overrides.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
 
 
 def _ready(
@@ -130,34 +132,36 @@ def _ready(
     x: Tensor,
     y: Tensor,
     filters: Tensor,
-    forced: Forced = FREE,
+    overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
 ) -> PreparedProduct:
     """A product that was prepared before, or is now, in the best tile known; measured first where none is."""
     threads = torch.get_num_threads()
-    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, forced, only)
+    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only)
     found = READY.get(key)
     return (
         found
         if found is not None
         else READY.put(
-            key, lambda: _prepare(_problem(kind, layer, x, y, forced, only), (x, y, filters), forced)
+            key, lambda: _prepare(_problem(kind, layer, x, y, overrides, only), (x, y, filters), overrides)
         )
     )
 
 
 def _problem(
-    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, forced: Forced, only: Region | None
+    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
 ) -> Problem:
     images, dtype = x.shape[0], name_of(x.dtype)
-    if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, forced):
+    if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, overrides):
         kind = PRODUCT_FEW
     return Problem(kind, layer, images, dtype, required_pitches(x), required_pitches(y), only)
 
 
-def _prepare(problem: Problem, operands: tuple[Tensor, Tensor, Tensor], forced: Forced) -> PreparedProduct:
-    processor, count = processor_of(forced), thread_count(problem, forced)
-    tile = forced.tile or choose(problem, processor, count, operands).tile
+def _prepare(
+    problem: Problem, operands: tuple[Tensor, Tensor, Tensor], overrides: Overrides
+) -> PreparedProduct:
+    processor, count = processor_of(overrides), thread_count(problem, overrides)
+    tile = overrides.tile or choose(problem, processor, count, operands).tile
     return _in_tile(problem, Execution(tile, processor, count))
 
 
