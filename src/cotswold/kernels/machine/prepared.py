@@ -65,6 +65,6 @@ class Bounded(dict[K, V]):
     def put(self, key: K, make: Callable[[], V]) -> V:
         """Make the value of a key and keep it; the oldest goes where there are too many."""
         found = self[key] = make()
-        while len(self) > self._most:
-            self.pop(next(iter(self)), None)
+        for oldest in list(self)[: -self._most]:
+            self.pop(oldest, None)
         return found
