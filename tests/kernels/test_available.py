@@ -116,7 +116,7 @@ def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch
 def test_where_llvm_compiles_wrongly_torch_computes(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "answer", lambda address: 41)
+    monkeypatch.setattr(engine, "call_for_integer", lambda address: 41)
     falls_back_once(called, "compiles wrongly")
 
 
