@@ -28,7 +28,7 @@ from cotswold.ops.layout import empty_map
 from cotswold.ops.products import adjoint_at, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_the_order_of_sets_and_the_seed_of_hashes_say_nothing() -> None:
     """)
     told = set()
     for seed in ("1", "2"):
-        path = str(Path(__file__).parents[2] / "src")
+        path = str(Path(__file__).parents[3] / "src")
         environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

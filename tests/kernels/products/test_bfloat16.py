@@ -198,7 +198,7 @@ def test_nan_and_infinity_reach_exactly_what_they_are_multiplied_into(
 @needs_instructions
 @pytest.mark.parametrize("seed", ["first", "second"])
 def test_nothing_is_touched_before_or_beyond_an_operand_or_scratch(seed: str) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     paths = os.pathsep.join([str(root), *sys.path])
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.guarded_pairs", seed, str(FUZZ * 100)],

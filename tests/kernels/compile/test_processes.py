@@ -9,7 +9,7 @@ import pytest
 
 from cotswold.kernels.compile import code_cache
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def started(cache: Path) -> subprocess.Popen[str]:

@@ -31,7 +31,7 @@ from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import Overrides
 from cotswold.ops import images_last
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 IMAGES = 33
 pytestmark = pytest.mark.usefixtures("any_work_is_worth_threads")
 
