@@ -15,7 +15,9 @@ import pytest
 from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
 
-from cotswold.run import Checkpoints, RunDirectory, memory
+from cotswold.checkpoint import Checkpoints
+from cotswold.host import memory
+from cotswold.run import RunDirectory
 from cotswold.training import fit
 
 

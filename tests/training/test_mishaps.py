@@ -25,7 +25,7 @@ from cotswold.errors import (
     SourceError,
     StoreError,
 )
-from cotswold.run import memory
+from cotswold.host import memory
 from cotswold.training import Job, Resume, Stop, fit, load_stacks, open_job
 
 

@@ -12,8 +12,8 @@ from cotswold.cli.ranks import local_grid, wanted_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.geometry import StackGeometry
+from cotswold.host import memory
 from cotswold.recipe import load
-from cotswold.run import memory
 from cotswold.training import Resume, Stop, fit, open_job
 from cotswold.training.budget import training_bytes
 from cotswold.training.offload import home

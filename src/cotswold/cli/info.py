@@ -109,7 +109,7 @@ def _missing(recipe: Recipe) -> str | None:
 
 def _memory(needed: Callable[[int], int], batch: int) -> Row:
     """What training takes, what there is, and what would fit."""
-    from cotswold.run import available_bytes
+    from cotswold.host import available_bytes
     from cotswold.training.budget import largest_batch
 
     taken, free = needed(batch), available_bytes()
@@ -148,7 +148,7 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
 
 def _seconds(recipe: Recipe) -> list[float | None]:
     """The expected time of an update of each stack."""
-    from cotswold.bench.probe import update_seconds
+    from cotswold.bench.machine.probe import update_seconds
     from cotswold.cli.progress import counting
 
     geometries, found = recipe.stack_geometries(), []

@@ -1,4 +1,4 @@
-"""What this host grants and how processes on it know each other: cores, the run's token, interfaces."""
+"""What this host grants and how processes on it know each other: cores, memory, token, interfaces, ranks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from cotswold.host.interface import address_of_keeper as address_of_keeper
     from cotswold.host.interface import interface_to as interface_to
     from cotswold.host.interface import listener_at as listener_at
+    from cotswold.host.memory import available_bytes as available_bytes
+    from cotswold.host.memory import keep_freed_bytes as keep_freed_bytes
+    from cotswold.host.memory import require_memory as require_memory
+    from cotswold.host.ranks import ALONE as ALONE
+    from cotswold.host.ranks import Ranks as Ranks
+    from cotswold.host.ranks import raise_on_all as raise_on_all
     from cotswold.host.token import Token as Token
     from cotswold.host.token import is_signed as is_signed
     from cotswold.host.token import sign as sign
@@ -18,16 +24,22 @@ if TYPE_CHECKING:
     from cotswold.host.token import token_of as token_of
 
 _HOME = {
+    "ALONE": "ranks",
+    "Ranks": "ranks",
     "Token": "token",
     "address_of_keeper": "interface",
+    "available_bytes": "memory",
     "granted_cores": "cores",
-    "waiting_settings": "cores",
     "interface_to": "interface",
     "is_signed": "token",
+    "keep_freed_bytes": "memory",
     "listener_at": "interface",
+    "raise_on_all": "ranks",
+    "require_memory": "memory",
     "sign": "token",
     "token_in": "token",
     "token_of": "token",
+    "waiting_settings": "cores",
 }
 __all__ = list(_HOME)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cotswold import recipe as recipes
+from cotswold.checkpoint import Checkpoint
 from cotswold.errors import RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.run import Checkpoint
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cotswold.data import Store, shuffle_bytes
 from cotswold.geometry import Grid
+from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
-from cotswold.run import available_bytes, require
 from cotswold.training.budget import largest_batch, rank_bytes, training_bytes
 from cotswold.training.offload.home import check_disk
 from cotswold.training.restore import needed_bytes
@@ -44,7 +44,7 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
         remedy = (
             f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
         )
-    require(
+    require_memory(
         needed(batch) + reading, f"training {recipe.name}{where}", f"{remedy} (cotswold info shows each part)"
     )
 

@@ -15,8 +15,9 @@ from typing import Protocol
 
 import torch
 
+from cotswold.checkpoint import Checkpoints, Piece, SealedPiece
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account, Checkpoints, Piece, SealedPiece
+from cotswold.run import Account
 from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, Piece
 from cotswold.geometry import Box
 from cotswold.mesh import Mesh, TrainedStack
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Piece
 from cotswold.training.home import Momenta
 
 

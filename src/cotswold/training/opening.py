@@ -14,8 +14,9 @@ from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
+from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
-from cotswold.run import RunDirectory, environment, together
+from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job
@@ -88,7 +89,7 @@ def open_job(
         "totals": job.totals,
     }
     team.ranks.gather({"job": found})
-    with together(team.ranks, MachineError):
+    with raise_on_all(team.ranks, MachineError):
         pass  # the others may not see the same files
     return job
 
@@ -155,7 +156,7 @@ def _begun(
     # before there is a directory that holds a run
     check_start(wanted)
     check_fit(wanted, store, path, team)
-    run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
+    run = RunDirectory.create(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
     return Job(run, wanted, store, resumed=False, team=team)
 
 
@@ -166,7 +167,7 @@ def _joined(team: Team) -> Job:
         kind, sentence = told["error"]
         raise getattr(errors, kind)(sentence)
     found = told["job"]
-    with together(team.ranks, MachineError):
+    with raise_on_all(team.ranks, MachineError):
         recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
         check_device(recipe.training.device)
         run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.home import Home, Momenta, Network
 from cotswold.training.strategy import Measured
 

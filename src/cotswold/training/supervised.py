@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 

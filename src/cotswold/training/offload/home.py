@@ -13,11 +13,12 @@ from types import TracebackType
 from torch import Tensor
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, SealedPiece
 from cotswold.errors import DiskFullError, MachineError
 from cotswold.files import disk_errors, real_folder
+from cotswold.host import available_bytes
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, SealedPiece, available_bytes
 from cotswold.training.budget import maps_bytes
 from cotswold.training.home import Momenta
 from cotswold.training.networks import network_tensors
