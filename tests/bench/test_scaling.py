@@ -29,7 +29,7 @@ from cotswold.bench.trials import Trial, some
 from cotswold.cli.main import main
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Grid, StackPartition
-from cotswold.mesh.channels import SWITCH
+from cotswold.mesh.transport.connecting import SWITCH
 
 LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
 MEMORY_MOST = 6 << 30

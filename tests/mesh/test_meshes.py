@@ -22,8 +22,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
-from cotswold.mesh.channels import SWITCH
 from cotswold.mesh.ranks import _own_group, timeout_of
+from cotswold.mesh.transport.connecting import SWITCH
 
 
 def _same() -> list[bool]:

@@ -14,6 +14,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Mapping
 
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
@@ -66,6 +67,15 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
                 raise
             unavailable = error
     raise unavailable
+
+
+def address_for_peers(environ: Mapping[str, str]) -> str | None:
+    """Where peers on other hosts reach this one, as torch's settings say (GLOO_SOCKET_IFNAME, MASTER_ADDR),
+    or the default route; None where nothing says it."""
+    name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    if name:
+        return _address_of(name)
+    return _own_address(environ.get("MASTER_ADDR", "")) or _own_address(_ELSEWHERE) or None
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """Exchanges: messages by which distributed maps are fetched, and sums of what ranks wrote in the same place.
 
-Knows: plans, how a box of a map is packed, point-to-point messages. Does not know: what the maps are for.
-Source: Coates et al. 2013, section 4.2. A pair of ranks has one message an exchange at most.
+Knows: plans, where a box lies in a map. Does not know: how messages travel (`transport`), what the maps are
+for. Source: Coates et al. 2013, section 4.2. A pair of ranks has one message an exchange at most.
 
 Maps are ``(image, channel, y, x)``; a message carries ``[y][x][channel][image]``, so that whole rows of a map
 whose images are last are sent and received in place.
@@ -9,115 +9,93 @@ whose images are last are sent and received in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from cotswold.errors import GeometryError
-from cotswold.geometry import Box, ExchangePlan, MapShape, Transfer
+from cotswold.geometry import Box, ExchangePlan, MapShape
 from cotswold.geometry.box import NOTHING
-from cotswold.mesh.buffers import Buffers
-from cotswold.mesh.channels import Channel
 from cotswold.mesh.precision import wide_type
 from cotswold.mesh.ranks import Mesh
+from cotswold.mesh.transport.transport import Expected, Transport
 from cotswold.ops.layout import empty_map
 
 
-def _physical(x: Tensor, box: Box, origin: Box) -> Tensor:
+def part_of_map(x: Tensor, box: Box, origin: Box) -> Tensor:
     """A box of a map that lies on the box ``origin``, as ``(y, x, channel, image)``, a view."""
     rows, columns = box.within(origin).slices
     return x.permute(2, 3, 1, 0)[rows, columns]
 
 
-TAGS = 1 << 10
-"""Tags of torch.distributed are used again after so many exchanges."""
-_SIZES = 1 << 20
-"""Sizes that tags tell apart: a message of another size than is expected is never taken for one."""
-
-
-class Arriving(Protocol):
-    """A message under way, of the values of a place."""
-
-    def values(self, place: Tensor) -> Tensor:
-        """What it brings, shaped as its place (or lying there already); waits for it."""
-        ...
-
-    def release(self) -> None:
-        """Nobody reads the values any more."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class _Received:
-    """A message of torch.distributed, into a buffer of ours or into its place."""
+class _Incoming:
+    """A message that is to come: where it belongs in the plane, and in memory; who brings it."""
 
-    buffer: Tensor
-    works: Sequence[dist.Work]
-    lender: Buffers | None
-
-    def values(self, place: Tensor) -> Tensor:
-        for work in self.works:
-            work.wait()
-        return self.buffer.view(place.shape)
-
-    def release(self) -> None:
-        if self.lender is not None:
-            self.lender.give(self.buffer)
-
-
-@dataclass(frozen=True, eq=False)
-class _Near:
-    """A message of a rank on this host."""
-
-    channel: Channel
-    tag: int
-
-    def values(self, place: Tensor) -> Tensor:
-        return self.channel.receive(self.tag, place)
-
-    def release(self) -> None:
-        self.channel.release(self.tag)
+    box: Box
+    place: Tensor
+    source: int
+    transport: Transport
 
 
 class Pending:
-    """An exchange under way. ``window`` has what this rank wrote itself; `finish` adds what others wrote."""
+    """An exchange under way. ``window`` has what this rank wrote itself; `finish` adds what others wrote.
+
+    One that is not finished (an exception came between) is abandoned when nobody holds it any more.
+    """
 
     def __init__(
         self,
         window: Tensor,
         box: Box = NOTHING,
-        incoming: Sequence[tuple[Box, Tensor, Arriving]] = (),
-        settle: Sequence[Callable[[], object]] = (),
+        tag: int = 0,
+        incoming: Sequence[_Incoming] = (),
+        transports: Iterable[Transport] = (),
         summing: bool = False,
     ) -> None:
-        self.window, self._box = window, box
-        self._incoming, self._settle, self._summing = incoming, settle, summing
+        self.window, self._box, self._tag = window, box, tag
+        self._incoming, self._transports, self._summing = incoming, tuple(transports), summing
 
     def finish(self) -> Tensor:
         """Wait for every message; the whole window. What has come is unpacked while the rest travels.
 
         Sums are taken in the plan's order, whatever comes first; of short numbers in float32.
         """
+        try:
+            self._unpack()
+        except BaseException:
+            self.abandon()
+            raise
+        transports, self._transports = self._transports, ()
+        for transport in transports:
+            transport.finish(self._tag)
+        return self.window
+
+    def abandon(self) -> None:
+        """Give up: what others sent is dropped, memory for it is freed, and what was sent still arrives."""
+        transports, self._transports, self._incoming = self._transports, (), ()
+        for transport in transports:
+            transport.abandon(self._tag)
+
+    def _unpack(self) -> None:
         wide = wide_type(self.window.dtype)
         total = self.window.to(wide) if self._summing and self._incoming else self.window
-        for box, place, message in self._incoming:
-            values = message.values(place)
+        for message in self._incoming:
+            values = message.transport.receive(self._tag, message.source)
             if self._summing:
-                _physical(total, box, self._box).add_(values)
-            elif values.data_ptr() != place.data_ptr():
-                place.copy_(values)
-            message.release()
+                part_of_map(total, message.box, self._box).add_(values)
+            elif values.data_ptr() != message.place.data_ptr():
+                message.place.copy_(values)
+            message.transport.release(self._tag, message.source)
         if total is not self.window:
             self.window.copy_(total)
-        for settle in self._settle:
-            settle()
-        self._incoming, self._settle = (), ()
-        return self.window
+        self._incoming = ()
+
+    def __del__(self) -> None:
+        self.abandon()
 
 
 class Exchange:
@@ -166,20 +144,27 @@ class Exchange:
             )
         window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
-        self.mesh.count(self.plan.points * images * channels * part.element_size())
-        near = self.mesh.channels if part.device.type == "cpu" and self.plan.points else {}
-        settle: list[Callable[[], object]] = []
-        far = []
-        for transfer in self._sends:
-            view = _physical(part, transfer.box, self.part)
-            if transfer.target in near:
-                channel = near[transfer.target]
-                channel.send(tag, view)
-                settle.append(partial(channel.settle, tag))
-            else:
-                far.append((transfer, view))
-        incoming, works = self._posted(window, far, near, tag)
-        return Pending(window, self.window, incoming, [*settle, *works], self._summing)
+        point_bytes = images * channels * part.element_size()
+        self.mesh.count(self.plan.points * point_bytes)
+        if not self.plan.points:
+            return Pending(window)
+        routes = self.mesh.routes(part.device)
+        messages: dict[Transport, tuple[dict[int, Tensor], dict[int, Expected]]] = {}
+        for one in self._sends:
+            transport = routes.transport(one.target, one.box.size * point_bytes)
+            outgoing, _ = messages.setdefault(transport, ({}, {}))
+            outgoing[one.target] = part_of_map(part, one.box, self.part)
+        incoming = []
+        for one in self._receives:
+            transport = routes.transport(one.source, one.box.size * point_bytes)
+            _, expected = messages.setdefault(transport, ({}, {}))
+            place = part_of_map(window, one.box, self.window)
+            expected[one.source] = Expected(place, not self._summing and place.is_contiguous())
+            incoming.append(_Incoming(one.box, place, one.source, transport))
+        pending = Pending(window, self.window, tag, incoming, messages, self._summing)
+        for transport, (outgoing, expected) in messages.items():
+            transport.send(tag, outgoing, expected)
+        return pending
 
     def __call__(self, part: Tensor) -> Tensor:
         """The window ``(image, channel, *window)`` of this rank; differentiable any number of times."""
@@ -194,52 +179,8 @@ class Exchange:
         if not self._covered:
             window.zero_()
         if self._kept.size:
-            _physical(window, self._kept, self.window).copy_(_physical(part, self._kept, self.part))
+            part_of_map(window, self._kept, self.window).copy_(part_of_map(part, self._kept, self.part))
         return window
-
-    def _posted(
-        self, window: Tensor, far: Sequence[tuple[Transfer, Tensor]], near: Mapping[int, Channel], tag: int
-    ) -> tuple[list[tuple[Box, Tensor, Arriving]], list[Callable[[], object]]]:
-        """Every message that is to come, in the plan's order; and what is to be done when all have come.
-
-        Messages from and to ranks that are not near begin to travel.
-        """
-        buffers, lent, ready = self.mesh.buffers, list[Callable[[], object]](), dict[int, _Received]()
-        places = {one.source: _physical(window, one.box, self.window) for one in self._receives}
-        into = {source: self._room(place) for source, place in places.items() if source not in near}
-        messages = [self._message(dist.irecv, buffer, source, tag) for source, (buffer, _) in into.items()]
-        for transfer, view in far:
-            packed = view
-            if not view.is_contiguous():
-                packed = buffers.take(view.numel(), view)
-                packed.view(view.shape).copy_(view)
-                lent.append(partial(buffers.give, packed))
-            messages.append(self._message(dist.isend, packed, transfer.target, tag))
-        works = dist.batch_isend_irecv(messages) if messages else []
-        apart = len(works) == len(messages)  # some backends answer once for all messages
-        for number, (source, (buffer, lender)) in enumerate(into.items()):
-            ready[source] = _Received(buffer, works[number : number + 1] if apart else works, lender)
-        incoming: list[tuple[Box, Tensor, Arriving]] = [
-            (
-                one.box,
-                places[one.source],
-                _Near(near[one.source], tag) if one.source in near else ready[one.source],
-            )
-            for one in self._receives
-        ]
-        return incoming, [*(work.wait for work in works[len(into) if apart else 0 :]), *lent]
-
-    def _message(self, verb: Callable[..., Any], values: Tensor, other: int, tag: int) -> dist.P2POp:
-        size = values.numel() * values.element_size()
-        return dist.P2POp(
-            verb, values, self.mesh.member(other), self.mesh.group, tag % TAGS * _SIZES + size % _SIZES
-        )
-
-    def _room(self, place: Tensor) -> tuple[Tensor, Buffers | None]:
-        """Where a message that belongs in a place is received: there, or in a buffer."""
-        if not self._summing and place.is_contiguous():
-            return place, None
-        return self.mesh.buffers.take(place.numel(), place), self.mesh.buffers
 
 
 def _empty(like: Tensor, box: Box) -> Tensor:

@@ -19,9 +19,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
+from cotswold.host.channel import Channel
+from cotswold.host.stream import Stream
 from cotswold.mesh.agreement import Agreement
-from cotswold.mesh.buffers import Buffers
-from cotswold.mesh.channels import Channel, channels_of
+from cotswold.mesh.transport.buffers import Buffers
+from cotswold.mesh.transport.connecting import channels_of, streams_of
+from cotswold.mesh.transport.point_to_point import PointToPoint
+from cotswold.mesh.transport.routes import Routes
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -109,6 +113,30 @@ class Mesh:
         if self.group is None:
             return {}
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
+
+    @cached_property
+    def streams(self) -> dict[int, Stream]:
+        """Sockets for short messages to ranks of other hosts; all ranks ask for the first time together."""
+        if self.group is None or len(self.channels) == self.size - 1:
+            return {}
+        near = tuple(self.channels)
+        return streams_of(self.gather, timeout_of(self.group), self.members, self.rank, near)
+
+    def routes(self, device: torch.device) -> Routes:
+        """The transports for messages between memory of a device; all ranks first ask together."""
+        return self._routes_of_cpu if device.type == "cpu" else self._routes_of_others
+
+    @cached_property
+    def _routes_of_cpu(self) -> Routes:
+        return Routes(self.channels, self.streams, self._point_to_point, self.members)
+
+    @cached_property
+    def _routes_of_others(self) -> Routes:
+        return Routes({}, {}, self._point_to_point, self.members)
+
+    @cached_property
+    def _point_to_point(self) -> PointToPoint:
+        return PointToPoint(self.group, self.members, self.buffers)
 
     @property
     def agreement(self) -> Agreement:

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
+from cotswold.host import listener as listeners
+from cotswold.host.listener import STRANGERS, Listener, call
 from cotswold.launch.failure import peer_lost
-from cotswold.mesh import listener as listeners
-from cotswold.mesh.listener import STRANGERS, Listener, call
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
 
