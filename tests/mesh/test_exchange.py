@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -215,14 +216,16 @@ def test_exchanges_that_break_off_between_start_and_finish_hold_no_memory(fail_o
 
 
 def _mapped_after(sizes_kib: tuple[int, ...]) -> float:
-    """MiB of a rank after six exchanges of maps of each size."""
+    """MiB that a rank maps more after six exchanges of maps of each size."""
+    gc.collect()  # meshes of tests before
+    before = _mapped_mib()
     mesh = Mesh.of("1x2")
     for size in sizes_kib:
         exchange = _to_rank_1(mesh, (size, 256))
         for at in range(6):
             exchange.start(_part(exchange, float(at))).finish()
             dist.barrier()
-    return _mapped_mib()
+    return _mapped_mib() - before
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid, Partition
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
-from cotswold.mesh.parameters import own_parts
+from cotswold.mesh.modules.parameters import own_parts
 
 GRIDS = ("1x2", "2x1", "2x2")
 SHAPE = (2, 4, 6, 8)

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
-from cotswold.mesh.ranks import _own_group, timeout_of
+from cotswold.mesh.ranks.mesh import _own_group, timeout_of
 from cotswold.mesh.transport.connecting import SWITCH
 
 

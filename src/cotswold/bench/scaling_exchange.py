@@ -28,7 +28,7 @@ from cotswold.bench.scaling_shapes import Fields
 from cotswold.bench.scaling_stacks import named
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
-from cotswold.mesh.share import Share
+from cotswold.mesh.stacks.share import Share
 
 RAW, GLOO = "raw messages", "through Gloo"
 BY_GLOO = "ours through Gloo over raw messages"

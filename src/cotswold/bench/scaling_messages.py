@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.geometry import Box, ExchangePlan, StackPartition
 from cotswold.mesh import Exchange
-from cotswold.mesh.share import Share, crop
+from cotswold.mesh.stacks.share import Share, crop
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
 POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
-from cotswold.mesh.parameters import own_box
+from cotswold.mesh.modules.parameters import own_box
 from cotswold.recipe import Recipe
 from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import LayerNetwork
