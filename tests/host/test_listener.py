@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from cotswold.host import listener as listeners
-from cotswold.host.listener import STRANGERS, Listener, call
+from cotswold.host.listener import STRANGERS, Listener, TcpListener, call, call_tcp
+from cotswold.host.token import sign
 from cotswold.launch.failure import peer_lost
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
@@ -101,3 +102,64 @@ def test_another_user_is_neither_answered_nor_told_the_secret(
         call(listener.address, listener.secret, 1, "rank 0", 5)
     with _stranger(listener), pytest.raises(TimeoutError, match="rank 1"):
         listener.answered({1: "rank 1"}, 0.05)
+
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def tcp_listener() -> Iterator[TcpListener]:
+    with closing(TcpListener("127.0.0.1", KEY, 3)) as found:
+        yield found
+
+
+def _tcp_stranger(listener: TcpListener, said: bytes) -> socket.socket:
+    host, port = listener.address.decode().split()
+    found = socket.create_connection((host, int(port)), 5)
+    found.sendall(said)
+    return found
+
+
+def test_callers_from_other_hosts_are_told_apart_in_whatever_order_they_come(
+    tcp_listener: TcpListener,
+) -> None:
+    calls = {rank: call_tcp(tcp_listener.address, KEY, tcp_listener.secret, rank, 5) for rank in (3, 1, 2)}
+    found = tcp_listener.answered({rank: f"rank {rank}" for rank in calls}, 5)
+    for rank, connection in found.items():
+        with connection, calls[rank] as other:
+            connection.setblocking(True)
+            other.send(b"%d" % rank)
+            assert connection.recv(8) == b"%d" % rank
+
+
+@pytest.mark.parametrize("said", [b"", b"x", b"\1" + bytes(7) + b"0" * 64, b"y" * 4096], ids=len)
+def test_a_stranger_from_another_host_is_sent_away_and_holds_up_nobody(
+    tcp_listener: TcpListener, said: bytes
+) -> None:
+    with _tcp_stranger(tcp_listener, said) as stranger:
+        call = call_tcp(tcp_listener.address, KEY, tcp_listener.secret, 1, 5)
+        (found,) = tcp_listener.answered({1: "rank 1"}, 5).values()
+        with call, found:
+            assert found.getpeername() == call.getsockname()
+        stranger.settimeout(5)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+
+
+@pytest.mark.parametrize("wrong", ["key", "secret", "rank"])
+def test_a_caller_with_another_token_secret_or_rank_is_not_taken_for_a_peer(
+    tcp_listener: TcpListener, wrong: str
+) -> None:
+    key = b"other" if wrong == "key" else KEY
+    secret = b"0" * 32 if wrong == "secret" else tcp_listener.secret
+    with call_tcp(tcp_listener.address, key, secret, 7 if wrong == "rank" else 1, 5):
+        assert tcp_listener.answered_in_time({1: "rank 1"}, 0.1) == {}
+
+
+def test_what_a_caller_said_serves_nobody_a_second_time(tcp_listener: TcpListener) -> None:
+    who = (1).to_bytes(8, "little")
+    said = who + sign(KEY, tcp_listener.secret, who)
+    with _tcp_stranger(tcp_listener, said) as first, _tcp_stranger(tcp_listener, said):
+        found = tcp_listener.answered_in_time({1: "rank 1", 2: "rank 2"}, 0.2)
+        with found[1] as connection:
+            assert connection.getpeername() == first.getsockname()

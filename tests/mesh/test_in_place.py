@@ -180,15 +180,15 @@ def _of_networks(grid: str) -> float:
     apart = []
     for module in _networks():
         module = module.double()
-        twin = partition(module, grid)
+        partitioned = partition(module, grid)
         plain, ours = _whole(0, *SHAPE), _whole(0, *SHAPE)
         for _ in range(2):
-            outs = module(plain), twin(ours)
+            outs = module(plain), partitioned(ours)
             apart += [(outs[0] - outs[1].full_tensor()).abs().max(), (plain - ours).abs().max()]
             for out in outs:
                 if out.requires_grad:
                     (out**2).sum().backward()
-        for one, other in zip(module.parameters(), twin.parameters(), strict=True):
+        for one, other in zip(module.parameters(), partitioned.parameters(), strict=True):
             assert one.grad is not None
             apart.append((one.grad - other.grad.full_tensor()).abs().max())
     return float(torch.stack([one.detach() for one in apart]).max())

@@ -50,10 +50,10 @@ def _transport(kind: str) -> Iterator[tuple[Mesh, Transport]]:
         os.environ.pop(connecting.SOCKETS_SWITCH, None)
 
 
-def _exchange(mesh: Mesh, transport: Transport, sent: Tensor, place: Tensor, in_place: bool = False) -> int:
+def _exchange(mesh: Mesh, transport: Transport, sent: Tensor, room: Tensor, in_place: bool = False) -> int:
     """Begin an exchange of one message each way; its tag."""
     tag, other = mesh.next_tag(), 1 - mesh.rank
-    transport.send(tag, {other: sent}, {other: Expected(place, in_place)})
+    transport.send(tag, {other: sent}, {other: Expected(room, in_place)})
     return tag
 
 

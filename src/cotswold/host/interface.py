@@ -75,12 +75,19 @@ def address_for_peers(environ: Mapping[str, str]) -> str | None:
     name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
     if name:
         return _address_of(name)
-    return _own_address(environ.get("MASTER_ADDR", "")) or _own_address(_ELSEWHERE) or None
+    master = environ.get("MASTER_ADDR")
+    found = [_own_address(target) for target in (master, _ELSEWHERE) if target]
+    # a host's own name may lead to the loopback, where no other host finds it
+    return next((one for one in sorted(found, key=_loops_if_any) if one), None)
 
 
 def _is_loopback(host: str) -> bool:
     found = _addresses(host)
     return bool(found) and all(map(_loops, found))
+
+
+def _loops_if_any(address: str) -> bool:
+    return bool(address) and _loops(address)
 
 
 def _loops(address: str) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape
 from cotswold.geometry.box import NOTHING
+from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
 from cotswold.mesh.transport.transport import Expected, Transport
@@ -27,8 +28,7 @@ from cotswold.ops.layout import empty_map
 
 def part_of_map(x: Tensor, box: Box, origin: Box) -> Tensor:
     """A box of a map that lies on the box ``origin``, as ``(y, x, channel, image)``, a view."""
-    rows, columns = box.within(origin).slices
-    return x.permute(2, 3, 1, 0)[rows, columns]
+    return crop(x, box, origin).permute(2, 3, 1, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class _Incoming:
     """A message that is to come: where it belongs in the plane, and in memory; who brings it."""
 
     box: Box
-    place: Tensor
+    destination: Tensor
     source: int
     transport: Transport
 
@@ -87,8 +87,8 @@ class Pending:
             values = message.transport.receive(self._tag, message.source)
             if self._summing:
                 part_of_map(total, message.box, self._box).add_(values)
-            elif values.data_ptr() != message.place.data_ptr():
-                message.place.copy_(values)
+            elif values.data_ptr() != message.destination.data_ptr():
+                message.destination.copy_(values)
             message.transport.release(self._tag, message.source)
         if total is not self.window:
             self.window.copy_(total)
@@ -158,9 +158,9 @@ class Exchange:
         for one in self._receives:
             transport = routes.transport(one.source, one.box.size * point_bytes)
             _, expected = messages.setdefault(transport, ({}, {}))
-            place = part_of_map(window, one.box, self.window)
-            expected[one.source] = Expected(place, not self._summing and place.is_contiguous())
-            incoming.append(_Incoming(one.box, place, one.source, transport))
+            room = part_of_map(window, one.box, self.window)
+            expected[one.source] = Expected(room, not self._summing and room.is_contiguous())
+            incoming.append(_Incoming(one.box, room, one.source, transport))
         pending = Pending(window, self.window, tag, incoming, messages, self._summing)
         for transport, (outgoing, expected) in messages.items():
             transport.send(tag, outgoing, expected)

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from cotswold.errors import UserError
 from cotswold.mesh.maps.in_parts import Copies, InParts, base_name, in_place, shares_memory, version_of
 from cotswold.mesh.modules.parameters import nested_cuts
-from cotswold.mesh.ranks.collectives import entered, gathered
+from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
 from cotswold.mesh.ranks.mesh import Mesh
 
 DRAWING = frozenset(
@@ -75,7 +75,7 @@ class DistributedFeatures(InParts):
         """All features on every rank; differentiable."""
         cuts = nested_cuts(self.features, self.mesh.grid)
         places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
-        return gathered(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
+        return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
 
     @classmethod
     def __torch_function__(
@@ -123,7 +123,7 @@ class DistributedFeatures(InParts):
             return value.local
         if not isinstance(value, Tensor):
             return value
-        value = entered(value, self.mesh)
+        value = all_reduce_backward(value, self.mesh)
         return value[..., self.own] if value.dim() and value.shape[-1] == self.features else value
 
     def _dropped(

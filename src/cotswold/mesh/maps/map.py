@@ -13,8 +13,9 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, Partition
+from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.in_parts import Copies, InParts, shares_memory
-from cotswold.mesh.ranks.collectives import entered, gathered, nothing
+from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -49,7 +50,7 @@ class DistributedMap(InParts):
         height, width = whole.shape[2:]
         partition = partition or Partition.even((height, width), mesh.grid)
         reach = (Box.whole((height, width)),) * mesh.size
-        out = local_map(entered(whole, mesh), mesh, partition, reach)
+        out = local_map(all_reduce_backward(whole, mesh), mesh, partition, reach)
         out._whole = whole
         return out
 
@@ -105,7 +106,7 @@ class DistributedMap(InParts):
         if self._whole is not None:
             return self._whole
         places = [(slice(None), slice(None), *box.slices) for box in self.partition.boxes]
-        return gathered(self.local, self.mesh, self.shape, places)
+        return all_gather(self.local, self.mesh, self.shape, places)
 
     def like(self, local: Tensor) -> DistributedMap:
         """A map of the same cuts with another part."""
@@ -168,9 +169,8 @@ def _each(out: Any) -> Iterable[Tensor]:
 def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
     """What lies on a box of a map's plane, of a tensor that lies on the box ``origin``."""
     if not box.size:  # it need not lie in the other
-        return nothing((*source.shape[:2], *box.shape), source)
-    rows, columns = box.within(origin).slices
-    return source[:, :, rows, columns]
+        return connected_zeros((*source.shape[:2], *box.shape), source)
+    return crop(source, box, origin)
 
 
 def local_map(

@@ -21,7 +21,7 @@ from cotswold.mesh.maps.map import DistributedMap, cut_out
 from cotswold.mesh.ranks.mesh import Mesh
 
 
-class Reader(Protocol):
+class ReceptiveField(Protocol):
     """What an output reads."""
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
@@ -67,16 +67,16 @@ class Windows:
     exchange: Exchange
 
 
-def windows_of(mesh: Mesh, below: Partition, reader: Reader, cuts: Partition | None = None) -> Windows:
+def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partition | None = None) -> Windows:
     """The windows of an output that is cut as said, or as the map below it."""
-    height, width = reader.output_size(*below.shape)
+    height, width = field.output_size(*below.shape)
 
     def rows(output: int) -> tuple[int, int]:
-        box = reader.input_box(Box((output, 0), (output + 1, 1)))
+        box = field.input_box(Box((output, 0), (output + 1, 1)))
         return box.start[0], box.stop[0]
 
     def columns(output: int) -> tuple[int, int]:
-        box = reader.input_box(Box((0, output), (1, output + 1)))
+        box = field.input_box(Box((0, output), (1, output + 1)))
         return box.start[1], box.stop[1]
 
     if cuts is None:
@@ -84,21 +84,21 @@ def windows_of(mesh: Mesh, below: Partition, reader: Reader, cuts: Partition | N
             cuts = Partition.even((height, width), below.grid)
         else:
             cuts = Partition(following_cuts(below.y, height, rows), following_cuts(below.x, width, columns))
-    wanted = tuple(reader.input_box(box) if box.size else NOTHING for box in cuts.boxes)
+    wanted = tuple(field.input_box(box) if box.size else NOTHING for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
     plan = ExchangePlan(below.boxes, inside)
     return Windows(cuts, wanted, inside, Exchange(mesh, plan))
 
 
 @lru_cache(maxsize=1024)
-def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], reader: Reader) -> Box:
+def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], field: ReceptiveField) -> Box:
     """Those of a box of outputs that read nothing of the plane (height, width) but a rank's own pixels."""
     edges = []
     for axis in (0, 1):
         found = []
         for output in range(outputs.start[axis], outputs.stop[axis]):
             unit = (output, 0) if axis == 0 else (0, output)
-            seen = reader.input_box(Box(unit, (unit[0] + 1, unit[1] + 1)))
+            seen = field.input_box(Box(unit, (unit[0] + 1, unit[1] + 1)))
             first, stop = max(seen.start[axis], 0), min(seen.stop[axis], plane[axis])
             if own.start[axis] <= first and stop <= own.stop[axis]:
                 found.append(output)
@@ -108,9 +108,9 @@ def near_outputs(outputs: Box, own: Box, plane: tuple[int, int], reader: Reader)
     return Box((top, left), (bottom, right))
 
 
-def cached_windows(mesh: Mesh, below: Partition, reader: Reader) -> Windows:
+def cached_windows(mesh: Mesh, below: Partition, field: ReceptiveField) -> Windows:
     """``windows_of`` readers that are values."""
-    return mesh.remembered((windows_of, below, reader), lambda: windows_of(mesh, below, reader))
+    return mesh.cached((windows_of, below, field), lambda: windows_of(mesh, below, field))
 
 
 def fetch(x: DistributedMap, windows: Windows) -> Tensor:

@@ -1,4 +1,4 @@
-"""The twin of a sparse autoencoder stack over a grid of ranks, with gradients.
+"""A sparse autoencoder stack partitioned over a grid of ranks, with gradients.
 
 Knows: where the stack's maps are fetched and summed; tied decoding is an overlap-sum. Does not know: how a
 stack is trained fast (`stack_step`), messages.
@@ -20,7 +20,7 @@ from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Windows, fetch
 from cotswold.mesh.modules.parameters import own_parts
-from cotswold.mesh.ranks.collectives import entered, nothing, summed
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
 from cotswold.nn.entry import autocast, check_dtype
@@ -53,9 +53,9 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
             decoded = self._decoded(responses, norms)
             residual = decoded.local - self.share.own_of(window) * self.gain
             wide = torch.promote_types(maps.dtype, torch.float32)
-            error = summed(residual.square().sum(dtype=wide), mesh) / maps.shape[0]
+            error = all_reduce_forward(residual.square().sum(dtype=wide), mesh) / maps.shape[0]
             pooled = self._pooled(responses).local.sum(dtype=wide)
-            penalty = self.sparsity * summed(pooled, mesh) / maps.shape[0]
+            penalty = self.sparsity * all_reduce_forward(pooled, mesh) / maps.shape[0]
         return error + penalty, error, penalty
 
     def calibrate(self, x: Any) -> None:
@@ -108,11 +108,11 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         return self._respond(self._window(x), norms)
 
     def _respond(self, window: Tensor, norms: Tensor) -> DistributedMap:
-        alpha, mesh = entered(self.alpha, self.share.mesh), self.share.mesh
+        alpha, mesh = all_reduce_backward(self.alpha, self.share.mesh), self.share.mesh
         partition = self.share.partition.responses
         if self.share.layer is None:
             shape = window.shape[0], self.geometry.responses.channels, *partition.box(mesh.rank).shape
-            return DistributedMap(nothing(shape, window, self.filters, alpha), partition, mesh)
+            return DistributedMap(connected_zeros(shape, window, self.filters, alpha), partition, mesh)
         window, filters = autocast(window, self.filters)
         z = ops.local_product(window, filters, self.share.layer)
         return DistributedMap(
@@ -123,7 +123,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         z, partition, mesh = responses.local, self.share.partition.input, self.share.mesh
         if self.share.layer is None:
             shape = z.shape[0], self.geometry.input.channels, *self.share.window.shape
-            window = nothing(shape, z, self.filters)
+            window = connected_zeros(shape, z, self.filters)
         else:
             scaled, filters = autocast(z * self.share.scales(norms).to(z.dtype), self.filters)
             window = ops.local_adjoint(scaled, filters, self.share.layer)
@@ -139,5 +139,5 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
 
     def _of(self, window: Tensor, partition: Partition, compute: Callable[[], Tensor]) -> DistributedMap:
         box = partition.box(self.share.mesh.rank)
-        local = compute() if box.size else nothing((*window.shape[:2], *box.shape), window)
+        local = compute() if box.size else connected_zeros((*window.shape[:2], *box.shape), window)
         return DistributedMap(local, partition, self.share.mesh)

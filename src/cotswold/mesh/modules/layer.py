@@ -22,7 +22,7 @@ from cotswold.geometry.partition import even_cuts
 from cotswold.mesh.maps.in_parts import shares_memory
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Windows, fetch, padded, windows_of
-from cotswold.mesh.ranks.collectives import entered, largest, nothing
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -108,11 +108,11 @@ class SpatialLayer(nn.Module, ABC):
                 # what is changed in place later is not the map below
                 found.append(out.clone() if shares_memory(out, x.source) else out)
 
-        with _entered(self, x.mesh):
+        with _summing_gradients(self, x.mesh):
             if (kind := _kind_of(x)) in self._tried:
                 compute()
             else:  # the first time it may fail on one rank, and the others must not wait for it
-                x.mesh.together(compute)
+                x.mesh.check_on_all(compute)
                 self._tried.add(kind)
             learnt = _learnt(self)
             out = self._beside_nothing(x, windows, found[0] if found else None, window, learnt)
@@ -128,8 +128,8 @@ class SpatialLayer(nn.Module, ABC):
         channels, dtype = self._kind(x, own)
         shape = x.shape[0], channels, *windows.partition.box(x.mesh.rank).shape
         if own is None:
-            return nothing(shape, window.to(dtype), *learnt)
-        return own + nothing((1, 1, 1, 1), window.to(dtype), *learnt)
+            return connected_zeros(shape, window.to(dtype), *learnt)
+        return own + connected_zeros((1, 1, 1, 1), window.to(dtype), *learnt)
 
     def _windows(self, x: DistributedMap) -> Windows:
         if x.partition not in self._plans:
@@ -155,7 +155,7 @@ class SpatialLayer(nn.Module, ABC):
         key = _kind_of(x)
         if key not in self._kinds:
             mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
-            channels, kind = largest(torch.tensor(mine, device="cpu"), x.mesh).tolist()
+            channels, kind = all_reduce_max(torch.tensor(mine, device="cpu"), x.mesh).tolist()
             self._kinds[key] = channels, _TYPES[kind]
         return self._kinds[key]
 
@@ -182,7 +182,7 @@ def _learnt(layer: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def _entered(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
+def _summing_gradients(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
     """While it lasts, the gradients of parameters that are whole are summed over ranks."""
     changed = [
         (one._parameters, name, values)
@@ -192,7 +192,7 @@ def _entered(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
     ]
     try:
         for home, name, values in changed:
-            home[name] = entered(values, mesh)  # type: ignore[assignment]  # as torch.func does
+            home[name] = all_reduce_backward(values, mesh)  # type: ignore[assignment]  # as torch.func does
         yield
     finally:
         for home, name, values in changed:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.mesh.maps.features import DistributedFeatures, whole_of
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.collectives import entered, summed
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -47,12 +47,12 @@ class SplitLinear(nn.Module):
                 f"Linear({self.in_features}, {self.out_features}) got inputs of {x.shape[-1]} features"
             )
         if self.way == "columns":
-            whole = entered(whole_of(x), self.mesh)
+            whole = all_reduce_backward(whole_of(x), self.mesh)
             return DistributedFeatures(F.linear(whole, self.weight, self.bias), self.out_features, self.mesh)
         if not isinstance(x, DistributedFeatures):
             x = DistributedFeatures(x, self.in_features, self.mesh)
-            x.local = entered(x.local, self.mesh)[..., x.own]
-        y = summed(F.linear(x.local, self.weight), self.mesh)
+            x.local = all_reduce_backward(x.local, self.mesh)[..., x.own]
+        y = all_reduce_forward(F.linear(x.local, self.weight), self.mesh)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def extra_repr(self) -> str:

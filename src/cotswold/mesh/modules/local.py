@@ -16,6 +16,7 @@ from torch import Tensor
 from cotswold import nn, ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, MapShape, Smoothing
+from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules import overlapped
 from cotswold.mesh.modules.layer import SpatialLayer
@@ -33,7 +34,7 @@ class PartitionedLocal2d(SpatialLayer):
     def __init__(self, layer: nn.LocallyConnected2d) -> None:
         super().__init__()
         self.geometry: BlockLocal = layer._planes[0].layer
-        self._words = layer.extra_repr()
+        self._arguments = layer.extra_repr()
         self.register_parameter("bias", None)
 
     def forward(self, x: Any) -> Any:
@@ -86,7 +87,7 @@ class PartitionedLocal2d(SpatialLayer):
 
     def extra_repr(self) -> str:
         """The arguments of the layer."""
-        return self._words
+        return self._arguments
 
 
 def _all_in_regions(x: DistributedMap) -> bool:
@@ -99,7 +100,7 @@ def _all_in_regions(x: DistributedMap) -> bool:
         lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
         return x.mesh.largest_in_place(lacking).item() == 0
 
-    return x.mesh.remembered((in_regions, x.dtype), agreed)
+    return x.mesh.cached((in_regions, x.dtype), agreed)
 
 
 class PartitionedSmoothing(SpatialLayer):
@@ -109,7 +110,7 @@ class PartitionedSmoothing(SpatialLayer):
         super().__init__()
         self.smoothing: Smoothing = layer.smoothing
         self.passes = 1 if isinstance(layer, nn.L2Pool2d) else 2
-        self._words = layer.extra_repr()
+        self._arguments = layer.extra_repr()
         self._compute: Callable[[Tensor], Tensor]
         if isinstance(layer, nn.L2Pool2d):
             epsilon = layer.epsilon
@@ -143,9 +144,8 @@ class PartitionedSmoothing(SpatialLayer):
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         """The outputs whose windows are whole, or end at the border of the map."""
-        rows, columns = output.within(Box(self._first(output), output.stop)).slices
-        return self._compute(window)[:, :, rows, columns]
+        return crop(self._compute(window), output, Box(self._first(output), output.stop))
 
     def extra_repr(self) -> str:
         """The arguments of the layer."""
-        return self._words
+        return self._arguments

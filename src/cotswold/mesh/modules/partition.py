@@ -1,4 +1,4 @@
-"""Partitioned twins of ordinary modules.
+"""Partitioned modules from ordinary modules.
 
 Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which
 cannot be split. Does not know: how layers compute.
@@ -56,18 +56,26 @@ _HOOKS = (
 
 
 def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh) -> Any:
-    """The twin of a module over a grid of ranks ("2x2"); every rank calls it with the same module.
+    """A module that computes what ``module`` computes, each rank of a grid a part of every map.
 
-    The twin has the module's names and interface. It takes whole batches ``(image, channel, y, x)``, the same
-    on every rank, or `DistributedMap`s, and returns what the module returns: whole on every rank where it
-    has no space, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so torch.optim,
-    ``clip_grad_norm_`` and state dicts work. The module is left as it is.
+    ``grid`` is the grid of all ranks of the job, "2x2" or (2, 2) for two rows of two, or a 2-D `DeviceMesh`
+    of some of them, or a `Mesh`. Every rank calls this with the same module, which is left as it is::
+
+        torch.distributed.init_process_group("gloo")
+        model = cotswold.mesh.partition(model, "2x2")
+        loss = torch.nn.functional.cross_entropy(model(images), labels)  # the whole batch, on every rank
+
+    The partitioned module has the module's names and interface. It takes whole batches
+    ``(image, channel, y, x)``, the same on every rank, or `DistributedMap`s, and returns what the module
+    returns: whole on every rank where it has no space, otherwise a `DistributedMap`. Its parameters are
+    DTensors on the grid, so torch.optim, ``clip_grad_norm_`` and state dicts work.
 
     Of a module on the meta device each rank makes only its own parts, of the values that a module built on
     the CPU would have: layer by layer in the order of ``modules()``, one layer whole at most, and of a
     `LocallyConnected2d` one row of blocks.
 
-    Raises UserError, which names the culprit, for a module that cannot be split or differs between ranks.
+    Raises UserError, which names the module at fault, for one that cannot be split or differs between
+    ranks, and where there are not as many ranks as the grid has places.
     """
     first = next(module.parameters(), None)
     mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
@@ -75,13 +83,13 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
     # the device mesh stays unflattened, whatever DTensor's warnings say: torch 2.13 gathers unequal parts
     # wrongly on a flattened one
     lbfgs.watch()
-    twin = _Twins(mesh).of(module, "")
-    make_root(twin, mesh)
-    return twin
+    partitioned = _Partitioner(mesh).of(module, "")
+    make_root(partitioned, mesh)
+    return partitioned
 
 
-class _Twins:
-    """Twins of a module's parts, each made once."""
+class _Partitioner:
+    """Partitioned modules of a module and its children, each made once."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
@@ -91,7 +99,7 @@ class _Twins:
         self._device = mesh.device_mesh.device_type
 
     def of(self, module: nn.Module, name: str) -> nn.Module:
-        """The twin of a module called ``name``."""
+        """The partitioned module of the one called ``name``."""
         if id(module) not in self._done:
             _refuse(module, name)
             self._done[id(module)] = self._made(module, name)
@@ -102,52 +110,52 @@ class _Twins:
         if type(module).forward is nn.Linear.forward:
             way = "rows" if self._linear_layers % 2 else "columns"
             self._linear_layers += 1
-            twin: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
+            partitioned: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
             dims = {"weight": (0, 0), "bias": (0, 0)} if way == "columns" else {"weight": (1, 1)}
         elif isinstance(module, LocallyConnected2d):
-            twin = PartitionedLocal2d(module)
+            partitioned = PartitionedLocal2d(module)
         elif isinstance(module, L2Pool2d | LocalContrastNorm2d):
-            twin = PartitionedSmoothing(module)
+            partitioned = PartitionedSmoothing(module)
         elif isinstance(module, SparseAutoencoderStack):
-            twin = PartitionedAutoencoder(module, self.mesh)
-            dims = dict(twin.sharded)
+            partitioned = PartitionedAutoencoder(module, self.mesh)
+            dims = dict(partitioned.sharded)
         else:
-            twin = copy.copy(module)
-            vars(twin).update(
+            partitioned = copy.copy(module)
+            vars(partitioned).update(
                 {
                     key: copy.copy(held)
                     for key, held in vars(module).items()
                     if isinstance(held, dict | set | list)
                 }
             )
-        twin.training = module.training
-        own = twin._parameters
-        twin._parameters = {
+        partitioned.training = module.training
+        own = partitioned._parameters
+        partitioned._parameters = {
             **module._parameters,
             **{key: own[key] for key in own.keys() - module._parameters},
         }
-        if isinstance(twin, SpatialLayer):
-            twin.join(self.mesh)
-            dims = dict(twin.sharded)
+        if isinstance(partitioned, SpatialLayer):
+            partitioned.join(self.mesh)
+            dims = dict(partitioned.sharded)
         for key, values in module._parameters.items():
             if values is not None:
                 self._own(values, f"{name}.{key}" if name else key)
         if isinstance(module, LocallyConnected2d) and is_meta(module):
-            twin._parameters |= local_parts(module, self.mesh, dims, self._device)
-            return twin
+            partitioned._parameters |= local_parts(module, self.mesh, dims, self._device)
+            return partitioned
         with_values = materialised(module, name, self._device) if is_meta(module) else module
         for key, values in with_values._parameters.items():
             if values is not None:
-                twin._parameters[key] = distributed(values, self.mesh, dims.get(key))
-        twin._buffers = {
+                partitioned._parameters[key] = distributed(values, self.mesh, dims.get(key))
+        partitioned._buffers = {
             key: values if values is None else self._buffer(values, dims.get(key))
             for key, values in with_values._buffers.items()
         }
-        twin._modules = {
+        partitioned._modules = {
             key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
             for key, child in module._modules.items()
         }
-        return twin
+        return partitioned
 
     def _buffer(self, values: Tensor, dims: tuple[int, int] | None) -> Tensor:
         return values.clone() if dims is None else distributed(values, self.mesh, dims).detach()
@@ -172,7 +180,10 @@ def _refuse(module: nn.Module, name: str) -> None:
             "torch.nn.utils.parametrize.remove_parametrizations"
         )
     if any(getattr(module, hooks) for hooks in _HOOKS):
-        raise UserError(f"{called} has hooks and cannot be split; remove them, and register them on the twin")
+        raise UserError(
+            f"{called} has hooks and cannot be split; remove them, and register them on the partitioned "
+            "module"
+        )
     if any(isinstance(values, DTensor) for values in module._parameters.values()):
         raise UserError(f"{called} is partitioned already; give the module that it was made of")
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
@@ -184,8 +195,8 @@ def _refuse(module: nn.Module, name: str) -> None:
     if held is not None:
         raise UserError(
             f"{called} keeps modules, parameters or methods of modules in its attribute {held!r} too, where "
-            "its twin would still use the original's; keep them in nn.ModuleList, nn.ModuleDict or "
-            "attributes of their own, and find them there"
+            "the partitioned module would still use the original's; keep them in nn.ModuleList, "
+            "nn.ModuleDict or attributes of their own, and find them there"
         )
     library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
     known = (

@@ -51,14 +51,14 @@ class Agreement:
     def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
 
-        ``sizes`` and ``settings`` (other arguments, modes) are anything whose words are the same for the
+        ``sizes`` and ``settings`` (other arguments, modes) are anything whose ``repr`` is the same for the
         same. Every tensor is compared for itself: beside a batch of pictures a few numbers weigh nothing.
         Ranks of one host notice other sizes by their messages, and are asked with the values alone.
         """
         if not values_too and self.mesh.on_one_host:
             return
-        words = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
-        found = torch.stack(self.mesh.gather(torch.tensor(words, dtype=torch.float64, device="cpu")))
+        checksums = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
+        found = torch.stack(self.mesh.gather(torch.tensor(checksums, dtype=torch.float64, device="cpu")))
         whole = "hand every rank the same whole batch"
         self._raise_if_any(found[:, 0].tolist(), "got a batch of other sizes", whole)
         self._raise_if_any(
@@ -100,8 +100,8 @@ class Agreement:
 
     def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
         """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
-        words = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
-        self._raise_if_any([one.item() for one in self.mesh.gather(words)], what, remedy)
+        checksums = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
+        self._raise_if_any([one.item() for one in self.mesh.gather(checksums)], what, remedy)
         found = self.mesh.gather(torch.nan_to_num(sums))
         self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
 
@@ -138,15 +138,15 @@ def fingerprint(values: Tensor) -> Tensor:
     What is no finite number counts as one that no batch has.
     """
     out = torch.zeros(3, dtype=torch.float64, device="cpu")
-    place = 0.0
+    position = 0.0
     flat = values.detach().reshape(-1)
     real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     for piece in torch.split(real, _PIECE):
         wide = torch.nan_to_num(piece.double(), *_STRANGE)
-        phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(place)
+        phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(position)
         sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
         out += torch.stack([*sums, wide.abs().sum()]).cpu()
-        place += wide.numel()
+        position += wide.numel()
     return out
 
 

@@ -20,7 +20,7 @@ from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
 
 
-class _Summed(torch.autograd.Function):
+class _AllReduceForward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, mesh: Mesh) -> Tensor:
         ctx.mesh = mesh
@@ -29,10 +29,10 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return entered(grad, ctx.mesh), None
+        return all_reduce_backward(grad, ctx.mesh), None
 
 
-class _Entered(torch.autograd.Function):
+class _AllReduceBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, whole: Tensor, mesh: Mesh) -> Tensor:
         ctx.mesh = mesh
@@ -40,10 +40,10 @@ class _Entered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return summed(grad, ctx.mesh), None
+        return all_reduce_forward(grad, ctx.mesh), None
 
 
-class _Nothing(torch.autograd.Function):
+class _ConnectedZeros(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Sequence[int], *sources: Tensor) -> Tensor:
         ctx.save_for_backward(*sources)
@@ -53,12 +53,12 @@ class _Nothing(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         sources = ctx.saved_tensors
         return None, *(
-            nothing(source.shape, grad, *sources[:at], *sources[at + 1 :])
+            connected_zeros(source.shape, grad, *sources[:at], *sources[at + 1 :])
             for at, source in enumerate(sources)
         )
 
 
-class _Gathered(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]
@@ -79,43 +79,43 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return entered(grad, ctx.mesh)[ctx.place], None, None, None
+        return all_reduce_backward(grad, ctx.mesh)[ctx.place], None, None, None
 
 
-def summed(part: Tensor, mesh: Mesh) -> Tensor:
+def all_reduce_forward(part: Tensor, mesh: Mesh) -> Tensor:
     """The sum over ranks, whole on each, the same bits."""
     if mesh.size == 1:
         return part
-    out: Tensor = _Summed.apply(part, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    out: Tensor = _AllReduceForward.apply(part, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return out
 
 
-def entered(whole: Tensor, mesh: Mesh) -> Tensor:
+def all_reduce_backward(whole: Tensor, mesh: Mesh) -> Tensor:
     """A whole tensor where it meets parts: its gradient is summed over ranks."""
     if mesh.size == 1 or not whole.requires_grad:
         return whole
-    out: Tensor = _Entered.apply(whole, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    out: Tensor = _AllReduceBackward.apply(whole, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return out
 
 
-def nothing(shape: Sequence[int], *sources: Tensor) -> Tensor:
+def connected_zeros(shape: Sequence[int], *sources: Tensor) -> Tensor:
     """Zeros, none mostly, of ``sources``, which get gradients of 0: ranks without work talk as others do.
 
     They depend on their sources as a product does, so that derivatives of any order have the same messages.
     """
-    out: Tensor = _Nothing.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
+    out: Tensor = _ConnectedZeros.apply(tuple(shape), *sources)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
-def gathered(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]) -> Tensor:
+def all_gather(part: Tensor, mesh: Mesh, shape: Sequence[int], places: Sequence[tuple[slice, ...]]) -> Tensor:
     """A tensor of ``shape``, whole on every rank; ``places[rank]`` is where a rank's part belongs."""
     if mesh.size == 1:
         return part
-    out: Tensor = _Gathered.apply(part, mesh, shape, places)  # type: ignore[no-untyped-call]  # torch's
+    out: Tensor = _AllGather.apply(part, mesh, shape, places)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
-def largest(values: Tensor, mesh: Mesh) -> Tensor:
+def all_reduce_max(values: Tensor, mesh: Mesh) -> Tensor:
     """The largest over ranks, without a gradient; NaN where any rank has it, as torch.amax has it."""
     if mesh.size == 1:
         return values.detach()

@@ -30,7 +30,7 @@ from cotswold.mesh.transport.routes import Routes
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
 
-REMEMBERED = 1024
+MOST_CACHED = 1024
 """Plans that a mesh keeps at most."""
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ class Mesh:
         self.draws = 0
         """How often numbers were drawn that all ranks need alike."""
         self._exchanges = self._sent_bytes = 0
-        self._remembered: dict[Hashable, Any] = {}
+        self._cached: dict[Hashable, Any] = {}
 
     @classmethod
     def of(cls, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
@@ -152,13 +152,13 @@ class Mesh:
         """The rank in the job of a rank of the grid."""
         return self.members[rank]
 
-    def remembered(self, key: Hashable, make: Callable[[], _T]) -> _T:
+    def cached(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What was made for a key before, or is made now; the oldest is forgotten when there are too many."""
-        if key not in self._remembered:
-            if len(self._remembered) >= REMEMBERED:
-                del self._remembered[next(iter(self._remembered))]
-            self._remembered[key] = make()
-        found: _T = self._remembered[key]
+        if key not in self._cached:
+            if len(self._cached) >= MOST_CACHED:
+                del self._cached[next(iter(self._cached))]
+            self._cached[key] = make()
+        found: _T = self._cached[key]
         return found
 
     def next_tag(self) -> int:
@@ -202,7 +202,7 @@ class Mesh:
         self.count(self.size * (self.size - 1) * values.numel() * values.element_size())
         return found
 
-    def together(self, check: Callable[[], None]) -> None:
+    def check_on_all(self, check: Callable[[], None]) -> None:
         """Run a check on every rank; where one raises, all do, so that none waits for the others.
 
         Ranks whose own check passed raise GeometryError with the number of those that failed.
@@ -217,7 +217,7 @@ class Mesh:
             raise error
         if failed.item():
             raise GeometryError(
-                f"{int(failed.item())} of {self.size} ranks cannot take part; see their words"
+                f"{int(failed.item())} of {self.size} ranks cannot take part; see their errors"
             )
 
     def __deepcopy__(self, memo: object) -> Mesh:
@@ -236,18 +236,18 @@ def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup
     """
     if len(members) == 1:
         return None
-    backend, patience = None, timeout_of(None)
-    if patience is None:  # the few numbers that ranks compare lie on the CPU, wherever maps do
+    backend, timeout = None, timeout_of(None)
+    if timeout is None:  # the few numbers that ranks compare lie on the CPU, wherever maps do
         backend = f"cpu:gloo,{dist.get_backend_config()}"
         if device == "cpu":
             raise UserError(
                 f"maps on the CPU need a process group for the CPU, but the job's has {dist.get_backend()} "
                 f'alone; call init_process_group("{backend}"), or move the module to the GPU before'
             )
-        patience = timeout_of(None, device)
+        timeout = timeout_of(None, device)
     everybody = members == list(range(count))
     group: dist.ProcessGroup = dist.new_group(
-        members, patience, backend, use_local_synchronization=not everybody
+        members, timeout, backend, use_local_synchronization=not everybody
     )
     return group
 

@@ -16,15 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.geometry import Box, Partition
+from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Strided, Windows, margins, near_outputs, padded, unpadded
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of windows, padding included; ``reader`` says which pixels an output needs."""
+    """A convolution of windows, padding included; ``field`` says which pixels an output needs."""
 
-    reader: Strided
+    field: Strided
     step: tuple[int, int]
     spread: tuple[int, int]
     groups: int
@@ -47,30 +48,30 @@ class Convolution:
 
 
 @lru_cache(maxsize=1024)
-def pays(outputs: Partition, below: Partition, reader: Strided) -> bool:
+def is_worth_overlapping(outputs: Partition, below: Partition, field: Strided) -> bool:
     """Whether some rank has most of its outputs near, but not all; and all have outputs.
 
     All ranks do alike, so that they send as many messages, whatever is differentiated how often.
     """
     pairs = zip(outputs.boxes, below.boxes, strict=True)
-    near = [near_outputs(box, own, below.shape, reader) for box, own in pairs]
+    near = [near_outputs(box, own, below.shape, field) for box, own in pairs]
     sizes = [(box.size, one.size) for box, one in zip(outputs.boxes, near, strict=True)]
     return all(size for size, _ in sizes) and any(size > few >= size / 2 for size, few in sizes)
 
 
-def hidden(
+def overlapped(
     x: DistributedMap, weight: Tensor, bias: Tensor | None, windows: Windows, compute: Convolution
 ) -> Tensor:
     """The outputs of this rank, those that are near first; differentiable any number of times.
 
     The second time messages are not hidden.
     """
-    near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.reader)
-    out: Tensor = _Hidden.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
+    near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.field)
+    out: Tensor = _Overlapped.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
-class _Hidden(torch.autograd.Function):
+class _Overlapped(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -78,20 +79,20 @@ class _Hidden(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         windows: Windows,
-        place: tuple[int, Box],
+        rank_and_near: tuple[int, Box],
         compute: Convolution,
     ) -> Tensor:
         arriving = windows.exchange.start(part.detach())
-        rank, near = place
+        rank, near = rank_and_near
         box, wanted = windows.partition.box(rank), windows.wanted[rank]
         images = part.shape[0]
         out = part.new_empty((images, weight.shape[0], *box.shape))
         if near.size:  # the window is not complete yet; these outputs read what is
             own = _early(arriving.window, compute, near, windows.inside[rank])
-            _at(out, near, box).copy_(compute(own, weight, bias))
+            crop(out, near, box).copy_(compute(own, weight, bias))
         window = padded(arriving.finish(), windows, rank)
         for strip in around(box, near):
-            _at(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))
+            crop(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))
         ctx.save_for_backward(part, window, weight, bias)
         ctx.windows, ctx.rank, ctx.compute = windows, rank, compute
         return out
@@ -137,15 +138,10 @@ def around(box: Box, inner: Box) -> list[Box]:
     return [strip for strip in strips if strip.size]
 
 
-def _at(out: Tensor, box: Box, outer: Box) -> Tensor:
-    rows, columns = box.within(outer).slices
-    return out[:, :, rows, columns]
-
-
 def _seen(window: Tensor, compute: Convolution, box: Box, wanted: Box) -> Tensor:
-    return _at(window, compute.reader.input_box(box), wanted)
+    return crop(window, compute.field.input_box(box), wanted)
 
 
 def _early(window: Tensor, compute: Convolution, box: Box, inside: Box) -> Tensor:
-    wanted = compute.reader.input_box(box)
-    return F.pad(_at(window, wanted.intersect(inside), inside), margins(wanted, inside))
+    wanted = compute.field.input_box(box)
+    return F.pad(crop(window, wanted.intersect(inside), inside), margins(wanted, inside))

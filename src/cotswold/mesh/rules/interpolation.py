@@ -106,13 +106,13 @@ def interpolate(
         else:
             scale = n / count
         axes.append(_Axis(n, count, scale, align, mode == "bilinear"))
-    reader = _Interpolated(*axes)
+    field = _Interpolated(*axes)
 
     def compute(window: Tensor, box: Box, _: tuple[int, int]) -> Tensor:
         (top, left), (bottom, right) = box.start, box.stop
-        y0, x0 = reader.input_box(box).start
+        y0, x0 = field.input_box(box).start
         wide = window.to(wide_type(window.dtype)) if mode == "bilinear" else window
-        rows = reader.y.mixed(wide, 2, y0, range(top, bottom))
-        return reader.x.mixed(rows, 3, x0, range(left, right)).to(window.dtype)
+        rows = field.y.mixed(wide, 2, y0, range(top, bottom))
+        return field.x.mixed(rows, 3, x0, range(left, right)).to(window.dtype)
 
-    return windowed(input, reader, input.shape[1], compute)
+    return windowed(input, field, input.shape[1], compute)

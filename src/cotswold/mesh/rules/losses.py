@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.collectives import summed
+from cotswold.mesh.ranks.collectives import all_reduce_forward
 from cotswold.mesh.ranks.precision import wide_type
 from cotswold.mesh.rules.registry import beside, only_maps, rule
 
@@ -23,7 +23,7 @@ from cotswold.mesh.rules.registry import beside, only_maps, rule
 def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
     if reduction == "none":
         return like.like(values)
-    total = summed(values.sum(), like.mesh)
+    total = all_reduce_forward(values.sum(), like.mesh)
     return total if reduction == "sum" else total / count
 
 
@@ -63,8 +63,12 @@ def _loss(name: str) -> None:
             return _reduced(values * share, like, reduction, like.numel()).to(dtype)
         if tuple(weight.shape) != tuple(like.shape):
             raise UserError(f"{name} takes weights of the shape of its maps, {tuple(like.shape)}")
-        total = summed(share.sum(), like.mesh) if isinstance(weight, DistributedMap) else _wide(weight).sum()
-        return (summed((values * share).sum(), like.mesh) / total).to(dtype)
+        total = (
+            all_reduce_forward(share.sum(), like.mesh)
+            if isinstance(weight, DistributedMap)
+            else _wide(weight).sum()
+        )
+        return (all_reduce_forward((values * share).sum(), like.mesh) / total).to(dtype)
 
 
 def _wide(value: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.collectives import entered, summed
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
 from cotswold.mesh.rules.registry import only_maps, rule
@@ -21,14 +21,14 @@ from cotswold.mesh.rules.registry import only_maps, rule
 
 def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Values less their mean, mean and variance (without Bessel's correction) over ``dims`` and all ranks."""
-    mean = summed(values.sum(dims, keepdim=True), mesh) / count
-    away = values - entered(mean, mesh)
-    return away, mean, summed((away * away).sum(dims, keepdim=True), mesh) / count
+    mean = all_reduce_forward(values.sum(dims, keepdim=True), mesh) / count
+    away = values - all_reduce_backward(mean, mesh)
+    return away, mean, all_reduce_forward((away * away).sum(dims, keepdim=True), mesh) / count
 
 
 def _scaled(away: Tensor, scale: Tensor, bias: Tensor | None, x: DistributedMap) -> DistributedMap:
-    out = away * entered(scale, x.mesh)
-    out = out if bias is None else out + entered(bias, x.mesh)[:, None, None]
+    out = away * all_reduce_backward(scale, x.mesh)
+    out = out if bias is None else out + all_reduce_backward(bias, x.mesh)[:, None, None]
     return x.like(out.to(x.dtype))
 
 
@@ -118,8 +118,8 @@ def _composed(
     """The same of functions that autograd knows."""
     away, _, var = _moments(mesh, values, (0, 2, 3), count)
     scale = torch.rsqrt(var + eps)
-    out = away * entered(scale if weight is None else scale * weight[:, None, None], mesh)
-    return out if bias is None else out + entered(bias, mesh)[:, None, None]
+    out = away * all_reduce_backward(scale if weight is None else scale * weight[:, None, None], mesh)
+    return out if bias is None else out + all_reduce_backward(bias, mesh)[:, None, None]
 
 
 @rule("group_norm")

@@ -56,10 +56,10 @@ def max_pool2d(
         raise UserError("max_pool2d of a map that is cut over ranks returns no indices")
     size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
     step = pair(stride, "stride") if stride else size  # torch's methods pass [] for none
-    reader = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
+    field = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
     return windowed(
         input,
-        reader,
+        field,
         input.shape[1],
         lambda window, _, pad: F.max_pool2d(window, size, step, pad, spread),
         fill=-torch.inf,
@@ -94,7 +94,7 @@ def _averages(
     wide = wide_type(input.dtype)
     size = pair(kernel_size, "kernel_size")
     step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
-    reader = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
+    field = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
     room = low if count_include_pad else (0, 0)
 
     def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
@@ -113,7 +113,7 @@ def _averages(
         ]
         return sums / (counts[0][:, None] * counts[1])
 
-    return windowed(input, reader, input.shape[1], compute)
+    return windowed(input, field, input.shape[1], compute)
 
 
 @rule("lp_pool2d")

@@ -19,7 +19,7 @@ from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.in_parts import base_name, in_place
 from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map, wrapped
-from cotswold.mesh.ranks.collectives import entered, nothing
+from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
 from cotswold.nn.entry import autocast
 
 Rule = Callable[..., Any]
@@ -168,7 +168,7 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
             return recut(value, like.partition).local
         value = value.full_tensor()
     if not isinstance(value, Tensor) or value.dim() == 0:
-        return entered(value, like.mesh) if isinstance(value, Tensor) else value
+        return all_reduce_backward(value, like.mesh) if isinstance(value, Tensor) else value
     if value.dim() > 4 or any(
         mine not in (1, whole) for mine, whole in zip(value.shape[:-3:-1], like.shape[:-3:-1], strict=False)
     ):
@@ -176,7 +176,7 @@ def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
             f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over "
             "ranks; its last two extents must be those of the map, or 1"
         )
-    value = entered(value, like.mesh)
+    value = all_reduce_backward(value, like.mesh)
     rows, columns = (like.box if box is None else box).slices
     if value.shape[-1] != 1:
         value = value[..., columns]
@@ -193,7 +193,7 @@ def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
     if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
         rank = x.mesh.rank
         return DistributedMap(cut_out(x.source, boxes[rank], x.reach[rank]), partition, x.mesh)
-    between = x.mesh.remembered(
+    between = x.mesh.cached(
         (recut, x.partition, partition),
         lambda: Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)),
     )
@@ -207,7 +207,7 @@ def part_of(
     if box.size:
         return compute()
     learnt = (values for values in parameters if values is not None)
-    return nothing((window.shape[0], channels, *box.shape), window, *learnt)
+    return connected_zeros((window.shape[0], channels, *box.shape), window, *learnt)
 
 
 def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.mesh.maps.in_parts import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrapped
-from cotswold.mesh.ranks.collectives import entered
+from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.rules.registry import (
     beside,
     channels_first,
@@ -29,7 +29,7 @@ def _of_whole(name: str) -> None:
     method = getattr(Tensor, name)
 
     @rule(name)
-    def gathered(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
+    def all_gather(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
         out = method(input.full_tensor(), *args, **kwargs)
         if input.mesh.size > 1 and input._whole is None and isinstance(out, Tensor):
             input.copies.add(out, version_of(out))
@@ -154,7 +154,7 @@ def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
 def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
     """A slope a channel."""
     only_maps("prelu", weight)
-    return input.like(torch.prelu(input.local, entered(weight, input.mesh)))
+    return input.like(torch.prelu(input.local, all_reduce_backward(weight, input.mesh)))
 
 
 @rule("dropout")

@@ -15,7 +15,12 @@ from torch.nn import functional as F
 
 from cotswold.errors import UserError
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.collectives import entered, largest, nothing, summed
+from cotswold.mesh.ranks.collectives import (
+    all_reduce_backward,
+    all_reduce_forward,
+    all_reduce_max,
+    connected_zeros,
+)
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
 from cotswold.mesh.rules.registry import channels_first, pointwise, rule
@@ -36,7 +41,7 @@ def _whole(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool
         if dim not in dims:
             at = dim - 2
             sides[2 - 2 * at : 4 - 2 * at] = [box.start[at], plane[at] - box.stop[at]]
-    total = summed(F.pad(kept, sides) if any(sides) else kept, x.mesh)
+    total = all_reduce_forward(F.pad(kept, sides) if any(sides) else kept, x.mesh)
     return total if keepdim else total.squeeze(dims)
 
 
@@ -108,7 +113,7 @@ class _Largest(torch.autograd.Function):
     def forward(ctx: Any, part: Tensor, mesh: Mesh, dims: tuple[int, ...]) -> Tensor:
         shape = [1 if dim in dims else extent for dim, extent in enumerate(part.shape)]
         own = part.amax(dims, keepdim=True) if part.numel() else part.new_full(shape, _least(part.dtype))
-        whole = largest(own, mesh)
+        whole = all_reduce_max(own, mesh)
         hits = part == whole
         ctx.mesh = mesh
         # counts beyond what short floats can tell apart
@@ -121,7 +126,7 @@ class _Largest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         hits, count = ctx.saved_tensors
-        return hits * entered((grad / count).to(grad.dtype), ctx.mesh), None, None
+        return hits * all_reduce_backward((grad / count).to(grad.dtype), ctx.mesh), None, None
 
 
 @rule("amax")
@@ -189,7 +194,7 @@ def adaptive_avg_pool2d(input: DistributedMap, output_size: Any) -> Tensor:
     (top, left), (bottom, right) = input.box.start, input.box.stop
     along_y, along_x = weights(rows, top, bottom), weights(columns, left, right)
     parts = torch.einsum("yi,ncij,xj->ncyx", along_y, input.local.to(wide), along_x)
-    return summed(parts, input.mesh).to(input.dtype)
+    return all_reduce_forward(parts, input.mesh).to(input.dtype)
 
 
 class _LargestOfCells(torch.autograd.Function):
@@ -210,7 +215,7 @@ class _LargestOfCells(torch.autograd.Function):
                     best[:, :, i, j] = value[:, :, 0, 0]
                     y, across = at // (x1_ - x0_), at % (x1_ - x0_)
                     place[:, :, i, j] = ((y + y0_) * x.shape[3] + across + x0_)[:, :, 0, 0]
-        whole = largest(best, x.mesh)
+        whole = all_reduce_max(best, x.mesh)
         place[(best != whole) & ~(best.isnan() & whole.isnan())] = x.shape[2] * x.shape[3]
         first = x.mesh.largest_in_place(-place).neg_()
         y, across = place // x.shape[3] - top, place % x.shape[3] - left
@@ -223,9 +228,9 @@ class _LargestOfCells(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         own, place = ctx.saved_tensors
         images, channels, height, width = ctx.part_shape
-        shares = (entered(grad, ctx.mesh) * own).flatten(2)
+        shares = (all_reduce_backward(grad, ctx.mesh) * own).flatten(2)
         if height * width == 0:
-            return nothing(ctx.part_shape, shares), None, None, None
+            return connected_zeros(ctx.part_shape, shares), None, None, None
         out = grad.new_zeros((images, channels, height * width)).scatter_add(2, place.flatten(2), shares)
         return out.view(ctx.part_shape), None, None, None
 

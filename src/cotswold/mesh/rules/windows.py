@@ -17,9 +17,17 @@ from torch.nn import functional as F
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.maps.windows import Reader, Strided, Windows, cached_windows, fetch, margins, padded
-from cotswold.mesh.ranks.collectives import entered
-from cotswold.mesh.rules.convolution import Convolution, hidden, pays
+from cotswold.mesh.maps.windows import (
+    ReceptiveField,
+    Strided,
+    Windows,
+    cached_windows,
+    fetch,
+    margins,
+    padded,
+)
+from cotswold.mesh.ranks.collectives import all_reduce_backward
+from cotswold.mesh.rules.convolution import Convolution, is_worth_overlapping, overlapped
 from cotswold.mesh.rules.registry import lowered, only_maps, pair, part_of, rule
 
 _Pair = tuple[int, int]
@@ -27,7 +35,7 @@ _Pair = tuple[int, int]
 
 def windowed(
     x: DistributedMap,
-    reader: Reader,
+    field: ReceptiveField,
     channels: int,
     compute: Callable[[Tensor, Box, _Pair], Tensor],
     *learnt: Tensor | None,
@@ -35,15 +43,15 @@ def windowed(
 ) -> DistributedMap:
     """A map whose outputs are computed from windows: ``compute(window, output box, padding)`` on each rank.
 
-    The padding is what is still to be added on either side (y, x), 0 unless the reader is a `Padding`.
+    The padding is what is still to be added on either side (y, x), 0 unless the field is a `Padding`.
     """
-    windows = cached_windows(x.mesh, x.partition, reader)
+    windows = cached_windows(x.mesh, x.partition, field)
     window, rank = fetch(x, windows), x.mesh.rank
     box = windows.partition.box(rank)
 
     def computed() -> Tensor:
-        if isinstance(reader, Padding):
-            low = _both_sides(windows, rank, reader)
+        if isinstance(field, Padding):
+            low = _both_sides(windows, rank, field)
             if low is not None:
                 return compute(window, box, low)
         return compute(padded(window, windows, rank, fill), box, (0, 0))
@@ -56,13 +64,13 @@ class Padding(Strided):
     """Windows of functions that can pad by themselves, as much before as after."""
 
 
-def _both_sides(windows: Windows, rank: int, reader: Strided) -> _Pair | None:
+def _both_sides(windows: Windows, rank: int, field: Strided) -> _Pair | None:
     """The padding by which a function pads a rank's window by itself, without a copy; None if it cannot."""
     box, inside = windows.partition.box(rank), windows.inside[rank]
     left, _, top, _ = margins(windows.wanted[rank], inside)
     counts = tuple(
         (extent + 2 * low - size) // step + 1
-        for extent, low, size, step in zip(inside.shape, (top, left), reader.size, reader.step, strict=True)
+        for extent, low, size, step in zip(inside.shape, (top, left), field.size, field.step, strict=True)
     )
     return (top, left) if counts == box.shape and inside.size else None
 
@@ -108,16 +116,16 @@ def conv2d(
         high = (size[0] - 1 - low[0], size[1] - 1 - low[1])
     else:
         low = high = (0, 0) if padding == "valid" else pair(padding, "padding")
-    reader = Padding(size, step, low, _outputs(plane_of(x), size, step, low, high, "conv2d"))
+    field = Padding(size, step, low, _outputs(plane_of(x), size, step, low, high, "conv2d"))
     x, (weight, bias) = _lowered_and_entered(x, weight, bias)
-    compute = Convolution(reader, step, spread, groups)
-    windows = cached_windows(x.mesh, x.partition, reader)
-    if x.reach is None and pays(windows.partition, x.partition, reader):
-        return DistributedMap(hidden(x, weight, bias, windows, compute), windows.partition, x.mesh)
+    compute = Convolution(field, step, spread, groups)
+    windows = cached_windows(x.mesh, x.partition, field)
+    if x.reach is None and is_worth_overlapping(windows.partition, x.partition, field):
+        return DistributedMap(overlapped(x, weight, bias, windows, compute), windows.partition, x.mesh)
     # a bias is added, not computed with, where it might be that of a rank without outputs
     beside = bias if all(box.size for box in windows.partition.boxes) else None
     out = windowed(
-        x, reader, weight.shape[0], lambda window, _, pad: compute(window, weight, beside, pad), weight
+        x, field, weight.shape[0], lambda window, _, pad: compute(window, weight, beside, pad), weight
     )
     if beside is not bias and bias is not None:
         out = out.like(out.local + bias[:, None, None])
@@ -128,7 +136,9 @@ def _lowered_and_entered(
     x: DistributedMap, weight: Tensor, bias: Tensor | None
 ) -> tuple[DistributedMap, list[Any]]:
     """Operands of a product, in autocast's type; gradients of parameters are summed in their own."""
-    return lowered(x, entered(weight, x.mesh), None if bias is None else entered(bias, x.mesh))
+    return lowered(
+        x, all_reduce_backward(weight, x.mesh), None if bias is None else all_reduce_backward(bias, x.mesh)
+    )
 
 
 def spanned(size: _Pair, dilation: _Pair) -> _Pair:
@@ -182,11 +192,11 @@ def conv_transpose2d(
     )
     if min(height, width) < 1:
         raise GeometryError(f"conv_transpose2d leaves nothing of a map of {plane_of(x)}; use less padding")
-    reader = _Transposed(size, step, low, (height, width))
+    field = _Transposed(size, step, low, (height, width))
     x, (weight, bias) = _lowered_and_entered(x, weight, bias)
 
     def compute(window: Tensor, box: Box, _: _Pair) -> Tensor:
-        seen = reader.input_box(box)
+        seen = field.input_box(box)
         # what lies beyond the last window has no input at all; room for it is cut off or added below
         out = F.conv_transpose2d(window, weight, None, step, 0, 0, groups, spread)
         start = tuple(at + p - i * s for at, p, i, s in zip(box.start, low, seen.start, step, strict=True))
@@ -194,7 +204,7 @@ def conv_transpose2d(
         out = F.pad(out, (-left, left + columns - out.shape[3], -top, top + rows - out.shape[2]))
         return out if bias is None else out + bias[:, None, None]
 
-    return windowed(x, reader, weight.shape[1] * groups, compute, weight, bias)
+    return windowed(x, field, weight.shape[1] * groups, compute, weight, bias)
 
 
 @rule("pad")
@@ -208,5 +218,5 @@ def pad(
     if any(sides[4:]):
         raise UserError("a map that is cut over ranks is padded in y and x, not in its channels or images")
     low, high = (sides[2], sides[0]), (sides[3], sides[1])
-    reader = Strided((1, 1), (1, 1), low, _outputs(plane_of(input), (1, 1), (1, 1), low, high, "pad"))
-    return windowed(input, reader, input.shape[1], lambda window, _, __: window.clone(), fill=value or 0.0)
+    field = Strided((1, 1), (1, 1), low, _outputs(plane_of(input), (1, 1), (1, 1), low, high, "pad"))
+    return windowed(input, field, input.shape[1], lambda window, _, __: window.clone(), fill=value or 0.0)

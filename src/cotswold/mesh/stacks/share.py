@@ -19,18 +19,13 @@ from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
 from cotswold.geometry.box import NOTHING
+from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.exchange import Exchange, Pending
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.order import arranged
 from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
 from cotswold.ops.rule import reciprocal
-
-
-def crop(x: Tensor, box: Box, origin: Box) -> Tensor:
-    """The box of a map that lies on the box ``origin``; a view."""
-    rows, columns = box.within(origin).slices
-    return x[:, :, rows, columns]
 
 
 @dataclass(frozen=True, eq=False)

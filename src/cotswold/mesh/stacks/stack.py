@@ -1,7 +1,8 @@
 """A stack that all ranks of a mesh train together: this rank's filters, and the verbs of training.
 
 Knows: what of a stack's state a rank holds, and where it lies in the whole. Does not know: the order in which
-stacks are trained, recipes, files. Without autograd; `partition` makes twins that have gradients.
+stacks are trained, recipes, files. Without autograd; modules
+of `partition` have gradients.
 """
 
 from __future__ import annotations

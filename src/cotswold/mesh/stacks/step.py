@@ -12,7 +12,8 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Smoothing
-from cotswold.mesh.stacks.share import Responses, Share, crop
+from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.stacks.share import Responses, Share
 from cotswold.ops import StackObjective, StackReport, StackState, StepRule
 from cotswold.ops import rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward

@@ -40,14 +40,14 @@ class MessageTransport:
     def receive(self, tag: int, source: int) -> Tensor:
         """See `Transport`."""
         memory = self._connections[source].receive(tag)
-        place = self._expected[tag][source].place
-        wanted = place.numel() * place.element_size()
+        destination = self._expected[tag][source].destination
+        wanted = destination.numel() * destination.element_size()
         if memory.nbytes != wanted:
             raise GeometryError(
                 f"{self._names[source]} sent {memory.nbytes} bytes where {wanted} were expected; "
                 "every rank must have as many images, of the same type"
             )
-        return _tensor(memory, place)
+        return _tensor(memory, destination)
 
     def release(self, tag: int, source: int) -> None:
         """See `Transport`."""
@@ -56,8 +56,7 @@ class MessageTransport:
 
     def finish(self, tag: int) -> None:
         """See `Transport`; waits while a rank is too far behind."""
-        for source in self._expected.pop(tag):
-            self._connections[source].abandon(tag)
+        del self._expected[tag]
         for target in self._sent.pop(tag):
             self._connections[target].finish(tag)
 

@@ -53,9 +53,9 @@ class PointToPoint:
         messages: list[dist.P2POp] = []
         requests: list[tuple[int, Tensor, Tensor | None]] = []
         for source, one in expected.items():
-            buffer = None if one.in_place else self._buffers.take(one.place.numel(), one.place)
-            values = one.place if buffer is None else buffer
-            requests.append((source, values.view(one.place.shape), buffer))
+            buffer = None if one.in_place else self._buffers.take(one.destination.numel(), one.destination)
+            values = one.destination if buffer is None else buffer
+            requests.append((source, values.view(one.destination.shape), buffer))
             messages.append(self._message(dist.irecv, values, source, tag))
         for target, view in outgoing.items():
             buffer = None if view.is_contiguous() else self._buffers.take(view.numel(), view)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """A message that is to come, of the shape and type of ``place``."""
+    """A message that is to come, of the shape and type of ``destination``."""
 
-    place: Tensor
+    destination: Tensor
     in_place: bool = False
-    """Whether a transport may write into ``place`` as soon as the message comes; it is contiguous then."""
+    """Whether a transport may write there as soon as the message comes; it is contiguous then."""
 
 
 class Transport(Protocol):
@@ -35,7 +35,7 @@ class Transport(Protocol):
         ...
 
     def receive(self, tag: int, source: int) -> Tensor:
-        """The message of a rank, of the shape of its place; waits for it. To be read until the exchange ends.
+        """The message of a rank, shaped as its destination; waits for it. To be read until it is released.
 
         Raises ConnectionResetError or RuntimeError where the rank is gone, TimeoutError or RuntimeError where
         nothing comes, GeometryError where it is known to be of another size.
