@@ -23,7 +23,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
 from cotswold.mesh.ranks.mesh import _own_group, timeout_of
-from cotswold.mesh.transport.connecting import SWITCH
+from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
 
 
 def _same() -> list[bool]:
@@ -134,6 +134,7 @@ def test_every_mesh_has_a_group_of_its_own_that_waits_as_long_as_the_jobs() -> N
 
 def _of_other_sizes(store: str) -> str:
     """What a rank hears over Gloo where each expects a message of another size."""
+    os.environ[SOCKETS_SWITCH] = "0"
     rank = dist.get_rank()
     dist.destroy_process_group()
     files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped
@@ -144,6 +145,8 @@ def _of_other_sizes(store: str) -> str:
         window = exchange.start(torch.full((2 + rank, 1, 4, 2), 1.0)).finish()
     except RuntimeError as error:
         return type(error).__name__
+    finally:
+        del os.environ[SOCKETS_SWITCH]
     return str(window)
 
 

@@ -57,7 +57,7 @@ def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
     """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
-    far.channels = far.streams = {}  # as if the other rank were on another host
+    far.channels, far.streams = {}, {}  # as if the other were on another host, by Gloo alone
     ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in ours.items():
