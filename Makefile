@@ -13,7 +13,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 FUZZ ?= 20
-QUICK := tests/files tests/host tests/geometry tests/optim tests/recipe tests/kernels tests/ops tests/training/test_job.py
+QUICK := tests/files tests/host tests/geometry tests/optim tests/checkpoint tests/recipe tests/kernels tests/ops tests/training/test_job.py
 EXTRAS ?= demo,dev,tensorboard,cuda,bench
 TORCH ?=
 PYTHONS := 3.11 3.12 3.13 3.14
@@ -73,7 +73,7 @@ check: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
-		tests/simulate tests/run/test_checkpoint_ranks.py tests/training/test_offload_walk.py
+		tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/test_offload_walk.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

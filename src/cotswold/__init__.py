@@ -24,6 +24,7 @@ _PACKAGES = (
     "recipe",
     "run",
     "simulate",
+    "testing",
     "training",
 )
 __all__ = ["__version__", *_PACKAGES]

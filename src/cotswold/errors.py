@@ -9,6 +9,10 @@ traceback only with ``--debug``.
 
 from __future__ import annotations
 
+ANOTHER_RANK_EXIT = 75
+"""Exit code of a rank that ends because another has died, failed or hung: EX_TEMPFAIL of sysexits.h, "try
+again". The one at fault ends with a code of its own, 1 or 2 or a signal's."""
+
 
 class CotswoldError(Exception):
     """Anything that Cotswold raises on purpose. ``exit_code`` is what the command returns for it."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tests.cli.command import Said, cotswold
 from tests.training.small import draw, draw_labelled, greedy, supervised
 
+from cotswold.checkpoint.manifest import Manifest
 from cotswold.run import RunDirectory
-from cotswold.run.manifest import Manifest
 from cotswold.training.prepared import KEY
 
 

@@ -18,10 +18,10 @@ from tests.cli.conftest import Desk
 from tests.training.small import draw
 
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine
+from cotswold.checkpoint.manifest import Manifest
 from cotswold.data import synthetic
 from cotswold.errors import MemoryLimitError
 from cotswold.run import RunDirectory
-from cotswold.run.manifest import Manifest
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_report_of_damaged_checkpoints_shows_the_rest_and_names_them(desk: Des
     assert "the page is without filters" in said.error and "is damaged" in said.error
     page = (copy / "report.html").read_text()
     assert "Not shown" in page and "00000.safetensors is damaged" in page
-    assert "held-out objective" in page
+    assert "validation objective" in page
 
 
 def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
@@ -227,7 +227,7 @@ def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
     monkeypatch.setattr("cotswold.training.restore.require", small)
     said = report(copy, desk)
     assert said.status == 0
-    assert "needs 9 GiB" in said.error and "held-out objective" in (copy / "report.html").read_text()
+    assert "needs 9 GiB" in said.error and "validation objective" in (copy / "report.html").read_text()
 
 
 def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(desk: Desk, copy: Path) -> None:
@@ -314,7 +314,7 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
     assert all(layer["update_seconds"] > 0 for layer in found["layers"])
     assert found["fits"] is True
     printed = cotswold("info", desk.layers_recipe).out
-    for word in ("convolution", "local", "full", "parameters"):
+    for word in ("convolution", "local", "linear", "parameters"):
         assert word in printed
 
 
@@ -324,7 +324,7 @@ def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: 
     assert said.status == 0
     assert "not known: the number of classes, and so the layer of outputs" in said.out
     found = json.loads(cotswold("info", "cifar10", "--json").out)
-    assert [layer["type"] for layer in found["layers"]][-2:] == ["full", "relu"]
+    assert [layer["type"] for layer in found["layers"]][-2:] == ["linear", "relu"]
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408
 
 
@@ -334,7 +334,7 @@ def test_info_of_a_network_whose_pictures_are_there_counts_its_outputs(desk: Des
 
 
 def test_info_answers_soon_whatever_one_number_is(desk: Desk) -> None:
-    for override in ("data.size=60000", "training.batch=1000000"):
+    for override in ("data.size=60000", "training.batch_size=1000000"):
         begun = time.monotonic()
         said = cotswold("info", desk.stacks_recipe, "--set", override)
         assert said.status == 0, said.err

@@ -24,7 +24,7 @@ import torch
 from cotswold.cli.main import main
 import cotswold.training.job, cotswold.nn, cotswold.cli.train
 from cotswold.run import Checkpoints, EventLog, Piece
-from cotswold.run.manifest import Manifest
+from cotswold.checkpoint.manifest import Manifest
 from cotswold.training.greedy import Greedy
 
 recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])

@@ -11,7 +11,8 @@ import pytest
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
-from cotswold.run import Checkpoints, RunDirectory
+from cotswold.checkpoint import Checkpoints
+from cotswold.run import RunDirectory
 from cotswold.run.verifying import verify_run
 
 

@@ -354,7 +354,7 @@ def test_any_size_can_be_prepared_and_read_back(size: tuple[int, int], colour: s
     assert (store.shape.height, store.shape.width) == size
 
 
-def test_pictures_of_all_kinds_in_one_folder_are_prepared_together(tmp_path: Path) -> None:
+def test_pictures_of_all_kinds_in_one_folder_are_prepared_raise_on_all(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     write_photographs(folder, 4)
     Image.fromarray(photograph(9)).convert("L").save(folder / "grey.jpg")

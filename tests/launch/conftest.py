@@ -8,15 +8,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-from tests.launch import worker
+import torch
+from tests.launch import script, worker
 
 from cotswold.host import Token
 
@@ -34,18 +36,29 @@ class Job:
     processes: list[ForkServerProcess] = field(default_factory=list)
 
     def start(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
+        """The worker of these tests, as one of our own ranks."""
         place = {
-            "COTSWOLD_RANK": rank,
-            "COTSWOLD_RANKS": self.size,
-            "COTSWOLD_LOCAL_RANK": rank,
-            "COTSWOLD_LOCAL_RANKS": self.size,
+            "COTSWOLD_RANK": str(rank),
+            "COTSWOLD_RANKS": str(self.size),
+            "COTSWOLD_LOCAL_RANK": str(rank),
+            "COTSWOLD_LOCAL_RANKS": str(self.size),
             "COTSWOLD_MASTER": self.master,
             "COTSWOLD_TOKEN": self.token,
         }
+        return self._start(worker.main, words, place | variables)
+
+    def start_script(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
+        """A user's script, with the variables that torch.distributed reads, and no token."""
+        host, port = self.master.split(":")
+        place = {"RANK": str(rank), "WORLD_SIZE": str(self.size), "MASTER_ADDR": host, "MASTER_PORT": port}
+        return self._start(script.main, words, place | variables)
+
+    def _start(
+        self, program: Callable[[Sequence[str]], int], words: Sequence[str], variables: Mapping[str, str]
+    ) -> ForkServerProcess:
         output = str(self.folder / f"{len(self.processes)}.txt")
         process = multiprocessing.get_context("forkserver").Process(
-            target=worker.as_child,
-            args=(list(words), {name: str(value) for name, value in place.items()} | variables, output),
+            target=as_child, args=(program, list(words), variables, output)
         )
         process.start()
         self.processes.append(process)
@@ -69,12 +82,24 @@ class Job:
             time.sleep(0.01)
 
 
+def as_child(
+    program: Callable[[Sequence[str]], int], words: Sequence[str], variables: Mapping[str, str], output: str
+) -> None:
+    """What a forked process does: what the program would, printing to a file."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(variables)
+    torch.set_num_threads(1)
+    sys.exit(program(words))
+
+
 @pytest.fixture(scope="session")
 def _forkserver() -> None:
     os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as launch.settings_of has it
     # one that other tests have started may have read another environment
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # nothing public stops it
-    multiprocessing.set_forkserver_preload([worker.__name__])
+    multiprocessing.set_forkserver_preload([worker.__name__, script.__name__])
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cotswold.launch.beat import Beat, Effort, Rest, State, newest, stalled
+from cotswold.host.process import Effort
+from cotswold.launch.beat import Beat, Rest, State, newest, stalled
 
 LIMIT = 1800.0
 

@@ -6,7 +6,7 @@ from cotswold.launch.facts import difference, named
 
 
 def test_ranks_that_agree_have_nothing_to_say() -> None:
-    assert difference([{"recipe": "a"}, {"recipe": "a"}], ["x", "y"]) is None
+    assert difference([{"recipe": "a"}, {"recipe": "a"}], ["x", "y"], range(2)) is None
 
 
 def test_the_fact_the_ranks_the_hosts_and_both_values_are_named() -> None:
@@ -14,16 +14,16 @@ def test_the_fact_the_ranks_the_hosts_and_both_values_are_named() -> None:
     sentence = (
         "the ranks do not agree on recipe: rank 0 on x has a, ranks 1, 2 on y, z have b; start all with "
     )
-    assert difference(facts, ["x", "y", "z"]) == sentence + "the same"
+    assert difference(facts, ["x", "y", "z"], range(3)) == sentence + "the same"
 
 
 def test_a_fact_that_one_rank_lacks_is_a_difference() -> None:
-    sentence = difference([{}, {"recipe": "b"}], ["x", "y"])
+    sentence = difference([{}, {"recipe": "b"}], ["x", "y"], range(2))
     assert sentence is not None and "rank 0 on x has nothing, rank 1 on y has b" in sentence
 
 
 def test_long_values_are_shortened() -> None:
-    sentence = difference([{"recipe": "a" * 500}, {"recipe": "b" * 500}], ["x", "y"])
+    sentence = difference([{"recipe": "a" * 500}, {"recipe": "b" * 500}], ["x", "y"], range(2))
     assert sentence is not None and len(sentence) < 300
 
 

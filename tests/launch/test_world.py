@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cotswold.errors import LaunchError
@@ -227,6 +229,13 @@ def test_more_ranks_than_cores_have_one_thread_each() -> None:
 
 
 def test_a_users_level_of_torchs_warnings_is_kept() -> None:
-    world = World(0, 1, 0, 1, "a:1", "cotswold")
+    world = World(0, 1, 0, 1, "127.0.0.1:1", "cotswold")
     assert settings_of(world, 2, {"TORCH_CPP_LOG_LEVEL": "INFO"})["TORCH_CPP_LOG_LEVEL"] == "INFO"
-    assert settings_of(world, 2, {}) == {"OMP_NUM_THREADS": "2", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    assert settings_of(world, 2, {})["TORCH_CPP_LOG_LEVEL"] == "FATAL"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loopback has another name")
+def test_the_interface_that_reaches_rank_0_is_a_setting_unless_the_user_chose_one() -> None:
+    world = World(0, 1, 0, 1, "127.0.0.1:1", "cotswold")
+    assert settings_of(world, 2, {})["GLOO_SOCKET_IFNAME"] == "lo"
+    assert settings_of(world, 2, {"GLOO_SOCKET_IFNAME": "eth7"})["GLOO_SOCKET_IFNAME"] == "eth7"

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ AT_STEP = 3
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--patience", type=float, default=2.0)
+    parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--arrival", type=float, default=30.0)
     parser.add_argument("--stall", type=float)
     parser.add_argument("--steps", type=int, default=1_000_000)
@@ -43,10 +43,11 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with join(
             world,
-            patience_seconds=given.patience,
+            timeout_seconds=given.timeout,
             arrival_seconds=given.arrival,
             stall_seconds=given.stall,
             facts=facts,
+            note="the last checkpoint is whole",
         ) as ranks:
             assert ranks.gather({"rank": world.rank}) == [{"rank": each} for each in range(world.size)]
             for step in range(given.steps):
@@ -93,16 +94,6 @@ def do(deed: str) -> None:
             )  # as a write to a file server that is gone: it beats, and comes to no end
         case "quit":
             os._exit(7)
-
-
-def as_child(words: Sequence[str], variables: Mapping[str, str], output: str) -> None:
-    """What a forked process does: what the script would, printing to a file."""
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.environ.update(variables)
-    torch.set_num_threads(1)
-    sys.exit(main(words))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from cotswold.checkpoint import Checkpoints
 from cotswold.errors import CheckpointError, CotswoldError, MachineError, RunError
-from cotswold.run import Checkpoints, EventLog, RunDirectory, read_events, tensorboard
+from cotswold.run import EventLog, RunDirectory, read_events, tensorboard
 
 SECRET = '{"kind":"thesis"}\n' * 9
 

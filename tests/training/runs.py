@@ -15,7 +15,8 @@ import torch
 from tests.training.small import greedy, supervised
 from torch import Tensor
 
-from cotswold.run import Checkpoint, Checkpoints, Event, RunDirectory, read_events
+from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.run import Event, RunDirectory, read_events
 from cotswold.training import Job, Resume, Stop, open_job
 from cotswold.training import loop as loops
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
 from cotswold.errors import DivergedError
-from cotswold.run import Account, Checkpoint, Checkpoints, Event, EventLog, SealedPiece, read_events
+from cotswold.run import Account, Event, EventLog, read_events
 from cotswold.training.loop import Loop, Stop, position_from
 from cotswold.training.strategy import Batch, Measured
 

@@ -14,7 +14,7 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from cotswold.run import Checkpoint, Checkpoints, SealedPiece
-from cotswold.run.manifest import Manifest
+from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, Stop, open_job
 from cotswold.training.offload.home import OnDisk
 from cotswold.training.offload.row_files import RowFiles

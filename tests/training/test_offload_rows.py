@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.errors import CheckpointError, DiskFullError, MachineError
-from cotswold.run import Checkpoint, Checkpoints
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import PAGE, Arena
 from cotswold.training.offload.row_files import RowFiles

@@ -57,7 +57,7 @@ def windows(grid: tuple[int, int]) -> list[Box]:
     ]
 
 
-def put_together(parts: list[Tensor], grid: tuple[int, int]) -> Tensor:
+def put_raise_on_all(parts: list[Tensor], grid: tuple[int, int]) -> Tensor:
     rows, columns = grid
     return torch.cat(
         [torch.cat(parts[row * columns : (row + 1) * columns], dim=3) for row in range(rows)], dim=2
@@ -73,7 +73,7 @@ def same(batches: list[Batch], ranks: list[list[Batch]], grid: tuple[int, int]) 
     """Whether the pictures of all ranks, put together, are those of one process, and the labels of each."""
     assert {len(each) for each in ranks} == {len(batches)}
     return all(
-        torch.equal(batch.pictures, put_together([part.pictures for part in parts], grid))
+        torch.equal(batch.pictures, put_raise_on_all([part.pictures for part in parts], grid))
         and all(labels(part) == labels(batch) for part in parts)
         for batch, *parts in zip(batches, *ranks, strict=True)
     )
@@ -112,7 +112,7 @@ def test_held_out_maps_are_the_same_each_time_and_in_each_window(
     held_out = [HeldOutPictures(*unlabelled, box=box) for box in windows((1, 3))]
     for _ in range(2):
         for maps, *parts in zip(whole, *(each.maps() for each in held_out), strict=True):
-            assert torch.equal(maps, put_together(parts, (1, 3)))
+            assert torch.equal(maps, put_raise_on_all(parts, (1, 3)))
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

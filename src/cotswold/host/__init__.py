@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from cotswold.host.interface import listener_at as listener_at
     from cotswold.host.listener import Listener as Listener
     from cotswold.host.listener import TcpListener as TcpListener
+    from cotswold.host.memory import available_bytes as available_bytes
+    from cotswold.host.memory import keep_freed_bytes as keep_freed_bytes
+    from cotswold.host.memory import require_memory as require_memory
+    from cotswold.host.ranks import ALONE as ALONE
+    from cotswold.host.ranks import Ranks as Ranks
+    from cotswold.host.ranks import raise_on_all as raise_on_all
     from cotswold.host.shared_memory import Block as Block
     from cotswold.host.stream import Stream as Stream
     from cotswold.host.token import Token as Token
@@ -32,17 +38,23 @@ _HOME = {
     "Listener": "listener",
     "Stream": "stream",
     "TcpListener": "listener",
+    "ALONE": "ranks",
+    "Ranks": "ranks",
     "Token": "token",
     "address_for_peers": "interface",
     "address_of_keeper": "interface",
+    "available_bytes": "memory",
     "granted_cores": "cores",
-    "waiting_settings": "cores",
     "interface_to": "interface",
     "is_signed": "token",
+    "keep_freed_bytes": "memory",
     "listener_at": "interface",
+    "raise_on_all": "ranks",
+    "require_memory": "memory",
     "sign": "token",
     "token_in": "token",
     "token_of": "token",
+    "waiting_settings": "cores",
 }
 __all__ = list(_HOME)
 

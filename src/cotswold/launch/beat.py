@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
+from cotswold.host.process import Effort
+
 _CORE_SHARE = 0.01
 _GAP_SECONDS = 3.0
 
@@ -79,14 +81,6 @@ def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
     }
     longest = max(idle, key=lambda rank: idle[rank], default=None)
     return longest if longest is not None and idle[longest] > limit_seconds else None
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a rank has done so far: seconds of a core in its main thread, blocks from and to disks."""
-
-    core_seconds: float
-    blocks: int
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ _NAMED = 8
 """Ranks that a sentence names."""
 
 
-def difference(facts: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> str | None:
-    """The first fact in which ranks differ from rank 0, as a sentence; None if all agree."""
+def difference(
+    facts: Sequence[Mapping[str, str]], hosts: Sequence[str], numbers: Sequence[int]
+) -> str | None:
+    """The first fact in which ranks, called by ``numbers``, differ from the first; None if all agree."""
     for name in dict.fromkeys(name for each in facts for name in each):
         values = [each.get(name, "nothing") for each in facts]
         others = [rank for rank, value in enumerate(values) if value != values[0]]
@@ -22,9 +24,10 @@ def difference(facts: Sequence[Mapping[str, str]], hosts: Sequence[str]) -> str 
             other = values[others[0]]
             alike = [rank for rank in others if values[rank] == other]
             where = ", ".join(dict.fromkeys(hosts[rank] for rank in alike))
+            verb = "has" if len(alike) == 1 else "have"
             return (
-                f"the ranks do not agree on {name}: rank 0 on {hosts[0]} has {_short(values[0])}, "
-                f"{named(alike)} on {where} {'has' if len(alike) == 1 else 'have'} {_short(other)}; "
+                f"the ranks do not agree on {name}: rank {numbers[0]} on {hosts[0]} has {_short(values[0])}, "
+                f"{named([numbers[rank] for rank in alike])} on {where} {verb} {_short(other)}; "
                 "start all with the same"
             )
     return None

@@ -1,6 +1,6 @@
 """Several ranks on this host: starts them, hands them a token, starts anew when one has died.
 
-Knows: processes, sessions, their environment. Does not know: torch, what the ranks do.
+Knows: words and environments of processes. Does not know: torch, what the ranks do.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.host import token
-from cotswold.launch import child, own_log
+from cotswold.host.child import Child
+from cotswold.launch import own_log
 from cotswold.launch.asked import Asked
-from cotswold.launch.crew import Crew, say
 from cotswold.launch.logs import Logs
+from cotswold.launch.rank_group import RankGroup, say
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
 PROGRAM = (sys.executable, "-m", "cotswold.cli.main")
@@ -51,11 +51,11 @@ def run_local(
     with Asked().listening() as asked, Logs(logs) as kept:
         for start in range(restarts + 1):
             chosen = words if start == 0 or restart_words is None else restart_words
-            crew = Crew(_started([*program, *chosen], ranks, kept, cores, environ), kept, asked)
+            group = RankGroup(_started([*program, *chosen], ranks, kept, cores, environ), kept, asked)
             try:
-                code = crew.wait()
+                code = group.wait()
             finally:
-                crew.kill()
+                group.kill()
             if code != 1 or asked.heard or start == restarts:
                 return code
             say(f"starting all ranks again, {start + 1} of {restarts}")
@@ -64,9 +64,9 @@ def run_local(
 
 def _started(
     command: Sequence[str], ranks: int, logs: Logs, cores: int, environ: Mapping[str, str]
-) -> list[subprocess.Popen[bytes]]:
+) -> list[Child]:
     """Start all ranks; rank 0 inherits the socket on which it will listen, so nobody can take the port."""
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: list[Child] = []
     environ = {**environ, token.VARIABLE: token.Token.new().text}
     with socket.create_server((LOOPBACK, 0), backlog=4 * ranks) as listener:
         master = f"{LOOPBACK}:{listener.getsockname()[1]}"
@@ -76,7 +76,7 @@ def _started(
                 processes.append(_start(command, world, listener, logs, cores, environ))
         except OSError as error:
             for process in processes:
-                child.end(process)
+                process.end()
             raise UserError(
                 f"{ranks} ranks cannot be started here ({error.strerror}); start fewer"
             ) from error
@@ -90,7 +90,7 @@ def _start(
     logs: Logs,
     cores: int,
     environ: Mapping[str, str],
-) -> subprocess.Popen[bytes]:
+) -> Child:
     variables = {
         **environ,
         **settings_of(world, cores, environ),
@@ -107,15 +107,8 @@ def _start(
     if first:
         variables |= {"COTSWOLD_LISTENER": str(listener.fileno()), own_log.VARIABLE: own_log.handed(log)}
     try:
-        return subprocess.Popen(
-            command,
-            env=variables,
-            stdin=None if first else subprocess.DEVNULL,
-            stdout=None if first else log,
-            stderr=None if first else log,
-            pass_fds=(listener.fileno(), log) if first else (),
-            start_new_session=True,  # signals of the terminal reach this process alone, which passes them on
-            preexec_fn=child.bound_to_parent(),
-        )
+        if first:
+            return Child.start(command, variables, handed=(listener.fileno(), log))
+        return Child.start(command, variables, output=log)
     finally:
         os.close(log)

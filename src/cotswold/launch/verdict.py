@@ -8,9 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass
 
-STOPPING = "; stopping (the last checkpoint is whole)"
-"""How the sentence ends with which a rank leaves for another's sake."""
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.errors import LaunchError
+from cotswold.host import interface_to
 
 LOOPBACK = "127.0.0.1"
+INTERFACE = "GLOO_SOCKET_IFNAME"
+"""The variable in which a user names the network interface of the ranks."""
 _PORTS = range(15000, 32000)
 """Ports that Linux does not hand out by itself, so that one derived from a job's name is seldom taken."""
 _SPECIAL_STEPS = 0xFFFFFFF0
@@ -98,13 +101,23 @@ def threads_of(world: World, cores: int, environ: Mapping[str, str]) -> int:
 def settings_of(world: World, cores: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that torch must find in a rank's environment before it is imported.
 
-    Its threads; and, unless the user chose, no warnings of torch's sockets: when a rank dies, each of the
-    others would print thirty lines of addresses around our one sentence.
+    Its threads; and, unless the user chose, the network interface that reaches rank 0, and no warnings of
+    torch's sockets: when a rank dies, each of the others would print thirty lines of addresses around our
+    one sentence.
     """
+    interface = environ.get(INTERFACE) or interface_to(
+        world.host, several_hosts=world.local_size < world.size
+    )
     return {
+        **({} if interface is None else {INTERFACE: interface}),
         "OMP_NUM_THREADS": str(threads_of(world, cores, environ)),
         "TORCH_CPP_LOG_LEVEL": environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
     }
+
+
+def launcher_keeps_store(environ: Mapping[str, str]) -> bool:
+    """Whether the store at MASTER_ADDR is torchrun's own, which outlives the ranks."""
+    return environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def first_host(nodes: str) -> str:
@@ -148,7 +161,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         master=_join(_text(environ, "MASTER_ADDR"), _number(environ, "MASTER_PORT")),
         launcher="torchrun" if by_torchrun else "whoever set RANK and WORLD_SIZE",
         job=job if by_torchrun else "",
-        hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        hosted=launcher_keeps_store(environ),
     )
 
 

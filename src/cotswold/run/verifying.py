@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from cotswold.checkpoint.checkpoints import Checkpoints
+from cotswold.checkpoint.manifest import Manifest
+from cotswold.checkpoint.piece import verify_piece
 from cotswold.errors import CotswoldError
 from cotswold.files import MalformedError, read_object
-from cotswold.run.checkpoints import Checkpoints
 from cotswold.run.directory import RunDirectory
 from cotswold.run.events import read_events
-from cotswold.run.manifest import Manifest
-from cotswold.run.piece import verify_piece
 
 Progress = Callable[[int, int], None]
 """Called with the files checked and the files in all."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotswold.host import granted_cores
-from cotswold.run import available_bytes
+from cotswold.host import available_bytes, granted_cores
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.reader import load_cluster
 

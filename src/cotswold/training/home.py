@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
-from cotswold.run import Checkpoint, Piece, SealedPiece
 from cotswold.training.networks import network_tensors
 
 Momenta = Mapping[str, int]

@@ -14,20 +14,13 @@ from typing import Any
 import torch
 
 from cotswold import recipe as recipes
+from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box, Grid
+from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.run import (
-    Account,
-    Checkpoint,
-    Checkpoints,
-    EventLog,
-    RunDirectory,
-    keep_freed_bytes,
-    tensorboard,
-    together,
-)
+from cotswold.run import Account, EventLog, RunDirectory, tensorboard
 from cotswold.run.events import Observer
 from cotswold.training.agreement import check_recipe, remembered, stamp
 from cotswold.training.fit import check_fit
@@ -94,14 +87,14 @@ class Job:
         if recipe is not self.recipe:
             return replace(self, recipe=recipe).train(watch, stop)
         training = recipe.training
-        with together(team.ranks, MachineError):  # before any of them allocates
+        with raise_on_all(team.ranks, MachineError):  # before any of them allocates
             check_fit(self.recipe, self.store, self.run.path, team)
         keep_freed_bytes()
         if training.threads is not None:
             torch.set_num_threads(training.threads)
         with ExitStack() as open_things:
             log: Log = NoLog()
-            with together(team.ranks, MachineError):
+            with raise_on_all(team.ranks, MachineError):
                 if team.leads:
                     open_things.enter_context(self.run.lock())
                     self.run.remember(remembered(self.recipe, recipes.load(self.run.recipe)))
@@ -116,7 +109,7 @@ class Job:
             home = self._home(open_things)
             box = self._window(home)
             pictures = open_things.enter_context(
-                TrainingPictures(self.store, training.batch, training.seed, training.device, box=box)
+                TrainingPictures(self.store, training.batch_size, training.seed, training.device, box=box)
             )
             loop = Loop(
                 strategy=prolonged(
@@ -180,7 +173,7 @@ class Job:
             return None
         if self.team.mesh is not None:
             return OnMesh(self.recipe, self.team.mesh)
-        if self.recipe.training.offload == "none":
+        if not self.recipe.offloaded:
             return InMemory(build_stacks(self.recipe))
         fresh = not (self.resumed and Checkpoints(self.run.checkpoints).paths())
         reading = shuffle_bytes(self.store, "train")

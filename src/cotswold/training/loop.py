@@ -15,8 +15,9 @@ from typing import Protocol
 
 import torch
 
+from cotswold.checkpoint import Checkpoints, Piece, SealedPiece
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account, Checkpoints, Piece, SealedPiece
+from cotswold.run import Account
 from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 
@@ -180,7 +181,10 @@ class Loop:
     def _diverged(self, what: str, step: int) -> DivergedError:
         paths = self.checkpoints.paths()
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
-        return DivergedError(f"{what} at step {step}; {kept}; try a smaller training.rate")
+        return DivergedError(
+            f"{what} at step {step}; {kept}; try a smaller learning rate (training.relative_rate for stacks, "
+            "training.learning_rate with labels)"
+        )
 
     def _save(self, checkpoints: Checkpoints | None = None) -> None:
         tensors = self.strategy.tensors(self.position.phase, self.position.step)

@@ -14,8 +14,10 @@ from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
+from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
-from cotswold.run import RunDirectory, environment, together
+from cotswold.recipe.schema import SourcedData
+from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job
@@ -88,7 +90,7 @@ def open_job(
         "totals": job.totals,
     }
     team.ranks.gather({"job": found})
-    with together(team.ranks, MachineError):
+    with raise_on_all(team.ranks, MachineError):
         pass  # the others may not see the same files
     return job
 
@@ -125,9 +127,11 @@ def _taken_up(
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
-    if wanted.data.splits == "auto":  # what the run began with was one answer to it
-        splits = {"splits": kept.data.splits}
-        wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
+    data, began = wanted.data, kept.data
+    if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
+        # what the run began with was one answer to it
+        splits = {"splits": began.splits}
+        wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)
@@ -155,7 +159,7 @@ def _begun(
     # before there is a directory that holds a run
     check_start(wanted)
     check_fit(wanted, store, path, team)
-    run = RunDirectory.create(path, recipes.dump(wanted), {**environment(), **place_of(store)})
+    run = RunDirectory.create(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
     return Job(run, wanted, store, resumed=False, team=team)
 
 
@@ -166,7 +170,7 @@ def _joined(team: Team) -> Job:
         kind, sentence = told["error"]
         raise getattr(errors, kind)(sentence)
     found = told["job"]
-    with together(team.ranks, MachineError):
+    with raise_on_all(team.ranks, MachineError):
         recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
         check_device(recipe.training.device)
         run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])

@@ -21,10 +21,11 @@ from typing import Protocol
 
 from torch import Tensor
 
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Piece, RunDirectory, SealedPiece
+from cotswold.run import RunDirectory
 from cotswold.training.strategy import Batch, Measured, Strategy
 
 NAME = "prolonged.json"

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
+from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
+from cotswold.host import require_memory
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, Checkpoints, RunDirectory, require
+from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
 from cotswold.training.loop import position_from
@@ -77,7 +79,7 @@ def trained_stacks(run: RunDirectory, stores: Path | None = None) -> Trained[Sta
         raise RunError(f"{run.path} is a run of layers; a run of stacks (greedy or joint) is needed here")
     check_device(recipe.training.device)
     if torch.device(recipe.training.device).type == "cpu":
-        require(
+        require_memory(
             filter_bytes(recipe),
             f"looking at {run.path}, whose filters must all be in memory,",
             "do that on a machine with more; training.offload is for training alone",

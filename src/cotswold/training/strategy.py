@@ -11,7 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from cotswold.run import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from cotswold.host import ALONE, Ranks
 from cotswold.mesh import Mesh
 from cotswold.recipe import Recipe
-from cotswold.run import ALONE, Ranks
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from types import TracebackType
 from torch import Tensor
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, SealedPiece
 from cotswold.errors import DiskFullError, MachineError
 from cotswold.files import disk_errors, real_folder
+from cotswold.host import available_bytes
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.run import Checkpoint, SealedPiece, available_bytes
 from cotswold.training.budget import maps_bytes
 from cotswold.training.home import Momenta
 from cotswold.training.networks import network_tensors
@@ -39,14 +40,14 @@ class OnDisk:
             folder.mkdir(parents=True)
         self._folder, self._crew = folder, Crew()
         geometries = recipe.stack_geometries()
-        maps = maps_bytes(recipe, recipe.training.batch)
+        maps = maps_bytes(recipe, recipe.training.batch_size)
         rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
         room_of = rooms(geometries, rows_bytes, together=recipe.training.strategy == "joint")
         self._stacks = [
             OffloadedStack(
                 geometry,
-                recipe.objective.sparsity if entry.sparsity is None else entry.sparsity,
-                recipe.objective.epsilon,
+                recipe.sparsity(index),
+                recipe.stack_objective.epsilon,
                 recipe.training.seed,
                 index,
                 folder=folder / str(index),
@@ -136,7 +137,7 @@ def check_disk(recipe: Recipe, directory: Path) -> None:
 
     What its checkpoints take already counts as room.
     """
-    if recipe.training.offload == "none":
+    if not recipe.offloaded:
         return
     place = directory.absolute()
     held = {

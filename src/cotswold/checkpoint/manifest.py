@@ -1,0 +1,134 @@
+"""The manifest of a checkpoint: what it holds, sealed by a checksum of its own.
+
+Knows: its fields, its format, what pieces must agree on. Does not know: how pieces are written or read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+
+from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.errors import CheckpointError
+from cotswold.files import MalformedError, durable_file, read_object, take, write_all
+from cotswold.files.checksum import seal
+
+_FORMAT = 1
+_NAME = "manifest.json"
+_STEP_MAX = 1 << 62
+
+State = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint holds; ``identity`` says whose it is."""
+
+    step: int
+    identity: str
+    state: State
+    pieces: tuple[PieceRecord, ...]
+
+    @property
+    def seal(self) -> str:
+        """A checksum of everything."""
+        return seal(self._content(), allow_nan=True)
+
+    def write(self, folder: Path) -> None:
+        """Write and sync it. Raises CheckpointError where the pieces cannot be of the same tensors."""
+        for name, records in by_tensor(self.pieces).items():
+            _check_pieces(name, records)
+        content = self._content()
+        with durable_file(folder / _NAME) as file:
+            write_all(
+                file, json.dumps({"crc32": seal(content, allow_nan=True), **content}, indent=1).encode()
+            )
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest in a folder; raises CheckpointError if it is damaged or of another format."""
+        path = folder / _NAME
+        try:
+            if folder.is_symlink():
+                raise CheckpointError(f"{folder} is a symbolic link, which is not followed")
+            content = read_object(path)
+            sealed = take(content, "crc32", str)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+        except MalformedError as error:
+            raise CheckpointError(f"{path} is damaged: it is not a manifest, for it {error}") from error
+        del content["crc32"]
+        if seal(content, allow_nan=True) != sealed:
+            raise CheckpointError(f"{path} is damaged: its checksum is not its own")
+        if content.get("format") != _FORMAT:
+            raise CheckpointError(
+                f"{path} is of format {str(content.get('format'))[:20]}; this Cotswold reads {_FORMAT}"
+            )
+        try:
+            found = cls._from(content)
+            for name, records in by_tensor(found.pieces).items():
+                _check_pieces(name, records)
+        except MalformedError as error:
+            raise CheckpointError(f"{path} {error}; another version may have written it") from error
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+        return found
+
+    @classmethod
+    def _from(cls, content: Mapping[str, object]) -> Manifest:
+        """What JSON holds, checked; raises MalformedError."""
+        step = take(content, "step", int)
+        if not 0 <= step <= _STEP_MAX:
+            raise MalformedError(f"has the step {str(step)[:20]}")
+        entries = take(content, "pieces", list)
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise MalformedError("has something else among its pieces")
+        pieces = tuple(PieceRecord.read(entry) for entry in entries)
+        return cls(step, take(content, "identity", str), take(content, "state", dict), pieces)
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "format": _FORMAT,
+            "step": self.step,
+            "identity": self.identity,
+            "state": self.state,
+            "pieces": [asdict(each) for each in self.pieces],
+        }
+
+
+def by_tensor(pieces: Iterable[PieceRecord]) -> dict[str, list[PieceRecord]]:
+    """The pieces of each tensor."""
+    found: dict[str, list[PieceRecord]] = {}
+    for record in pieces:
+        found.setdefault(record.tensor, []).append(record)
+    return found
+
+
+def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:
+    """Raise CheckpointError where pieces differ in what the whole is, leave a part of it out, or share a
+    value: a tensor that every rank has belongs to one of them."""
+    first = records[0]
+    for other in records:
+        if (other.shape, other.dtype) != (first.shape, first.dtype):
+            raise CheckpointError(
+                f"the pieces of tensor {name} belong to different wholes: {first.dtype} {first.shape} in "
+                f"{first.file}, {other.dtype} {other.shape} in {other.file}"
+            )
+    if sum(each.box.size for each in records) < prod(first.shape):
+        raise CheckpointError(
+            f"the pieces of tensor {name} do not make up {first.shape}; a rank has left its own out"
+        )
+    reached: list[PieceRecord] = []
+    for record in sorted((each for each in records if each.box.size), key=lambda each: each.start):
+        # sorted by where they start, so that those further up are done with
+        reached = [each for each in reached if not each.start or each.stop[0] > record.start[0]]
+        for earlier in reached:
+            if earlier.box.intersect(record.box).size:
+                raise CheckpointError(
+                    f"two pieces of tensor {name} have values in common: {earlier.box} in {earlier.file} and "
+                    f"{record.box} in {record.file}; let one rank write them"
+                )
+        reached.append(record)

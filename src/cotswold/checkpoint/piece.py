@@ -1,0 +1,233 @@
+"""One piece of a tensor in one safetensors file.
+
+Knows: the safetensors format, checksums, streaming. Does not know: which pieces make a checkpoint. The format
+is written here by hand, a header before raw values, because the library builds every file in memory first and
+the largest tensor of coates2013-11b has 27.5 GB. The library reads these files (tested).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.checkpoint.piece_record import PieceRecord
+from cotswold.checkpoint.stretch import stretch_boxes
+from cotswold.errors import CheckpointError
+from cotswold.files import durable_file, open_file, write_all
+from cotswold.files.checksum import crc32
+from cotswold.geometry import Box
+
+_CHUNK_BYTES = 1 << 24
+_HEADER_BYTES_MAX = 1 << 20
+_CODES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+"""Types that safetensors has; values of others are kept as bytes, the manifest has their type."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The part of tensor ``name`` that lies in ``box`` of the whole, which has ``shape``; all by default."""
+
+    name: str
+    tensor: Tensor
+    box: Box | None = None
+    shape: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        own = tuple(self.tensor.shape)
+        if (self.box is None) != (self.shape is None):
+            raise ValueError(f"a piece of {self.name} needs both its box and the shape of the whole")
+        if self.box is not None and self.box.shape != own:
+            raise ValueError(f"a piece of {self.name} has shape {own} and box {self.box}")
+        if self.box is not None and self.shape is not None and not _fits(self.box, self.shape):
+            raise ValueError(f"a piece of {self.name} with {self.box} is no part of a whole of {self.shape}")
+
+    def write(self, folder: Path, file_name: str) -> PieceRecord:
+        """See `write_piece`."""
+        return write_piece(folder, file_name, self)
+
+
+def piece_prefix(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], alignment: int = 8, place: int = 0
+) -> bytes:
+    """What stands before the values of a piece; its length is ``place`` more than a multiple of
+    ``alignment``."""
+    code, total = _CODES.get(dtype), prod(shape) * dtype.itemsize
+    entry = {"dtype": code or "U8", "shape": shape if code else (total,), "data_offsets": (0, total)}
+    header = json.dumps({name: entry}).encode()
+    header += b" " * ((place - 8 - len(header)) % alignment)
+    return len(header).to_bytes(8, "little") + header
+
+
+def write_piece(folder: Path, file_name: str, piece: Piece) -> PieceRecord:
+    """Write and sync a new file, a few megabytes at a time, wherever and however the tensor lies."""
+    tensor = piece.tensor.detach()
+    own, total = tuple(tensor.shape), tensor.numel() * tensor.element_size()
+    prefix = piece_prefix(piece.name, tensor.dtype, own)
+    checksum = crc32(prefix)
+    with durable_file(folder / file_name) as file:
+        write_all(file, prefix)
+        for chunk in _chunks(tensor) if _is_plain(tensor) else _gathered(tensor):
+            write_all(file, chunk)
+            checksum = crc32(chunk, checksum)
+    box = piece.box or Box.whole(own)
+    return PieceRecord(
+        tensor=piece.name,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=list(piece.shape if piece.shape is not None else own),
+        start=list(box.start),
+        stop=list(box.stop),
+        file=file_name,
+        bytes=len(prefix) + total,
+        crc32=f"{checksum:08x}",
+    )
+
+
+def read_piece(folder: Path, record: PieceRecord, box: Box, target: Tensor) -> None:
+    """Fill ``target``, of the box's shape and the piece's type, with what lies in a box of the piece.
+
+    The box is given in the whole tensor. The file passes by once, a few megabytes at a time. Raises
+    CheckpointError if it is not what was written.
+    """
+    path = folder / record.file
+    direct = box == record.box and _is_plain(target)
+    with _reading(path) as file:
+        prefix = file.read(8)
+        length = int.from_bytes(prefix, "little")
+        if length > _HEADER_BYTES_MAX:
+            raise CheckpointError(f"{path} is damaged: it does not begin as a safetensors file")
+        checksum = crc32(file.read(length), crc32(prefix))
+        count = 8 + length
+        for chunk in _chunks(target) if direct else _scattered(record.box, box, target):
+            filled = _fill(file, chunk)
+            checksum = crc32(chunk[:filled], checksum)
+            count += filled
+    _check(path, record, count, checksum)
+
+
+def verify_piece(folder: Path, record: PieceRecord) -> None:
+    """Raise CheckpointError if the file is missing, shorter, longer or not what was written."""
+    path = folder / record.file
+    buffer = memoryview(bytearray(_CHUNK_BYTES))
+    checksum = count = 0
+    with _reading(path) as file:
+        while filled := _fill(file, buffer):
+            checksum = crc32(buffer[:filled], checksum)
+            count += filled
+    _check(path, record, count, checksum)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[FileIO]:
+    try:
+        with FileIO(open_file(path, os.O_RDONLY)) as file:
+            yield file
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _fill(file: FileIO, buffer: memoryview) -> int:
+    """Bytes read, fewer than the buffer holds only at the end of the file."""
+    filled = 0
+    while count := file.readinto(buffer[filled:]):
+        filled += count
+    return filled
+
+
+def _check(path: Path, record: PieceRecord, count: int, checksum: int) -> None:
+    if count != record.bytes:
+        raise CheckpointError(f"{path} is damaged: {count} bytes long instead of {record.bytes}")
+    if f"{checksum:08x}" != record.crc32:
+        raise CheckpointError(f"{path} is damaged: its checksum is not the one in the manifest")
+
+
+def _fits(box: Box, shape: tuple[int, ...]) -> bool:
+    return len(box.start) == len(shape) and Box.whole(shape).contains(box)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether the values lie in this process's memory as they lie in a file."""
+    return (
+        tensor.is_contiguous()
+        and tensor.device.type == "cpu"
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def _chunks(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a plain tensor; writing to them writes to it."""
+    # not `reshape`: one value alone keeps whatever stride it had
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    step = _CHUNK_BYTES // flat.element_size()
+    for start in range(0, flat.numel(), step):
+        yield _bytes(flat[start : start + step])
+
+
+def _gathered(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of any tensor in the order of a file, through one buffer."""
+    step = _CHUNK_BYTES // tensor.element_size()
+    buffer = torch.empty(min(step, tensor.numel()), dtype=tensor.dtype)
+    for start in range(0, tensor.numel(), step):
+        stop = min(start + step, tensor.numel())
+        at = 0
+        for box in stretch_boxes(tuple(tensor.shape), start, stop):
+            buffer[at : at + box.size].view(box.shape).copy_(tensor[box.slices])
+            at += box.size
+        yield _bytes(buffer[:at])
+
+
+def _scattered(piece: Box, box: Box, target: Tensor) -> Iterator[memoryview]:
+    """Room for the bytes of a piece, a chunk at a time; what the caller puts there goes to the target, as
+    far as it lies in the box."""
+    step = _CHUNK_BYTES // target.element_size()
+    buffer = torch.empty(min(step, piece.size), dtype=target.dtype)
+    wanted = _seen_from(piece, box)
+    for start in range(0, piece.size, step):
+        stop = min(start + step, piece.size)
+        yield _bytes(buffer[: stop - start])
+        at = 0
+        for stretch in stretch_boxes(piece.shape, start, stop):
+            common = stretch.intersect(wanted)
+            if common.size:
+                values = buffer[at : at + stretch.size].view(stretch.shape)
+                with torch.no_grad():
+                    to = target[_seen_from(wanted, common).slices]
+                    to.copy_(values[_seen_from(stretch, common).slices])
+            at += stretch.size
+
+
+def _seen_from(outer: Box, inner: Box) -> Box:
+    """A box counted from where another one starts."""
+    return inner.shift(tuple(-start for start in outer.start))
+
+
+def _bytes(flat: Tensor) -> memoryview:
+    values: NDArray[np.uint8] = flat.view(torch.uint8).numpy()
+    return values.data

@@ -1,0 +1,106 @@
+"""Processes of this machine, told apart from any that ever had the same number, and what this one has done.
+
+Knows: /proc, signals, clocks of threads. Does not know: ranks. Where there is no /proc (macOS) nobody is
+known, nobody killed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_BOOT, _NETWORK = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
+_STATE, _USER, _STARTED = 0, 11, 19
+"""Fields of /proc/PID/stat after the name."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a thread has done so far: seconds of a core, blocks read from and written to disks."""
+
+    core_seconds: float
+    blocks: int
+
+
+def identity() -> str:
+    """This process: its host, its number, the moment of its start; "" where the system does not say."""
+    pid = os.getpid()
+    host, fields = _host(), _fields(pid)
+    return f"{host} {pid} {fields[_STARTED]}" if host and fields else ""
+
+
+def kill(who: str) -> None:
+    """End a process by its identity, if it is on this host and still the same; also a stopped one."""
+    if not who:
+        return
+    host, pid, started = who.split()
+    fields = _fields(int(pid))
+    if fields and _host() == host and fields[_STARTED] == started:
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError:  # it has just ended, or is not ours
+            return
+
+
+def effort_of(thread: int) -> Callable[[], Effort]:
+    """Reads what a thread of this process (that lives) and its child processes have computed, and the process
+    read and written.
+
+    Where threads have no clock (macOS) nobody is known to rest.
+    """
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return lambda: Effort(time.monotonic(), 0)
+    clock, pid = time.pthread_getcpuclockid(thread), os.getpid()
+
+    def read() -> Effort:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = time.clock_gettime(clock) + sum(map(_seconds, _descendants(pid)))
+        return Effort(seconds, used.ru_inblock + used.ru_oublock)
+
+    return read
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped this process."""
+    return _fields(pid)[_STATE : _STATE + 1] == ["T"]
+
+
+def _host() -> str:
+    """This machine since it was switched on; a network namespace counts as a host of its own.
+
+    "" where the system does not say: no /proc, or a sandbox that hides a part of it.
+    """
+    try:
+        return f"{_BOOT.read_text().strip()}:{_NETWORK.readlink()}"
+    except OSError:
+        return ""
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in _text(task).split():
+            yield int(child)
+            yield from _descendants(int(child))
+
+
+def _seconds(pid: int) -> float:
+    """Seconds of a core that a process has used."""
+    ticks = _fields(pid)[_USER : _USER + 2]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(pid: int) -> list[str]:
+    # the name, in brackets, may hold anything
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process has ended
+        return ""

@@ -1,0 +1,63 @@
+"""On what a run runs, for whoever wants to know later why it was fast or slow.
+
+Knows: versions, processor, threads, memory. Does not know: names of hosts or users, which are nobody's
+business.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from cotswold.host import granted_cores
+from cotswold.host.memory import available_bytes
+
+_PACKAGES = ("cotswold", "torch", "numpy", "zarr", "safetensors", "pillow", "pydantic")
+
+
+def describe_environment() -> dict[str, object]:
+    """Versions, processor and its instructions, cores, threads of computation, memory, CUDA devices."""
+    model, flags = _processor()
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": model,
+        "processor_flags": flags,
+        "cores": os.cpu_count(),
+        "cores_usable": granted_cores(environ={}),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "memory_available_bytes": available_bytes(),
+        "cuda": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> tuple[str, list[str]]:
+    """The model and its sorted instruction set flags; an empty list where the system does not tell."""
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip(), []
+    return parse_cpuinfo(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "")
+
+
+def parse_cpuinfo(text: str) -> tuple[str, list[str]]:
+    """Model and flags from the text of /proc/cpuinfo, which x86 and ARM write differently."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    model = fields.get("model name") or fields.get("Hardware") or platform.processor() or platform.machine()
+    return model, sorted((fields.get("flags") or fields.get("Features") or "").split())

@@ -1,0 +1,62 @@
+"""How much memory saving and reading take beyond the tensors; run as a program, it prints bytes.
+
+Knows: the greatest resident set of a process. Does not know: what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from cotswold.checkpoint import Checkpoints, Piece
+from cotswold.geometry import Box
+
+ROWS, COLUMNS = 4096, 8192
+"""128 MiB of float32, eight chunks."""
+
+
+def peak_bytes() -> int:
+    """The greatest resident set so far; it never falls."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def weigh(folder: Path) -> dict[str, int]:
+    """Growth of the peak at each step, all tensors being there before the first."""
+    checkpoints = Checkpoints(folder)
+    checkpoints.save(
+        1, {"first": torch.zeros(3, 5).T}, {}
+    )  # what is loaded at the first use is no part of it
+    checkpoints.latest()
+    whole = torch.ones(ROWS, COLUMNS)
+    window = Box((ROWS // 4, 100), (ROWS // 2, COLUMNS // 3))
+    part, turned = torch.ones(window.shape), torch.ones(COLUMNS, ROWS).T
+    growth, before = {}, peak_bytes()
+
+    def weighed(what: str) -> None:
+        nonlocal before
+        growth[what], before = peak_bytes() - before, peak_bytes()
+
+    checkpoints.save(2, [Piece("w", whole)], {})
+    weighed("saving a tensor as it lies")
+    checkpoints.save(3, [Piece("w", whole.T), Piece("cut", whole[:, 1:])], {})
+    weighed("saving tensors with other strides")
+    checkpoint = checkpoints.latest().checkpoint
+    assert checkpoint is not None
+    weighed("opening")
+    checkpoint.read_into("w", turned.T)
+    weighed("reading a tensor as it lies")
+    checkpoint.read_into("w", whole.T)
+    weighed("reading a tensor with other strides")
+    checkpoint.read_into("cut", part, window)
+    weighed("reading a part of a piece")
+    return growth
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(weigh(Path(sys.argv[1]))))

@@ -1,0 +1,118 @@
+"""Memory that is free is found wherever the system keeps the figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotswold.errors import MemoryLimitError
+from cotswold.host import available_bytes, require_memory
+from cotswold.run import describe_environment
+from cotswold.run.environment import parse_cpuinfo
+
+GIB = 1 << 30
+MEMINFO = f"MemTotal: {64 * GIB // 1024} kB\nMemFree: 1 kB\nMemAvailable:   {40 * GIB // 1024} kB\n"
+
+
+def machine(root: Path, files: dict[str, str | int]) -> int:
+    for name, content in {"proc/meminfo": MEMINFO, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{content}\n")
+    return available_bytes(root)
+
+
+def group_v2(folder: str, limit: object, used: int, cache: int = 0) -> dict[str, str | int]:
+    base = f"sys/fs/cgroup/{folder}"
+    return {
+        f"{base}memory.max": str(limit),
+        f"{base}memory.current": used,
+        f"{base}memory.stat": f"anon 5\ninactive_file {cache}\nactive_file 3",
+    }
+
+
+def group_v1(folder: str, limit: int, used: int, cache: int = 0) -> dict[str, str | int]:
+    base = f"sys/fs/cgroup/memory/{folder}"
+    return {
+        f"{base}memory.limit_in_bytes": limit,
+        f"{base}memory.usage_in_bytes": used,
+        f"{base}memory.stat": f"inactive_file 1\ntotal_inactive_file {cache}",
+    }
+
+
+def test_without_groups_the_machine_says_what_is_free(tmp_path: Path) -> None:
+    assert machine(tmp_path, {}) == 40 * GIB
+
+
+def test_a_group_of_version_2_limits_it(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/job", **group_v2("job/", 8 * GIB, 3 * GIB, GIB)}
+    assert machine(tmp_path, files) == 6 * GIB
+
+
+def test_a_limit_further_up_counts_as_well(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "0::/all/job",
+        **group_v2("all/job/", "max", 3 * GIB),
+        **group_v2("all/", 5 * GIB, 3 * GIB),
+    }
+    assert machine(tmp_path, files) == 2 * GIB
+
+
+def test_in_a_container_the_limit_stands_at_the_root_of_the_mount(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/docker/0123", **group_v2("", 4 * GIB, GIB)}
+    assert machine(tmp_path, files) == 3 * GIB
+
+
+def test_a_group_of_version_1_limits_it(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "5:cpu,cpuacct:/\n3:memory:/job\n1:name=systemd:/x",
+        **group_v1("job/", 8 * GIB, 3 * GIB, GIB),
+        **group_v1("", 0x7FFFFFFFFFFFF000, 30 * GIB),
+    }
+    assert machine(tmp_path, files) == 6 * GIB
+
+
+def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/", **group_v2("", 4 * GIB, 5 * GIB)}
+    assert machine(tmp_path, files) == 0
+
+
+def test_a_generous_group_does_not_make_memory(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/", **group_v2("", 400 * GIB, 0)}
+    assert machine(tmp_path, files) == 40 * GIB
+
+
+def test_a_machine_that_does_not_say_is_taken_as_it_was_built(tmp_path: Path) -> None:
+    assert available_bytes(tmp_path) > GIB // 4
+
+
+def test_this_machine_has_some_but_not_everything() -> None:
+    assert 0 < available_bytes() < 1 << 50
+
+
+def test_what_fits_passes_and_what_does_not_says_the_figures() -> None:
+    require_memory(1, "a byte")
+    with pytest.raises(MemoryLimitError, match=r"it needs 1125899\.9 GB .* GB are free; use fewer maps"):
+        require_memory(1 << 50, "it", "use fewer maps")
+
+
+def test_the_environment_says_what_a_speed_depends_on() -> None:
+    found = describe_environment()
+    versions = found["versions"]
+    assert isinstance(versions, dict)
+    assert versions["torch"] and versions["python"] and versions["cotswold"]
+    assert found["processor"] and found["threads"] and found["cores"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "model name\t: Fast 9000\nflags\t\t: fpu avx2 avx\n\nmodel name\t: Slow\n",
+            ("Fast 9000", ["avx", "avx2", "fpu"]),
+        ),
+        ("processor\t: 0\nFeatures\t: fp asimd sve\nHardware\t: Board\n", ("Board", ["asimd", "fp", "sve"])),
+    ],
+)
+def test_x86_and_arm_tell_their_processor_differently(text: str, expected: tuple[str, list[str]]) -> None:
+    assert parse_cpuinfo(text) == expected

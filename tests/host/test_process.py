@@ -1,0 +1,85 @@
+"""Processes told apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cotswold.host import process
+from cotswold.host.process import effort_of, identity, is_stopped, kill
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+PRINT = (
+    "from cotswold.host.process import identity; import time; print(identity(), flush=True); time.sleep(60)"
+)
+
+
+def test_a_process_is_ended_by_its_identity_also_when_it_is_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        who = process.stdout.readline().strip()
+        process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while not is_stopped(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill(who)
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:
+    with subprocess.Popen([sys.executable, "-c", PRINT], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        host, pid, started = process.stdout.readline().split()
+        kill(f"{host} {pid} {int(started) + 1}")
+        kill(f"another-{host} {pid} {started}")
+        kill("")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.kill()
+
+
+def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_none(tmp_path: Path) -> None:
+    effort = effort_of(threading.get_ident())
+    before = effort()
+    time.sleep(0.2)  # what is measured
+    rested = effort()
+    assert rested.core_seconds - before.core_seconds < 0.1 and rested.blocks == before.blocks
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    if not on_memory(tmp_path):
+        assert effort().blocks > rested.blocks
+    computing = "print(sum(range(5_000_000)), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert effort().core_seconds - rested.core_seconds > 0.03
+        process.communicate(b"\n")
+
+
+def on_memory(folder: Path) -> bool:
+    """Whether a folder is on a file system that has no disk, whose blocks nobody counts."""
+    return subprocess.check_output(["stat", "-f", "-c", "%T", folder], text=True).strip() in {
+        "tmpfs",
+        "overlayfs",
+    }
+
+
+def test_a_process_that_runs_is_not_stopped() -> None:
+    assert identity().split()[1] == str(os.getpid()) and not is_stopped(os.getpid())
+
+
+def test_nobody_is_known_or_killed_where_a_sandbox_hides_the_hosts_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = identity()
+    monkeypatch.setattr(process, "_BOOT", tmp_path / "boot_id")
+    assert identity() == ""
+    kill(own)  # or this test would not end

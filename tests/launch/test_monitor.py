@@ -1,0 +1,96 @@
+"""The threads around a heartbeat, with a store in memory that hangs, breaks or answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, not in __all__
+
+from cotswold.host import Token
+from cotswold.launch.monitor import END, Monitor, name_of
+from cotswold.launch.role import Role
+from cotswold.launch.signed import SignedStore
+from cotswold.launch.verdict import Verdict
+
+TIMEOUT = 0.5
+LIMIT_SECONDS = 10.0
+
+
+class Store(SignedStore):
+    """Does with the threads that call it what ``mood`` says."""
+
+    def __init__(self) -> None:
+        super().__init__(HashStore(), Token.new().derive("a test"), lambda name: None)
+        self.mood = "answers"
+        self.over = threading.Event()
+        self.prepare([name_of(0), name_of(1), END])
+
+    def read(self, names: Sequence[str]) -> list[str | None]:
+        if self.mood == "hangs":
+            self.over.wait(LIMIT_SECONDS)
+        if self.mood == "breaks":
+            raise RuntimeError("Connection reset by peer")
+        return super().read(names)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    store = Store()
+    yield store
+    store.over.set()
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    """Why the process would have ended; the thread that looks at the clock ends instead."""
+    verdicts: list[Verdict] = []
+
+    def end(self: Monitor, verdict: Verdict) -> None:
+        verdicts.append(verdict)
+        self._stop.set()
+
+    monkeypatch.setattr(Monitor, "_end", end)
+    return verdicts
+
+
+def monitor(store: Store, size: int = 1) -> Monitor:
+    started = Monitor(store, Role(0, size, None, TIMEOUT, 1000.0), parent=None, note="")
+    started.start()
+    return started
+
+
+@pytest.mark.parametrize(
+    ("mood", "said"),
+    [("hangs", "the launcher's store has not been heard of"), ("breaks", "the connection to it broke")],
+)
+def test_a_store_that_hangs_or_breaks_ends_the_process(
+    store: Store, ends: list[Verdict], mood: str, said: str
+) -> None:
+    store.mood = mood
+    assert monitor(store)._stop.wait(LIMIT_SECONDS)
+    assert said in ends[0].sentence
+
+
+def test_a_rank_whose_store_hangs_fails_without_waiting_for_it(store: Store, ends: list[Verdict]) -> None:
+    store.mood = "hangs"
+    begun = time.monotonic()
+    monitor(store).fail("ValueError", peer_lost=False)
+    assert time.monotonic() - begun < LIMIT_SECONDS / 2 and not ends
+
+
+def test_the_last_to_leave_leaves_and_its_threads_end(store: Store, ends: list[Verdict]) -> None:
+    started = monitor(store)
+    with started.exchanging():
+        assert started.absent() in ([], [0])
+    started.leave()
+    assert not ends and not any(thread.is_alive() for thread in started._threads)
+
+
+def test_what_a_failing_rank_says_is_in_the_store(store: Store, ends: list[Verdict]) -> None:
+    monitor(store).fail("ValueError: too hard", peer_lost=False)
+    (end,) = store.read([END])
+    assert end is not None and Verdict.loads(end).sentence == "rank 0 failed: ValueError: too hard"
+    assert not ends
