@@ -17,7 +17,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
-from cotswold.mesh.channels import SWITCH
+from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
 from measures.scaling import cases as scaling
 from measures.scaling import messages as scaling_messages
 from measures.scaling.messages import Waits, plans_of_step, without_messages
@@ -55,6 +55,7 @@ def test_a_step_sends_what_is_counted_for_it_and_nothing_without_messages(
     monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     monkeypatch.setenv(SWITCH, "0")  # as between hosts
+    monkeypatch.setenv(SOCKETS_SWITCH, "0")  # by torch, whose messages are counted
     with RankPool(2) as pool:
         found = pool.call(sent_bytes, "1x2", first)
     cut = StackPartition(LITTLE.stack(4, 4), Grid(1, 2))

@@ -39,10 +39,10 @@ def sent_by_convolutions(grid: Grid) -> int:
     """What all ranks send for the gradients of two convolutions by what is on every rank."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(count, 8, 3, padding=1, bias=False) for count in (3, 8)]
-    twin, x = partition(nn.Sequential(*layers), grid), torch.rand(2, 3, 12, 12)
-    for _ in range(3):  # at the third call of a twin no values are compared
+    model, x = partition(nn.Sequential(*layers), grid), torch.rand(2, 3, 12, 12)
+    for _ in range(3):  # at the third call no values are compared
         Mesh.of(grid).take_count()
-        twin(x).local.sum().backward()
+        model(x).local.sum().backward()
     return Mesh.of(grid).take_count()
 
 

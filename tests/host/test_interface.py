@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cotswold.host import address_of_keeper, interface, interface_to, listener_at
+from cotswold.host import address_for_peers, address_of_keeper, interface, interface_to, listener_at
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
 OUTSIDE = "10.9.8.7"
@@ -103,3 +103,17 @@ def test_a_name_that_leads_to_the_loopback_and_elsewhere_is_for_others(
     monkeypatch.setattr(socket, "create_server", create_server)
     listener_at("mine", 0, interface=None).close()
     assert tried == [OUTSIDE]
+
+
+def test_peers_are_told_the_address_of_the_named_interface_or_of_the_way_to_the_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = {"master": "127.0.0.1", interface._ELSEWHERE: OUTSIDE}
+    monkeypatch.setattr(interface, "_own_address", lambda target: ways.get(target, ""))
+    monkeypatch.setattr(interface, "_address_of", {"eth7": "203.0.113.9"}.get)
+    assert address_for_peers({"GLOO_SOCKET_IFNAME": "eth7,eth8", "MASTER_ADDR": "master"}) == "203.0.113.9"
+    assert address_for_peers({"MASTER_ADDR": "master"}) == OUTSIDE, "its own name may lead to the loopback"
+    assert address_for_peers({}) == OUTSIDE
+    ways[interface._ELSEWHERE] = ""
+    assert address_for_peers({"MASTER_ADDR": "master"}) == "127.0.0.1"
+    assert address_for_peers({}) is None

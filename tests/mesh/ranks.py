@@ -69,7 +69,7 @@ def _run(rank: int, count: int, store: str, job: bytes) -> Any:
         debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-class _Crew:
+class _RankPool:
     """Ranks that wait for work; as many as were ever wanted."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class _Crew:
         self._ranks = []
 
 
-_CREW = _Crew()
+_POOL = _RankPool()
 
 
 def on_ranks(
@@ -140,12 +140,12 @@ def on_ranks(
     leaves a process behind.
     """
     try:
-        answers = _CREW.call(count, pickle.dumps((function, arguments)), timeout_s)
+        answers = _POOL.call(count, pickle.dumps((function, arguments)), timeout_s)
     except BaseException:
-        _CREW.dismiss()
+        _POOL.dismiss()
         raise
     failures = [f"rank {rank} of {count}:\n{text}" for rank, (done, text) in enumerate(answers) if not done]
     if failures:
-        _CREW.dismiss()
+        _POOL.dismiss()
         raise AssertionError("\n".join(failures))
     return [value for _, value in answers]

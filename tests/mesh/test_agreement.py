@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from cotswold.errors import CotswoldError
 from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, Mesh, partition
-from cotswold.mesh.agreement import OFTEN, due, fingerprint, kinds
-from cotswold.mesh.channels import SWITCH
+from cotswold.mesh.ranks.agreement import OFTEN, due, fingerprint, kinds
+from cotswold.mesh.transport.connecting import SWITCH
 
 GRIDS = ("1x2", "2x1", "2x2")
 
@@ -81,24 +81,24 @@ def _beside_no_number(grid: str, last: int) -> None:
 
 
 def _later(grid: str, last: int) -> None:
-    twin = _conv(grid)
+    partitioned = _conv(grid)
     for call in range(1, 9):
-        twin(_batch() + (call == 8 and _on(last)))
+        partitioned(_batch() + (call == 8 and _on(last)))
 
 
 def _drifting(grid: str, last: int) -> None:
-    twin = partition(nn.Sequential(nn.Conv2d(2, 3, 1), nn.Dropout2d(0.5)), grid)
-    twin(_batch())
+    partitioned = partition(nn.Sequential(nn.Conv2d(2, 3, 1), nn.Dropout2d(0.5)), grid)
+    partitioned(_batch())
     if _on(last):
         torch.rand(1)
-    twin(_batch())
+    partitioned(_batch())
 
 
 def _own_parameters(grid: str, last: int) -> None:
-    twin = _conv(grid)
-    optimiser = torch.optim.SGD(twin.parameters(), lr=1.0 + _on(last))
+    partitioned = _conv(grid)
+    optimiser = torch.optim.SGD(partitioned.parameters(), lr=1.0 + _on(last))
     for _ in range(2):  # the second call sees what the first step has left
-        twin(_batch()).square().mean().backward()
+        partitioned(_batch()).square().mean().backward()
         optimiser.step()
         optimiser.zero_grad()
 
@@ -122,15 +122,15 @@ class _Features(nn.Module):
 
 
 def _of_features(grid: str, last: int) -> None:
-    twin = partition(_Features(), grid)
+    partitioned = partition(_Features(), grid)
     torch.manual_seed(int(_on(last)))
-    twin(torch.ones(2, 5))
+    partitioned(torch.ones(2, 5))
 
 
 def _of_its_own(grid: str, last: int) -> None:
-    twin = partition(_Depth(), grid)
+    partitioned = partition(_Depth(), grid)
     torch.manual_seed(int(_on(last)))
-    twin(_batch())
+    partitioned(_batch())
 
 
 class _Noisy(nn.Module):
@@ -159,8 +159,8 @@ def _plain_number(grid: str, last: int) -> None:
 
 def _eval_mode(grid: str, last: int) -> None:
     torch.manual_seed(0)
-    twin = partition(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)), grid)
-    twin.train(not _on(last))(_batch())
+    partitioned = partition(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)), grid)
+    partitioned.train(not _on(last))(_batch())
 
 
 def _autocast(grid: str, last: int) -> None:
@@ -227,11 +227,11 @@ def test_a_rank_that_errs_is_named_by_all(grid: str, switch: str) -> None:
 
 def _sizes_at_any_call(grid: str) -> list[str]:
     """What ranks say where the last batch of an epoch, at a call like any other, has other sizes on one."""
-    twin, found = _conv(grid), []
+    partitioned, found = _conv(grid), []
     for _ in range(4):
-        twin(_batch())
+        partitioned(_batch())
     try:
-        twin(_batch(3 if _on(0) else 2))
+        partitioned(_batch(3 if _on(0) else 2))
     except CotswoldError as error:
         found.append(str(error))
     return found
@@ -252,14 +252,14 @@ def test_sizes_are_compared_at_every_call_between_hosts() -> None:
 
 def _harmless(grid: str) -> int:
     """Calls in which generators differ that nobody uses, and batches by another machine's rounding."""
-    twin = _conv(grid)
+    partitioned = _conv(grid)
     torch.manual_seed(dist.get_rank())
     for _ in range(8):
-        twin(_batch() * (1 + 1e-7 * dist.get_rank()))
+        partitioned(_batch() * (1 + 1e-7 * dist.get_rank()))
     with torch.inference_mode():
-        twin(_batch())
-    twin(_batch()).square().mean().backward()
-    twin(torch.full((4, 2, 6, 8), torch.nan))
+        partitioned(_batch())
+    partitioned(_batch()).square().mean().backward()
+    partitioned(torch.full((4, 2, 6, 8), torch.nan))
     return 1
 
 

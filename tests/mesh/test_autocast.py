@@ -1,4 +1,4 @@
-"""Twins under autocast have the types of their modules, on ranks without outputs too."""
+"""Partitioned modules under autocast have the types of their modules, on ranks without outputs too."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 def _compared(name: str, grid: str) -> tuple[bool, float]:
     torch.manual_seed(1)
     module, x = NETWORKS[name](), torch.rand(2, 1, 9, 12)
-    twin = partition(module, grid)
+    partitioned = partition(module, grid)
     found: list[Tensor] = []
-    for one in (module, twin):
+    for one in (module, partitioned):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = one(x)
         local = out.local if isinstance(out, DistributedMap) else out
@@ -41,14 +41,16 @@ def _compared(name: str, grid: str) -> tuple[bool, float]:
         found += [local, whole]
     same = found[0].dtype == found[2].dtype == found[3].dtype
     apart = (found[1].float() - found[3].float()).abs().max() / found[1].float().abs().max()
-    for ours, own in zip(twin.parameters(), module.parameters(), strict=True):
+    for ours, own in zip(partitioned.parameters(), module.parameters(), strict=True):
         assert own.grad is not None and ours.grad.full_tensor().dtype == own.grad.dtype
     return same, apart.item()
 
 
 @pytest.mark.parametrize("grid", ["1x2", "3x2"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_twin_under_autocast_has_the_type_and_nearly_the_values_of_its_module(name: str, grid: str) -> None:
+def test_a_partitioned_module_under_autocast_has_the_type_and_nearly_the_values_of_its_module(
+    name: str, grid: str
+) -> None:
     for same, apart in on_ranks(Grid.parse(grid).size, _compared, name, grid):
         assert same
         assert apart < 0.03

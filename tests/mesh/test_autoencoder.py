@@ -1,4 +1,4 @@
-"""A stack's twin has the objective, the gradients and the updates of the stack in one process."""
+"""A partitioned stack has the objective, the gradients and the updates of the stack in one process."""
 
 from __future__ import annotations
 

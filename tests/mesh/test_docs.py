@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from tests.mesh.ranks import on_ranks
 
-from cotswold.mesh import parameters
+from cotswold.mesh.modules import parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "mesh.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

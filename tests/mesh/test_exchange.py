@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan
-from cotswold.mesh import Exchange, Mesh, channels
+from cotswold.mesh import Exchange, Mesh
+from cotswold.mesh.transport import connecting
 
 PLANE = (9, 11)
 RANKS = 4
@@ -63,14 +66,14 @@ EVERY_WAY = [
 @contextmanager
 def _mesh_on(hosts: int) -> Iterator[Mesh]:
     """A mesh of ranks that take themselves for those of so many hosts."""
-    real, here = channels._place, dist.get_rank() * hosts // RANKS
-    channels._place = lambda: b"host %d" % here
+    real, here = connecting._this_host, dist.get_rank() * hosts // RANKS
+    connecting._this_host = lambda: b"host %d" % here
     try:
         mesh = Mesh.of("2x2")
         assert len(mesh.channels) == RANKS // hosts - 1
         yield mesh
     finally:
-        channels._place = real
+        connecting._this_host = real
 
 
 def _wrong(hosts: int, dtype: torch.dtype, last: bool) -> list[int]:
@@ -154,3 +157,79 @@ def _in_a_window_of_another_shape() -> str:
 def test_a_window_of_another_shape_is_refused() -> None:
     found = on_ranks(2, _in_a_window_of_another_shape)
     assert found[1] == "rank 1 has a window (1, 1, 2, 5), not (1, 1, 2, 8)"
+
+
+def _sent_ahead(count: int) -> int:
+    """Exchanges whose values are right where rank 0 finishes all before rank 1, which has begun them."""
+    exchange = _to_rank_1(Mesh.of("1x2"), (2, 3))
+    rank = exchange.mesh.rank
+    pending = [exchange.start(_part(exchange, float(at))) for at in range(count)]
+    if rank:
+        dist.barrier()
+    found = sum(bool(one.finish().eq(at).all()) for at, one in enumerate(pending))
+    if not rank:
+        dist.barrier()
+    return found
+
+
+def test_a_receiver_may_begin_many_exchanges_and_do_something_else_before_it_finishes_them() -> None:
+    assert on_ranks(2, _sent_ahead, 24, timeout_s=20)[1] == 24
+
+
+def _to_rank_1(mesh: Mesh, plane: tuple[int, int]) -> Exchange:
+    """Rank 0 has the whole plane, and rank 1 reads it."""
+    none, whole = Box((0, 0), (0, 0)), Box.whole(plane)
+    return Exchange(mesh, ExchangePlan((whole, none), (none, whole)))
+
+
+def _part(exchange: Exchange, value: float) -> Tensor:
+    return torch.full((1, 1, *exchange.part.shape), value)
+
+
+def _mapped_mib() -> float:
+    """Shared memory for messages that this process has mapped."""
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:cotswold" in line]
+    spans = [line.split()[0].split("-") for line in lines]
+    return sum(int(stop, 16) - int(start, 16) for start, stop in spans) / (1 << 20)
+
+
+def _mapped_after_abandoning(fail_on: int) -> float:
+    """MiB of a rank after exchanges that broke off between start and finish."""
+    exchange = _to_rank_1(Mesh.of("1x2"), (512, 512))
+    for at in range(30):
+        pending = exchange.start(_part(exchange, float(at)))
+        try:
+            if exchange.mesh.rank == fail_on:
+                raise ZeroDivisionError
+            pending.finish()
+        except ZeroDivisionError:
+            del pending
+        dist.barrier()
+    assert exchange.start(_part(exchange, 7.0)).finish().eq(7).all()
+    return _mapped_mib()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
+@pytest.mark.parametrize("fail_on", [0, 1], ids=["sender", "receiver"])
+def test_exchanges_that_break_off_between_start_and_finish_hold_no_memory(fail_on: int) -> None:
+    assert max(on_ranks(2, _mapped_after_abandoning, fail_on)) <= 8
+
+
+def _mapped_after(sizes_kib: tuple[int, ...]) -> float:
+    """MiB that a rank maps more after six exchanges of maps of each size."""
+    gc.collect()  # meshes of tests before
+    before = _mapped_mib()
+    mesh = Mesh.of("1x2")
+    for size in sizes_kib:
+        exchange = _to_rank_1(mesh, (size, 256))
+        for at in range(6):
+            exchange.start(_part(exchange, float(at))).finish()
+            dist.barrier()
+    return _mapped_mib() - before
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
+def test_messages_of_five_sizes_keep_little_more_memory_than_the_largest_needs() -> None:
+    mib = (1, 12, 3, 7, 16)
+    assert max(on_ranks(2, _mapped_after, tuple(1024 * one for one in mib))) <= 1.5 * max(mib)
+    assert max(on_ranks(2, _mapped_after, (16 * 1024, *100 * (4,)))) <= 1

@@ -19,13 +19,13 @@ SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
 
 
 def _work(rank: Rank) -> tuple[int, int]:
-    """Bytes that the mesh counts of sums, maxima and gathering, and of a twin's calls and gradients."""
-    if "twin" not in rank.kept:
+    """Bytes that the mesh counts of sums, maxima, gathering, and of a module's calls and gradients."""
+    if "partitioned" not in rank.kept:
         torch.manual_seed(0)
-        rank.kept["twin"] = partition(
+        rank.kept["partitioned"] = partition(
             nn.Sequential(nn.Conv2d(4, 64, 3, padding=1), nn.Conv2d(64, 64, 3)), "1x3"
         )
-    mesh, twin = Mesh.of("1x3"), rank.kept["twin"]
+    mesh, partitioned = Mesh.of("1x3"), rank.kept["partitioned"]
     mesh.take_count()
     for _ in range(CALLS):
         mesh.sum_in_place(torch.ones(SUMMED))
@@ -33,7 +33,7 @@ def _work(rank: Rank) -> tuple[int, int]:
         mesh.gather(torch.ones(GATHERED))
     of_mesh = mesh.take_count()
     for _ in range(CALLS):
-        twin(torch.ones(2, 4, 20, 33)).square().mean().backward()
+        partitioned(torch.ones(2, 4, 20, 33)).square().mean().backward()
     return of_mesh, mesh.take_count()
 
 
@@ -44,8 +44,8 @@ def test_bytes_that_a_mesh_counts_are_those_on_the_wire_sums_and_gradients_too()
         counted = pool.call(_work)
         wire = hosts.settled_traffic().since(before)
     assert len(set(counted)) == 1
-    of_mesh, of_twin = counted[0]
+    of_mesh, of_partitioned = counted[0]
     # a ring of three: 2 (P - 1) n of a sum, P (P - 1) n of what is gathered
     assert of_mesh == CALLS * (4 * 4 * SUMMED + 4 * 8 * (SUMMED // 2) + 6 * 4 * GATHERED)
-    assert of_twin > CALLS * 4 * 4 * (4 * 64 * 9 + 64 * 64 * 9)
-    assert abs((wire.sent_bytes - wire.sent_packets * HEADER_BYTES) / (of_mesh + of_twin) - 1) < 0.01
+    assert of_partitioned > CALLS * 4 * 4 * (4 * 64 * 9 + 64 * 64 * 9)
+    assert abs((wire.sent_bytes - wire.sent_packets * HEADER_BYTES) / (of_mesh + of_partitioned) - 1) < 0.01

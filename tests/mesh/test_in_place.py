@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid, Partition
 from cotswold.mesh import DistributedMap, Mesh, SpatialLayer, local_map, partition
-from cotswold.mesh.parameters import own_parts
+from cotswold.mesh.modules.parameters import own_parts
 
 GRIDS = ("1x2", "2x1", "2x2")
 SHAPE = (2, 4, 6, 8)
@@ -180,15 +180,15 @@ def _of_networks(grid: str) -> float:
     apart = []
     for module in _networks():
         module = module.double()
-        twin = partition(module, grid)
+        partitioned = partition(module, grid)
         plain, ours = _whole(0, *SHAPE), _whole(0, *SHAPE)
         for _ in range(2):
-            outs = module(plain), twin(ours)
+            outs = module(plain), partitioned(ours)
             apart += [(outs[0] - outs[1].full_tensor()).abs().max(), (plain - ours).abs().max()]
             for out in outs:
                 if out.requires_grad:
                     (out**2).sum().backward()
-        for one, other in zip(module.parameters(), twin.parameters(), strict=True):
+        for one, other in zip(module.parameters(), partitioned.parameters(), strict=True):
             assert one.grad is not None
             apart.append((one.grad - other.grad.full_tensor()).abs().max())
     return float(torch.stack([one.detach() for one in apart]).max())

@@ -56,10 +56,10 @@ class Dilation(SpatialLayer):
 def _own_layer(grid: str) -> list[float]:
     torch.manual_seed(2)
     module = nn.Sequential(nn.Conv2d(1, 3, 2), Dilation(10, 6), nn.Conv2d(3, 1, 3)).double()
-    twin = partition(module, grid)
+    partitioned = partition(module, grid)
     x = torch.randn(2, 1, 11, 7, dtype=torch.float64)
     found = []
-    for one in (module, twin):
+    for one in (module, partitioned):
         (one(x) ** 2).sum().backward()
         found.append([values.grad for values in one.parameters()])
     return [(a - b.full_tensor()).abs().max().item() for a, b in zip(*found, strict=True)]
@@ -100,7 +100,7 @@ def _own_windows() -> tuple[bool, list[int]]:
     torch.manual_seed(4)
     module = nn.Conv2d(2, 3, 3, padding=1)
     x = torch.randn(2, 2, 9, 8)
-    twin = partition(module, "2x2")
+    partitioned = partition(module, "2x2")
     mesh: Mesh = Mesh.of("2x2")
     cut = Partition.even((9, 8), mesh.grid)
     reach = tuple(
@@ -113,12 +113,12 @@ def _own_windows() -> tuple[bool, list[int]]:
     same, exchanges = True, []
     for one in (parts, windows, x):
         before = mesh.next_tag()
-        same = same and torch.allclose(twin(one).full_tensor(), module(x), atol=1e-6)
+        same = same and torch.allclose(partitioned(one).full_tensor(), module(x), atol=1e-6)
         exchanges.append(mesh.next_tag() - before - 1)
     return same, exchanges
 
 
-def test_a_twin_takes_whole_batches_parts_of_maps_and_windows_of_ranks() -> None:
+def test_a_partitioned_module_takes_whole_batches_parts_of_maps_and_windows_of_ranks() -> None:
     assert all(same for same, _ in on_ranks(4, _own_windows))
 
 
@@ -190,14 +190,14 @@ class _Counting(nn.Module):
 
 def _separate() -> tuple[int, int, dict[str, int]]:
     module = _Counting()
-    twin = partition(module, "1x1")
-    twin.register_forward_hook(lambda *_: None)
-    twin.register_buffer("passing", torch.zeros(1), persistent=False)
-    twin(torch.rand(1, 1, 4, 4))
+    partitioned = partition(module, "1x1")
+    partitioned.register_forward_hook(lambda *_: None)
+    partitioned.register_buffer("passing", torch.zeros(1), persistent=False)
+    partitioned(torch.rand(1, 1, 4, 4))
     return len(module._forward_hooks), len(module._non_persistent_buffers_set), module.seen
 
 
-def test_what_is_registered_on_a_twin_is_not_on_its_module() -> None:
+def test_what_is_registered_on_a_partitioned_module_is_not_on_its_module() -> None:
     assert on_ranks(1, _separate) == [(0, 0, {})]
 
 
@@ -223,8 +223,8 @@ class _Bright(_Failing):
 
 def _of_small_numbers(grid: str) -> bool:
     module = _Bright()
-    twin, x = partition(module, grid), torch.rand(2, 1, 1, 1)
-    return torch.equal(twin(x).full_tensor(), module(x))
+    partitioned, x = partition(module, grid), torch.rand(2, 1, 1, 1)
+    return torch.equal(partitioned(x).full_tensor(), module(x))
 
 
 @pytest.mark.parametrize("grid", ["1x2", "2x1", "2x2"])
@@ -246,17 +246,17 @@ def test_a_name_in_sharded_that_is_no_parameter_is_told() -> None:
 
 
 def _words_of_failure(before: int) -> str:
-    twin = partition(_Failing(), "1x2")
+    partitioned = partition(_Failing(), "1x2")
     for _ in range(before):
-        twin(torch.rand(1, 1, 4, 4))
+        partitioned(torch.rand(1, 1, 4, 4))
     with pytest.raises((ValueError, GeometryError)) as raised:
-        twin(torch.rand(1, 2, 4, 4))
+        partitioned(torch.rand(1, 2, 4, 4))
     return str(raised.value)
 
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_layer_that_fails_on_one_rank_fails_on_all(before: int) -> None:
-    said = ["1 of 2 ranks cannot take part; see their words", "not here"]
+    said = ["1 of 2 ranks cannot take part; see their errors", "not here"]
     assert on_ranks(2, _words_of_failure, before) == said
 
 
@@ -308,9 +308,9 @@ class _Sorting(nn.Module):
 
 
 def _words_of_call() -> str:
-    twin = partition(_Sorting(), "1x2")
+    partitioned = partition(_Sorting(), "1x2")
     with pytest.raises(UserError) as refused:
-        twin(torch.rand(1, 1, 4, 4))
+        partitioned(torch.rand(1, 1, 4, 4))
     return str(refused.value)
 
 
@@ -361,10 +361,10 @@ def _second_derivatives(grid: str) -> float:
 
 
 def _twice(module: nn.Module, grid: str) -> float:
-    """How far the second derivatives of a twin are from its module's."""
-    twin = partition(module, grid)
+    """How far the second derivatives of a partitioned module are from its module's."""
+    partitioned = partition(module, grid)
     found: list[list[Any]] = []
-    for one in (module, twin):
+    for one in (module, partitioned):
         x = torch.randn(2, 1, 4, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         x.requires_grad_()
         (grad,) = torch.autograd.grad((one(x) ** 2).sum(), x, create_graph=True)
@@ -400,7 +400,9 @@ def _second_derivatives_of_blocks(grid: str) -> float:
 
 
 @pytest.mark.parametrize("grid", ["1x2", "1x3", "3x2"])  # ranks of the last two have no blocks
-def test_twins_of_local_layers_are_differentiable_twice_where_ranks_have_none(grid: str) -> None:
+def test_partitioned_modules_of_local_layers_are_differentiable_twice_where_ranks_have_none(
+    grid: str,
+) -> None:
     assert max(on_ranks(Grid.parse(grid).size, _second_derivatives_of_blocks, grid)) < 1e-10
 
 
@@ -411,7 +413,7 @@ def _furthest(wanted: list[Any], got: list[Any]) -> float:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_twins_of_convolutions_are_differentiable_twice(grid: str) -> None:
+def test_partitioned_modules_of_convolutions_are_differentiable_twice(grid: str) -> None:
     assert max(on_ranks(Grid.parse(grid).size, _second_derivatives, grid)) < 1e-10
 
 
@@ -423,13 +425,13 @@ def _where_one_has_no_kernels(grid: str) -> float:
     if dist.get_rank() == 1:
         os.environ[available.VARIABLE] = "torch"
     try:
-        twin: Any = partition(layer, grid)
+        partitioned: Any = partition(layer, grid)
         for _ in range(2):
-            twin.zero_grad()
-            twin(_part_of(x, grid)).square().sum().backward()
+            partitioned.zero_grad()
+            partitioned(_part_of(x, grid)).square().sum().backward()
     finally:
         os.environ.pop(available.VARIABLE, None)
-    return float((twin.weight.grad.full_tensor() - layer.weight.grad).abs().max())
+    return float((partitioned.weight.grad.full_tensor() - layer.weight.grad).abs().max())
 
 
 def _part_of(x: Tensor, grid: str) -> DistributedMap:
@@ -445,7 +447,7 @@ def test_ranks_of_which_one_has_no_kernels_send_each_other_what_is_waited_for() 
 
 
 def _under_another_default_device(grid: str) -> float:
-    """How far a twin's gradients are from those of one process where new tensors lie elsewhere by default."""
+    """How far gradients are from those of one process where new tensors lie elsewhere by default."""
     torch.manual_seed(0)
     layers = [
         nn.Conv2d(2, 4, 3, padding=1, bias=False),
@@ -457,13 +459,14 @@ def _under_another_default_device(grid: str) -> float:
     module, x = nn.Sequential(*layers, *local, nn.Flatten(), nn.Linear(4, 3)), torch.rand(2, 2, 8, 8)
     module(x).square().sum().backward()
     with torch.device("meta"):
-        twin: Any = partition(module, grid)
-        twin(x).square().sum().backward()
+        partitioned: Any = partition(module, grid)
+        partitioned(x).square().sum().backward()
     return _furthest(
-        [one.grad for one in module.parameters()], [one.grad.full_tensor() for one in twin.parameters()]
+        [one.grad for one in module.parameters()],
+        [one.grad.full_tensor() for one in partitioned.parameters()],
     )
 
 
 @pytest.mark.parametrize("grid", ["1x2", "1x3"])
-def test_a_twin_does_not_mind_where_new_tensors_lie_by_default(grid: str) -> None:
+def test_a_partitioned_module_does_not_mind_where_new_tensors_lie_by_default(grid: str) -> None:
     assert max(on_ranks(Grid.parse(grid).size, _under_another_default_device, grid)) < 1e-4

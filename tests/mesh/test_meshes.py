@@ -22,8 +22,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
-from cotswold.mesh.channels import SWITCH
-from cotswold.mesh.ranks import _own_group, timeout_of
+from cotswold.mesh.ranks.mesh import _own_group, timeout_of
+from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
 
 
 def _same() -> list[bool]:
@@ -53,29 +53,29 @@ def _on_a_part(name: str) -> float:
     if dist.get_rank() not in places:
         return 0.0
     module, x = NETWORKS[name]().double().eval(), inputs(name)
-    twin = partition(module, mesh)
-    out = twin(x)
+    partitioned = partition(module, mesh)
+    out = partitioned(x)
     (out**2).sum().backward()
     (module(x) ** 2).sum().backward()
     whole = out.full_tensor() if isinstance(out, DistributedMap) else out
     apart = [(whole - module(x)).abs().max().item()]
-    for ours, own in zip(twin.parameters(), module.parameters(), strict=True):
+    for ours, own in zip(partitioned.parameters(), module.parameters(), strict=True):
         assert own.grad is not None
         apart.append(((ours.grad.full_tensor() - own.grad).abs().max() / own.grad.abs().max()).item())
     return float(max(apart))
 
 
 def _after_an_evaluation() -> list[float]:
-    """Gradients of a twin, and of a copy of it, that were called in inference mode first."""
+    """Gradients of a partitioned module, and of a copy of it, that were called in inference mode first."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 5 * 7, 3))
     whole = copy.deepcopy(module)
-    twin, x = partition(module, "1x2"), torch.randn(2, 1, 5, 7)
+    partitioned, x = partition(module, "1x2"), torch.randn(2, 1, 5, 7)
     with torch.inference_mode():
-        twin(x)
+        partitioned(x)
     whole(x).square().sum().backward()
     found = []
-    for one in (twin, copy.deepcopy(twin)):
+    for one in (partitioned, copy.deepcopy(partitioned)):
         one(x).square().sum().backward()
         grads = [parameter.grad for parameter in one.parameters()]
         wanted = [parameter.grad for parameter in whole.parameters()]
@@ -85,7 +85,7 @@ def _after_an_evaluation() -> list[float]:
 
 
 @pytest.mark.parametrize("switch", ["0", "1"])
-def test_a_twin_and_its_copy_learn_after_an_evaluation(switch: str) -> None:
+def test_a_partitioned_module_and_its_copy_learn_after_an_evaluation(switch: str) -> None:
     for differences in on_ranks(2, _switched, switch, _after_an_evaluation):
         assert max(differences) < 1e-4
 
@@ -134,6 +134,7 @@ def test_every_mesh_has_a_group_of_its_own_that_waits_as_long_as_the_jobs() -> N
 
 def _of_other_sizes(store: str) -> str:
     """What a rank hears over Gloo where each expects a message of another size."""
+    os.environ[SOCKETS_SWITCH] = "0"
     rank = dist.get_rank()
     dist.destroy_process_group()
     files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped
@@ -144,6 +145,8 @@ def _of_other_sizes(store: str) -> str:
         window = exchange.start(torch.full((2 + rank, 1, 4, 2), 1.0)).finish()
     except RuntimeError as error:
         return type(error).__name__
+    finally:
+        del os.environ[SOCKETS_SWITCH]
     return str(window)
 
 
@@ -191,10 +194,10 @@ from torch import nn
 from cotswold import mesh
 
 model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
-twin = mesh.partition(model, "1x1")
-optimiser = torch.optim.Adam(twin.parameters())
-twin(torch.rand(2, 1, 4, 4)).sum().backward()
-torch.nn.utils.clip_grad_norm_(twin.parameters(), 1.0)
+partitioned = mesh.partition(model, "1x1")
+optimiser = torch.optim.Adam(partitioned.parameters())
+partitioned(torch.rand(2, 1, 4, 4)).sum().backward()
+torch.nn.utils.clip_grad_norm_(partitioned.parameters(), 1.0)
 optimiser.step()
 assert not dist.is_initialized()
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

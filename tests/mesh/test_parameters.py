@@ -1,4 +1,4 @@
-"""Parameters of twins are DTensors that torch's optimisers, clipping and state dicts take."""
+"""Parameters of partitioned modules are DTensors that torch's optimisers, clipping and state dicts take."""
 
 from __future__ import annotations
 
@@ -58,18 +58,20 @@ def _stepped(module: nn.Module, optimiser: torch.optim.Optimizer, limit: float) 
 
 def _clipped(grid: str, name: str) -> float:
     module = _network()
-    twin = partition(module, grid)
-    alone, ours = OPTIMISERS[name](module.parameters()), OPTIMISERS[name](twin.parameters())
+    partitioned = partition(module, grid)
+    alone, ours = OPTIMISERS[name](module.parameters()), OPTIMISERS[name](partitioned.parameters())
     for _ in range(3):
-        norms = _stepped(module, alone, 0.1), _stepped(twin, ours, 0.1)
+        norms = _stepped(module, alone, 0.1), _stepped(partitioned, ours, 0.1)
         assert torch.allclose(*norms, rtol=1e-12, atol=0)
-    pairs = zip(twin.parameters(), module.parameters(), strict=True)
+    pairs = zip(partitioned.parameters(), module.parameters(), strict=True)
     return max((_whole(a) - b).abs().max().item() for a, b in pairs)
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("grid", GRIDS)
-def test_clipping_and_optimisers_do_to_a_twin_what_they_do_to_its_module(grid: str, name: str) -> None:
+def test_clipping_and_optimisers_do_to_a_partitioned_module_what_they_do_to_its_module(
+    grid: str, name: str
+) -> None:
     assert max(on_ranks(Grid.parse(grid).size, _clipped, grid, name)) < 1e-12
 
 
@@ -82,8 +84,8 @@ def test_every_parameter_is_a_distributed_tensor() -> None:
 
 
 def _local_numbers() -> tuple[list[int], int]:
-    twin = partition(_network(), "2x2")
-    sharded = [twin[2].weight, twin[4].weight, twin[4].bias, twin[6].weight]
+    partitioned = partition(_network(), "2x2")
+    sharded = [partitioned[2].weight, partitioned[4].weight, partitioned[4].bias, partitioned[6].weight]
     return [values.to_local().numel() for values in sharded], sum(values.numel() for values in sharded)
 
 
@@ -93,32 +95,34 @@ def test_ranks_share_the_numbers_of_local_and_fully_connected_layers_out() -> No
 
 
 def _state(of_module: bool) -> tuple[list[str], float]:
-    module, twin = _network(), partition(_network(), "3x2")
+    module, partitioned = _network(), partition(_network(), "3x2")
     other = partition(_network(), "3x2")
     for values in other.parameters():
         nn.init.zeros_(values)
-    other.load_state_dict((module if of_module else twin).state_dict())
+    other.load_state_dict((module if of_module else partitioned).state_dict())
     differences = [
         (_whole(other.state_dict()[name]) - values).abs().max().item()
         for name, values in module.state_dict().items()
     ]
-    return list(twin.state_dict()), max(differences)
+    return list(partitioned.state_dict()), max(differences)
 
 
 @pytest.mark.parametrize("of_module", [False, True])
-def test_the_state_of_a_twin_or_of_its_module_goes_to_another_twin(of_module: bool) -> None:
+def test_the_state_of_a_partitioned_module_or_of_its_module_goes_to_another_partitioned_module(
+    of_module: bool,
+) -> None:
     names, difference = on_ranks(6, _state, of_module)[0]
     assert names == list(_network().state_dict())
     assert difference == 0
 
 
 def _lbfgs(grid: str) -> str | None:
-    twin = partition(_network(), grid)
-    optimiser = torch.optim.LBFGS(twin.parameters(), lr=0.1)
+    partitioned = partition(_network(), grid)
+    optimiser = torch.optim.LBFGS(partitioned.parameters(), lr=0.1)
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        loss: Tensor = (twin(_batch()) ** 2).sum()
+        loss: Tensor = (partitioned(_batch()) ** 2).sum()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss
 
@@ -137,10 +141,10 @@ def test_lbfgs_is_refused_where_parts_are_not_alike() -> None:
 def _even() -> float:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-    twin = partition(module, "2x2")
+    partitioned = partition(module, "2x2")
     x = torch.randn(5, 8, dtype=torch.float64)
     losses = []
-    for one in (module, twin):
+    for one in (module, partitioned):
         optimiser = torch.optim.LBFGS(one.parameters(), lr=0.1)
 
         def closure(one: Any = one, optimiser: torch.optim.Optimizer = optimiser) -> Tensor:
@@ -162,8 +166,8 @@ def _from_meta() -> list[float]:
     torch.manual_seed(9)
     module = _layers("cpu")
     torch.manual_seed(9)
-    twin = partition(_layers("meta"), "3x2")
-    pairs = zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
+    partitioned = partition(_layers("meta"), "3x2")
+    pairs = zip(partitioned.state_dict().values(), module.state_dict().values(), strict=True)
     return [(_whole(a) - b).abs().max().item() for a, b in pairs]
 
 
@@ -173,9 +177,9 @@ def _partly_meta() -> float:
     local = LocallyConnected2d(1, 1, (4, 4), 3, device="meta")
     assert local.bias is not None
     local.bias = nn.Parameter(torch.full(local.bias.shape, 7.0))
-    twins = partition(nn.ModuleList([module, local]), "1x2")
-    return (_whole(twins[0].bias) - module.bias).abs().max().item() + (
-        _whole(twins[1].bias) - 7
+    partitioned = partition(nn.ModuleList([module, local]), "1x2")
+    return (_whole(partitioned[0].bias) - module.bias).abs().max().item() + (
+        _whole(partitioned[1].bias) - 7
     ).abs().max().item()
 
 

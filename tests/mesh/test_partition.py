@@ -57,9 +57,9 @@ def _compare(name: str, grid: str) -> dict[str, float]:
     """The largest difference of everything, as a part of its largest value."""
     torch.manual_seed(3)
     module = NETWORKS[name]().double()
-    twin = partition(module, grid)
+    partitioned = partition(module, grid)
     alone = trained(module, inputs(name).requires_grad_())
-    ours = trained(twin, inputs(name).requires_grad_())
+    ours = trained(partitioned, inputs(name).requires_grad_())
     assert list(alone) == list(ours)
     return {
         key: ((ours[key] - values).abs().max() / values.abs().max().clamp_min(1e-300)).item()
@@ -69,6 +69,6 @@ def _compare(name: str, grid: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_twin_trains_as_its_module_does_in_one_process(name: str, grid: str) -> None:
+def test_a_partitioned_module_trains_as_its_module_does_in_one_process(name: str, grid: str) -> None:
     for rank, differences in enumerate(on_ranks(Grid.parse(grid).size, _compare, name, grid)):
         assert {key: value for key, value in differences.items() if not value <= CLOSE} == {}, rank

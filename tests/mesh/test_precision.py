@@ -185,12 +185,12 @@ def test_maxima_and_sums_of_whole_numbers_are_exact() -> None:
 
 
 def _stacked() -> float:
-    """How far outputs of a twin in bfloat16 are from those in float64, beside how far its module's are."""
+    """How far outputs in bfloat16 are from those in float64, beside how far the plain module's are."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 8)).bfloat16()
-    x, twin = torch.randn(256, 64).bfloat16(), partition(module, "2x2")
+    x, partitioned = torch.randn(256, 64).bfloat16(), partition(module, "2x2")
     wanted = copy.deepcopy(module).double()(x.double())
-    plain, ours = ((one(x).double() - wanted).abs().max().item() for one in (module, twin))
+    plain, ours = ((one(x).double() - wanted).abs().max().item() for one in (module, partitioned))
     return float(ours / plain)
 
 

@@ -21,8 +21,8 @@ from cotswold.geometry import (
     Window,
 )
 from cotswold.mesh import Mesh
-from cotswold.mesh import stack_step as steps
-from cotswold.mesh.share import Share
+from cotswold.mesh.stacks import step as steps
+from cotswold.mesh.stacks.share import Share
 
 OBJECTIVE, RULE, STEPS = ops.StackObjective(sparsity=0.1), ops.StepRule(rate=2.0), 10
 GRIDS = ["1x1", "1x2", "2x1", "2x2", "1x3", "3x2"]

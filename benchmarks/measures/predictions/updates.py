@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Grid, MapShape
-from cotswold.mesh.ranks import Mesh
-from cotswold.mesh.stack import TrainedStack
+from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.ops import StepRule
 from cotswold.ops.layout import empty_map
 from cotswold.simulate.stacks import StackWork

@@ -18,7 +18,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
-from cotswold.mesh.share import Share
+from cotswold.mesh.stacks.share import Share
 from measures.scaling.messages import (
     OVERLAP_SUM,
     PIXELS,
@@ -57,7 +57,7 @@ def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
     """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
-    far.channels = {}  # as if the other rank were on another host
+    far.channels, far.streams = {}, {}  # as if the other were on another host, by Gloo alone
     ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in ours.items():

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from cotswold.geometry import Box, ExchangePlan, StackPartition
 from cotswold.mesh import Exchange
-from cotswold.mesh.share import Share, crop
+from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.stacks.share import Share
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
 POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"

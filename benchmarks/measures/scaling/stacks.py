@@ -1,6 +1,6 @@
 """Stacks as one process and as ranks have them, ready to be timed.
 
-Knows: random pictures, the plain module and its partitioned twin, their steps and forward passes. Does not
+Knows: random pictures, the plain module and its partitioned one, their steps and forward passes. Does not
 know: time, bars.
 """
 
@@ -54,7 +54,7 @@ def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: 
 
 
 def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
-    """The forward passes of a module's local layer and of its twin on a 1x1 grid become actions."""
+    """The forward passes of a local layer and of it partitioned over a 1x1 grid become actions."""
     from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
 

@@ -11,6 +11,7 @@ came with other traffic in one run and alone in the other) is bounded.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,7 +25,7 @@ from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
-from cotswold.mesh.stack import TrainedStack
+from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.testing.hosts import HEADER_BYTES, Hosts, Rate, Traffic
 from measures.scaling.hidden import words
 from measures.scaling.messages import plans_of_step, without_messages
@@ -134,6 +135,7 @@ def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
 def hold(rank: Rank, subject: Spot) -> None:
     """This rank's share, and its step as an action."""
     whole = pictures(subject.geometry, subject.images, torch.float64)
+    os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, first=False)
     rank.kept.update(stack=stack, losses=[])
 

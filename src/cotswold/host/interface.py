@@ -14,6 +14,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Mapping
 
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
@@ -68,9 +69,25 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
     raise unavailable
 
 
+def address_for_peers(environ: Mapping[str, str]) -> str | None:
+    """Where peers on other hosts reach this one, as torch's settings say (GLOO_SOCKET_IFNAME, MASTER_ADDR),
+    or the default route; None where nothing says it."""
+    name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    if name:
+        return _address_of(name)
+    master = environ.get("MASTER_ADDR")
+    found = [_own_address(target) for target in (master, _ELSEWHERE) if target]
+    # a host's own name may lead to the loopback, where no other host finds it
+    return next((one for one in sorted(found, key=_loops_if_any) if one), None)
+
+
 def _is_loopback(host: str) -> bool:
     found = _addresses(host)
     return bool(found) and all(map(_loops, found))
+
+
+def _loops_if_any(address: str) -> bool:
+    return bool(address) and _loops(address)
 
 
 def _loops(address: str) -> bool:

@@ -6,24 +6,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cotswold.mesh.exchange import Exchange as Exchange
-    from cotswold.mesh.exchange import Pending as Pending
-    from cotswold.mesh.layer import SpatialLayer as SpatialLayer
-    from cotswold.mesh.map import DistributedMap as DistributedMap
-    from cotswold.mesh.map import local_map as local_map
-    from cotswold.mesh.ranks import Mesh as Mesh
-    from cotswold.mesh.stack import TrainedStack as TrainedStack
-    from cotswold.mesh.twins import partition as partition
+    from cotswold.mesh.maps.exchange import Exchange as Exchange
+    from cotswold.mesh.maps.exchange import Pending as Pending
+    from cotswold.mesh.maps.map import DistributedMap as DistributedMap
+    from cotswold.mesh.maps.map import local_map as local_map
+    from cotswold.mesh.modules.layer import SpatialLayer as SpatialLayer
+    from cotswold.mesh.modules.parameters import own_box as own_box
+    from cotswold.mesh.modules.partition import partition as partition
+    from cotswold.mesh.ranks.mesh import Mesh as Mesh
+    from cotswold.mesh.stacks.stack import TrainedStack as TrainedStack
 
 _HOME = {
-    "DistributedMap": "map",
-    "Exchange": "exchange",
-    "Mesh": "ranks",
-    "Pending": "exchange",
-    "SpatialLayer": "layer",
-    "TrainedStack": "stack",
-    "local_map": "map",
-    "partition": "twins",
+    "DistributedMap": "maps.map",
+    "Exchange": "maps.exchange",
+    "Mesh": "ranks.mesh",
+    "Pending": "maps.exchange",
+    "SpatialLayer": "modules.layer",
+    "TrainedStack": "stacks.stack",
+    "local_map": "maps.map",
+    "own_box": "modules.parameters",
+    "partition": "modules.partition",
 }
 __all__ = list(_HOME)
 

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
-from cotswold.mesh.parameters import own_box
+from cotswold.mesh.modules.parameters import own_box
 from cotswold.recipe import Recipe
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.supervised import LabelledHeldOut, Supervised

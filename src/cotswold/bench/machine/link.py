@@ -14,7 +14,7 @@ import torch
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh
-from cotswold.mesh.exchange import Pending
+from cotswold.mesh.maps.exchange import Pending
 
 SHORT_BYTES = 64
 PINGS = 50

@@ -1,0 +1,172 @@
+"""Distributed features: vectors ``(..., feature)`` of which each rank has some features.
+
+Knows: which features a rank has, what stays in parts, when the whole is gathered. Does not know: layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from cotswold.errors import UserError
+from cotswold.mesh.maps.in_parts import Copies, InParts, base_name, in_place, shares_memory, version_of
+from cotswold.mesh.modules.parameters import nested_cuts
+from cotswold.mesh.ranks.collectives import all_gather, all_reduce_backward
+from cotswold.mesh.ranks.mesh import Mesh
+
+DRAWING = frozenset(
+    (
+        "alpha_dropout",
+        "bernoulli",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "gumbel_softmax",
+        "multinomial",
+        "rand_like",
+        "randn_like",
+        "rrelu",
+    )
+)
+"""Functions that draw random numbers, of which all ranks need the same."""
+
+
+class DistributedFeatures(InParts):
+    """Values ``(..., feature)`` of which each rank has some features; torch's functions take it.
+
+    What is computed value by value stays in parts; any other function gets the whole, on every rank.
+    """
+
+    called = "a vector of features in parts"
+
+    def __init__(self, local: Tensor, features: int, mesh: Mesh) -> None:
+        self.local, self.features, self.mesh, self.copies = local, features, mesh, Copies()
+
+    @property
+    def own(self) -> slice:
+        """The features of this rank."""
+        cuts = nested_cuts(self.features, self.mesh.grid)
+        return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole."""
+        return torch.Size((*self.local.shape[:-1], self.features))
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.local.dim()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the values."""
+        return self.local.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's part lies."""
+        return self.local.device
+
+    def full_tensor(self) -> Tensor:
+        """All features on every rank; differentiable."""
+        cuts = nested_cuts(self.features, self.mesh.grid)
+        places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
+        return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls instead of its own function where an argument is in parts."""
+        from cotswold.mesh.rules.registry import POINTWISE
+
+        kwargs = dict(kwargs or {})
+        given = (*args, *kwargs.values())
+        first = next((one for one in given if isinstance(one, cls)), None)
+        name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
+        parts = first is not None and (
+            name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
+        )
+        if changes and args and not isinstance(args[0], cls):
+            raise UserError(
+                f"{name} in place changes a whole tensor by parts; use the function that gives a new one"
+            )
+        for one in given:
+            if isinstance(one, cls):
+                one.copies.check(name, one.called, changes and one is args[0])
+        if first is None or not parts:
+            return _of_wholes(function, args, kwargs)
+        if name == "dropout":
+            return first._dropped(*args[1:], **kwargs)
+        out = function(
+            *map(first._beside, args), **{key: first._beside(value) for key, value in kwargs.items()}
+        )
+        return first if out is first.local else cls(out, first.features, first.mesh)
+
+    def _meets(self, value: Any) -> bool:
+        if isinstance(value, DistributedFeatures):
+            return value.shape == self.shape
+        return not isinstance(value, Tensor) or (
+            value.dim() <= self.dim() and (value.dim() == 0 or value.shape[-1] in (1, self.features))
+        )
+
+    def _beside(self, value: Any) -> Any:
+        if isinstance(value, DistributedFeatures):
+            return value.local
+        if not isinstance(value, Tensor):
+            return value
+        value = all_reduce_backward(value, self.mesh)
+        return value[..., self.own] if value.dim() and value.shape[-1] == self.features else value
+
+    def _dropped(
+        self, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+    ) -> DistributedFeatures:
+        """The mask that one process would draw, of which each rank takes its own part."""
+        if not training or not train or p == 0:
+            return self
+        self.mesh.agreement.drawing(self.device.type)
+        mask = torch.dropout(self.local.new_ones(self.shape), p, True)[..., self.own]
+        if inplace:
+            self.local.mul_(mask)
+            return self
+        return DistributedFeatures(self.local * mask, self.features, self.mesh)
+
+    def __repr__(self) -> str:
+        return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
+
+
+def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A function of the whole, on every rank; views of the whole that it gives, and changes, are watched."""
+    given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
+    if given and base_name(function) in DRAWING:
+        given[0].mesh.agreement.drawing(given[0].device.type)
+    wholes = {id(one): one.full_tensor() for one in given}
+    versions = {key: version_of(whole) for key, whole in wholes.items()}
+
+    def whole(value: Any) -> Any:
+        return wholes[id(value)] if id(value) in wholes else whole_of(value)
+
+    out = function(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
+    for one in given:
+        copy, version = wholes[id(one)], versions[id(one)]
+        viewed = any(shares_memory(copy, each) for each in tree_leaves(out))
+        if one.mesh.size > 1 and (viewed or version_of(copy) != version):
+            one.copies.add(copy, version)
+    return out
+
+
+def whole_of(value: Any) -> Any:
+    """A value, or the values of a tuple or list, with features in parts gathered."""
+    if isinstance(value, DistributedFeatures):
+        return value.full_tensor()
+    if isinstance(value, tuple | list):
+        return type(value)(map(whole_of, value))
+    return value

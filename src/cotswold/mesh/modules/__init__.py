@@ -1,0 +1,1 @@
+"""Partitioned modules: ordinary ones whose maps and parameters are cut over ranks."""

@@ -1,0 +1,199 @@
+"""Layers of anybody's that compute windows of maps: they say which pixels an output needs, ranks fetch them.
+
+Knows: how such a layer runs on a whole map and on parts. Does not know: what it computes.
+Source: Dean et al. 2012, section 3: the user defines the computation, the framework partitions it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cotswold.errors import GeometryError
+from cotswold.geometry import Box, Partition
+from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.maps.in_parts import shares_memory
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.maps.windows import Windows, fetch, padded, windows_of
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_max, connected_zeros
+from cotswold.mesh.ranks.mesh import Mesh
+
+
+class SpatialLayer(nn.Module, ABC):
+    """A layer on maps ``(image, channel, y, x)`` that runs in one process and, partitioned, on ranks.
+
+    A subclass says `output_size`, `input_box` and `forward_window`; ``forward`` is here. Boxes are (y, x),
+    half open. Parameters are whole on every rank but those named in ``sharded``, ``{name: (dimension of y,
+    dimension of x)}``, which differ by position: they are cut with the output, whose height and width are
+    whole multiples of these extents, and `forward_window` sees those of its box.
+    """
+
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    _mesh: Mesh | None = None
+    _blocks: tuple[int, int] | None = None
+
+    @abstractmethod
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the output of a map."""
+
+    @abstractmethod
+    def input_box(self, output: Box) -> Box:
+        """The pixels that a box of outputs needs; those outside of the map will be zeros."""
+
+    @abstractmethod
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        """The outputs of a box, ``(image, channel, *output.shape)``, from the pixels that it needs."""
+
+    def forward(self, x: Any) -> Any:
+        """The output of a map, whole or in parts; raises GeometryError for what is no map."""
+        if isinstance(x, DistributedMap):
+            return self._on_ranks(x)
+        if x.dim() != 4:
+            raise GeometryError(
+                f"{type(self).__name__} takes maps (image, channel, y, x), not {x.dim()} dimensions"
+            )
+        if self._mesh is not None:
+            return self._on_ranks(DistributedMap.of(x, self._mesh))
+        plane = Box.whole(tuple(x.shape[2:]))
+        box = Box.whole(self.output_size(*plane.shape))
+        wanted = self.input_box(box)
+        inside = wanted.intersect(plane)
+        (top, left), (bottom, right) = wanted.start, wanted.stop
+        (y0, x0), (y1, x1) = inside.start, inside.stop
+        rows, columns = inside.slices
+        window = F.pad(x[:, :, rows, columns], (x0 - left, right - x1, y0 - top, bottom - y1))
+        return self._checked(self.forward_window(window, box), box)
+
+    def join(self, mesh: Mesh) -> None:
+        """Become one rank's; parameters still have their whole shape."""
+        for name in self.sharded:
+            if name not in self._parameters:
+                has = ", ".join(self._parameters) or "none"
+                raise GeometryError(
+                    f"{type(self).__name__}.sharded names {name}, which is no parameter of it; it has {has}"
+                )
+        extents = {
+            tuple(self.get_parameter(name).shape[dim] for dim in dims)
+            for name, dims in self.sharded.items()
+            if name in self._parameters and self._parameters[name] is not None
+        }
+        if len(extents) > 1:
+            raise GeometryError(
+                f"{type(self).__name__} has parameters that differ by position in {sorted(extents)} blocks; "
+                "they must agree"
+            )
+        self._mesh = mesh
+        self._plans: dict[Partition, Windows] = {}
+        self._tried: set[tuple[Any, ...]] = set()
+        self._kinds: dict[tuple[Any, ...], tuple[int, torch.dtype]] = {}
+        for rows, columns in extents:
+            self._blocks = rows, columns
+
+    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+        windows = self._windows(x)
+        window, box = fetch(x, windows), windows.partition.box(x.mesh.rank)
+        found: list[Tensor] = []
+
+        def compute() -> None:
+            if box.size:
+                seen = padded(window, windows, x.mesh.rank)
+                out = self._checked(self.forward_window(seen, box), box)
+                # what is changed in place later is not the map below
+                found.append(out.clone() if shares_memory(out, x.source) else out)
+
+        with _summing_gradients(self, x.mesh):
+            if (kind := _kind_of(x)) in self._tried:
+                compute()
+            else:  # the first time it may fail on one rank, and the others must not wait for it
+                x.mesh.check_on_all(compute)
+                self._tried.add(kind)
+            learnt = _learnt(self)
+            out = self._beside_nothing(x, windows, found[0] if found else None, window, learnt)
+        return DistributedMap(out, windows.partition, x.mesh)
+
+    def _beside_nothing(
+        self, x: DistributedMap, windows: Windows, own: Tensor | None, window: Tensor, learnt: list[Tensor]
+    ) -> Tensor:
+        """The outputs; where a rank has none, all depend on all sources, as its messages backwards do."""
+        if all(box.size for box in windows.partition.boxes):
+            assert own is not None, "this rank has outputs"
+            return own
+        channels, dtype = self._kind(x, own)
+        shape = x.shape[0], channels, *windows.partition.box(x.mesh.rank).shape
+        if own is None:
+            return connected_zeros(shape, window.to(dtype), *learnt)
+        return own + connected_zeros((1, 1, 1, 1), window.to(dtype), *learnt)
+
+    def _windows(self, x: DistributedMap) -> Windows:
+        if x.partition not in self._plans:
+            size = self.output_size(*x.partition.shape)
+            self._plans[x.partition] = windows_of(x.mesh, x.partition, self, self._cuts(size, x.mesh))
+        return self._plans[x.partition]
+
+    def _cuts(self, size: tuple[int, int], mesh: Mesh) -> Partition | None:
+        if self._blocks is None:
+            return None
+        if any(extent % count for extent, count in zip(size, self._blocks, strict=True)):
+            raise GeometryError(
+                f"{type(self).__name__} has an output of {size}, no whole multiple of the {self._blocks} "
+                "blocks of its parameters"
+            )
+        times = [extent // count for extent, count in zip(size, self._blocks, strict=True)]
+        (rows, columns), grid = self._blocks, mesh.grid
+        blocks = Partition(even_cuts(rows, grid.rows), even_cuts(columns, grid.columns))
+        return blocks.times(times[0], times[1])
+
+    def _kind(self, x: DistributedMap, own: Tensor | None) -> tuple[int, torch.dtype]:
+        """Channels and type of the output; a rank without outputs asks the others, once."""
+        key = _kind_of(x)
+        if key not in self._kinds:
+            mine = (0, 0) if own is None else (own.shape[1], _TYPES.index(own.dtype))
+            channels, kind = all_reduce_max(torch.tensor(mine, device="cpu"), x.mesh).tolist()
+            self._kinds[key] = channels, _TYPES[kind]
+        return self._kinds[key]
+
+    def _checked(self, out: Tensor, box: Box) -> Tensor:
+        if out.dim() != 4 or tuple(out.shape[2:]) != box.shape:
+            raise GeometryError(
+                f"{type(self).__name__}.forward_window must give (image, channel, {box.shape[0]}, "
+                f"{box.shape[1]}) for {box}, not {tuple(out.shape)}"
+            )
+        return out
+
+
+_TYPES = tuple(sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)}, key=str))
+"""Types that outputs may have, in an order that all ranks know."""
+
+
+def _kind_of(x: DistributedMap) -> tuple[Any, ...]:
+    """Maps of a kind have outputs of a kind, and fail or do not fail alike."""
+    return x.partition, x.shape[1], x.dtype, torch.is_autocast_enabled(x.device.type)
+
+
+def _learnt(layer: nn.Module) -> list[Tensor]:
+    return [values for one in layer.modules() for values in one._parameters.values() if values is not None]
+
+
+@contextmanager
+def _summing_gradients(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
+    """While it lasts, the gradients of parameters that are whole are summed over ranks."""
+    changed = [
+        (one._parameters, name, values)
+        for one in layer.modules()
+        for name, values in one._parameters.items()
+        if values is not None and not (one is layer and name in layer.sharded)
+    ]
+    try:
+        for home, name, values in changed:
+            home[name] = all_reduce_backward(values, mesh)  # type: ignore[assignment]  # as torch.func does
+        yield
+    finally:
+        for home, name, values in changed:
+            home[name] = values

@@ -1,0 +1,151 @@
+"""Locally connected layers, pooling and contrast normalisation over ranks.
+
+Knows: which pixels a box of their outputs sees, clipped to the map, so that padding is skipped as in one
+process. Does not know: messages (`SpatialLayer` fetches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold import nn, ops
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal, Box, MapShape, Smoothing
+from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules import overlapped
+from cotswold.mesh.modules.layer import SpatialLayer
+from cotswold.nn.entry import autocast
+from cotswold.ops.products import in_regions
+
+
+class PartitionedLocal2d(SpatialLayer):
+    """A `LocallyConnected2d` of which each rank has some blocks; outputs have the bits of one process."""
+
+    sharded: Mapping[str, tuple[int, int]] = MappingProxyType({"weight": (0, 1), "bias": (0, 1)})
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layer: nn.LocallyConnected2d) -> None:
+        super().__init__()
+        self.geometry: BlockLocal = layer._planes[0].layer
+        self._arguments = layer.extra_repr()
+        self.register_parameter("bias", None)
+
+    def forward(self, x: Any) -> Any:
+        """Responses; raises GeometryError, on all ranks alike, for maps of other channels."""
+        if x.dim() == 4 and x.shape[1] != self.geometry.input.channels:
+            raise GeometryError(
+                f"LocallyConnected2d was built for maps of {self.geometry.input}, but got "
+                f"{x.shape[1]} channels"
+            )
+        return super().forward(x)
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """That of the layer; raises GeometryError for a map of another size."""
+        if (height, width) != (self.geometry.input.height, self.geometry.input.width):
+            raise GeometryError(
+                f"LocallyConnected2d was built for maps of {self.geometry.input}, but got {height} x {width}"
+            )
+        return self.geometry.output.height, self.geometry.output.width
+
+    def input_box(self, output: Box) -> Box:
+        """What the blocks see, without padding."""
+        return self.geometry.part(self._blocks_of(output))[1]
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        """Responses of the blocks."""
+        part = self.geometry.part(self._blocks_of(output))[0]
+        window, weight, *bias = autocast(window, self.weight, *([] if self.bias is None else [self.bias]))
+        if bias:
+            return ops.local_layer(window, weight, bias[0], part)
+        return ops.local_product(window, weight, part)
+
+    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+        windows = self._windows(x)
+        box = windows.partition.box(x.mesh.rank)
+        busy = all(one.size for one in windows.partition.boxes)
+        # all ranks do alike, so that they send as many messages, whatever is differentiated how often
+        if x.mesh.size == 1 or x.reach is not None or not busy or not _all_in_regions(x):
+            return super()._on_ranks(x)
+        part, weight, *biases = autocast(x.local, self.weight, *([] if self.bias is None else [self.bias]))
+        layer = self.geometry.part(self._blocks_of(box))[0]
+        out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)
+        return DistributedMap(out, windows.partition, x.mesh)
+
+    def _blocks_of(self, output: Box) -> Box:
+        size = self.geometry.rows, self.geometry.columns
+        start, stop = (
+            tuple(at // n for at, n in zip(edge, size, strict=True)) for edge in (output.start, output.stop)
+        )
+        return Box(start, stop)
+
+    def extra_repr(self) -> str:
+        """The arguments of the layer."""
+        return self._arguments
+
+
+def _all_in_regions(x: DistributedMap) -> bool:
+    """Whether kernels of every rank computed maps of this type by regions when they were first asked.
+
+    Where one's turn out to be wrong later its products still come in regions, by torch.
+    """
+
+    def agreed() -> bool:
+        lacking = torch.tensor([int(not in_regions(x.local))], device="cpu")
+        return x.mesh.largest_in_place(lacking).item() == 0
+
+    return x.mesh.cached((in_regions, x.dtype), agreed)
+
+
+class PartitionedSmoothing(SpatialLayer):
+    """An `L2Pool2d` or `LocalContrastNorm2d`: one or two passes of a window."""
+
+    def __init__(self, layer: nn.L2Pool2d | nn.LocalContrastNorm2d) -> None:
+        super().__init__()
+        self.smoothing: Smoothing = layer.smoothing
+        self.passes = 1 if isinstance(layer, nn.L2Pool2d) else 2
+        self._arguments = layer.extra_repr()
+        self._compute: Callable[[Tensor], Tensor]
+        if isinstance(layer, nn.L2Pool2d):
+            epsilon = layer.epsilon
+            self._compute = lambda maps: ops.l2_pool(maps, self.smoothing, epsilon)
+        else:
+            floor = layer.floor
+            self._compute = lambda maps: ops.contrast_norm(maps, self.smoothing, floor)
+        self._plane = (0, 0)
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """The map's, or less what the windows take off; raises GeometryError where they do not fit."""
+        shape = MapShape(1, height, width)
+        for _ in range(self.passes):
+            shape = self.smoothing.output(shape)
+        self._plane = height, width
+        return shape.height, shape.width
+
+    def input_box(self, output: Box) -> Box:
+        """What the windows see, without padding."""
+        window = self.smoothing.window
+        low, reach = self.passes * window.low, self.passes * (window.size - 1)
+        stop = tuple(
+            min(at - low + reach, extent) for at, extent in zip(output.stop, self._plane, strict=True)
+        )
+        return Box(self._first(output), stop)
+
+    def _first(self, output: Box) -> tuple[int, ...]:
+        # sums of pooling go over squares of 2 x 2 outputs, whose order is that of one process at even places
+        low = self.passes * self.smoothing.window.low if self.smoothing.keep else 0
+        return tuple(max(at - low, 0) // 2 * 2 for at in output.start)
+
+    def forward_window(self, window: Tensor, output: Box) -> Tensor:
+        """The outputs whose windows are whole, or end at the border of the map."""
+        return crop(self._compute(window), output, Box(self._first(output), output.stop))
+
+    def extra_repr(self) -> str:
+        """The arguments of the layer."""
+        return self._arguments

@@ -1,0 +1,76 @@
+"""A local layer over ranks whose messages travel while blocks are computed that need none of them.
+
+Knows: which blocks see this rank's own pixels alone, what to compute while gradients travel. Does not know:
+modules, parameters as DTensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.geometry import BlockLocal, Box, Region
+from cotswold.geometry.box import NOTHING
+from cotswold.mesh.maps.exchange import Exchange
+from cotswold.ops.activated import bias_gradient
+from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.local import encode
+from cotswold.ops.order import arranged
+from cotswold.ops.products import adds_biases, adjoint, outer, product_of
+
+
+def local_layer(
+    part: Tensor, filters: Tensor, biases: Tensor | None, exchange: Exchange, layer: BlockLocal
+) -> Tensor:
+    """``Wx + biases`` of own blocks, where ``exchange`` brings the window on which ``layer`` is.
+
+    ``part`` is this rank's part of the map; shapes otherwise as for `ops.local_layer`. Differentiable any
+    number of times in reverse; the second time without hiding messages.
+    """
+    out: Tensor = _Overlapped.apply(part, filters, biases, exchange, layer)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
+class _Overlapped(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, part: Tensor, filters: Tensor, biases: Tensor | None, exchange: Exchange, layer: BlockLocal
+    ) -> Tensor:
+        arriving = exchange.start(arranged(part.detach()))
+        window, filters = arriving.window, filters.contiguous()
+        near = Region(layer.within(_kept(exchange)))
+        out = empty_map(window, window.shape[0], layer.output)
+        fused = biases.contiguous() if biases is not None and adds_biases(window, layer) else None
+        product_of(window, filters, layer, near, out, fused)
+        arriving.finish()
+        product_of(window, filters, layer, near.rest, out, fused)
+        ctx.save_for_backward(part, window, filters)
+        ctx.exchange, ctx.layer = exchange, layer
+        return out if biases is None or fused is not None else out.add_(lay_out(biases, layer))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        part, window, filters = ctx.saved_tensors
+        exchange, layer = ctx.exchange, ctx.layer
+        to_part, to_filters, to_biases, *_ = ctx.needs_input_grad
+        summed = bias_gradient(grad, encode(layer)) if to_biases else None
+        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+            return (
+                exchange.adjoint(ops.local_adjoint(grad, filters, layer)) if to_part else None,
+                ops.local_outer(grad, exchange(part), layer) if to_filters else None,
+                summed,
+                None,
+                None,
+            )
+        leaving = exchange.adjoint.start(adjoint(grad, filters, layer)) if to_part else None
+        gradient = outer(grad, window, layer) if to_filters else None
+        return None if leaving is None else leaving.finish(), gradient, summed, None, None
+
+
+def _kept(exchange: Exchange) -> Box:
+    """What of the window is this rank's own, in the window's own numbers."""
+    kept = exchange.part.intersect(exchange.window)
+    return kept.within(exchange.window) if kept.size else NOTHING

@@ -1,0 +1,108 @@
+"""Parameters of partitioned modules: DTensors on the mesh, of which each rank has a part or all.
+
+Knows: DTensor's own split, on one dimension or two. Does not know: what is computed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from cotswold.geometry import Box, Grid
+from cotswold.geometry.partition import even_cuts
+from cotswold.mesh.ranks.mesh import Mesh
+
+
+def nested_cuts(extent: int, grid: Grid) -> tuple[int, ...]:
+    """An axis in as many parts as there are ranks: over the rows of the grid, each over its columns.
+
+    >>> nested_cuts(10, Grid(2, 2))
+    (0, 3, 5, 8, 10)
+    """
+    rows = even_cuts(extent, grid.rows)
+    return (
+        0,
+        *(first + at for first, stop in pairwise(rows) for at in even_cuts(stop - first, grid.columns)[1:]),
+    )
+
+
+def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tuple[slice, ...]:
+    """The part of a rank where dimensions ``dims`` are cut over the rows and columns of the grid.
+
+    One dimension twice is cut over rows, and each part over columns; None is no cut.
+    """
+    slices = [slice(0, extent) for extent in shape]
+    if dims is not None:
+        iy, ix = mesh.grid.place(mesh.rank)
+        down, across = dims
+        if down == across:
+            cuts = nested_cuts(shape[down], mesh.grid)
+            slices[down] = slice(cuts[mesh.rank], cuts[mesh.rank + 1])
+        else:
+            rows, columns = (
+                even_cuts(shape[down], mesh.grid.rows),
+                even_cuts(shape[across], mesh.grid.columns),
+            )
+            slices[down] = slice(rows[iy], rows[iy + 1])
+            slices[across] = slice(columns[ix], columns[ix + 1])
+    return tuple(slices)
+
+
+def distributed(whole: Tensor, mesh: Mesh, dims: tuple[int, int] | None) -> nn.Parameter:
+    """A parameter of which every rank has the whole, as a DTensor of its own part; no message."""
+    part = whole.detach()[own_part(whole.shape, mesh, dims)].clone(memory_format=torch.contiguous_format)
+    return of_part(part, whole.shape, mesh, dims, whole.requires_grad)
+
+
+def of_part(
+    part: Tensor, shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None, requires_grad: bool = True
+) -> nn.Parameter:
+    """The parameter of ``shape`` of which this rank has ``part``."""
+    placements: list[Placement] = [Replicate(), Replicate()] if dims is None else [Shard(dim) for dim in dims]
+    stride = torch.empty(shape, device="meta").stride()
+    values = DTensor.from_local(
+        part, mesh.device_mesh, placements, run_check=False, shape=shape, stride=stride
+    )
+    return nn.Parameter(values, requires_grad=requires_grad)
+
+
+def own_box(values: DTensor) -> Box:
+    """Where the part of this rank lies in a parameter made by `distributed`, or a tensor like one."""
+    mesh, shape = values.device_mesh, tuple(values.shape)
+    down, across = values.placements
+    if not isinstance(down, Shard) or not isinstance(across, Shard):
+        return Box.whole(shape)
+    place, start, stop = mesh.get_coordinate(), [0] * len(shape), list(shape)
+    assert place is not None, "a rank outside of the mesh has no parameters"
+    grid = Grid(*mesh.shape)
+    if down.dim == across.dim:
+        cuts, at = nested_cuts(shape[down.dim], grid), place[0] * grid.columns + place[1]
+        start[down.dim], stop[down.dim] = cuts[at], cuts[at + 1]
+    else:
+        for dim, parts, at in zip((down.dim, across.dim), mesh.shape, place, strict=True):
+            cuts = even_cuts(shape[dim], parts)
+            start[dim], stop[dim] = cuts[at], cuts[at + 1]
+    return Box(tuple(start), tuple(stop))
+
+
+@contextmanager
+def own_parts(module: nn.Module) -> Iterator[None]:
+    """While it lasts, parameters and buffers are ordinary tensors, what this rank has of them."""
+    changed = []
+    try:
+        for one in module.modules():
+            for home in (cast(dict[str, Tensor | None], one._parameters), one._buffers):  # as torch.func does
+                for name, values in home.items():
+                    if isinstance(values, DTensor):
+                        changed.append((home, name, values))
+                        home[name] = values.to_local()
+        yield
+    finally:
+        for home, name, values in changed:
+            home[name] = values

@@ -1,0 +1,263 @@
+"""Partitioned modules from ordinary modules.
+
+Knows: which modules have layers of their own over ranks, which run as they are on distributed maps, which
+cannot be split. Does not know: how layers compute.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.dropout import _DropoutNd
+
+from cotswold.errors import UserError
+from cotswold.geometry import Grid
+from cotswold.mesh.modules import lbfgs
+from cotswold.mesh.modules.autoencoder import PartitionedAutoencoder
+from cotswold.mesh.modules.layer import SpatialLayer
+from cotswold.mesh.modules.linear import SplitLinear
+from cotswold.mesh.modules.local import PartitionedLocal2d, PartitionedSmoothing
+from cotswold.mesh.modules.meta import is_meta, local_parts, materialised
+from cotswold.mesh.modules.parameters import distributed
+from cotswold.mesh.modules.root import make_root
+from cotswold.mesh.ranks.agreement import states_of
+from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
+
+SPLITS: tuple[type[nn.Module], ...] = (
+    nn.Conv2d,
+    nn.ConvTranspose2d,
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.GroupNorm,
+    nn.InstanceNorm2d,
+    nn.LayerNorm,
+    nn.PReLU,
+    nn.ParameterList,
+    nn.ParameterDict,
+)
+"""Modules of torch with parameters whose own forward runs on distributed maps, or on what is whole."""
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+)
+
+
+def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh) -> Any:
+    """A module that computes what ``module`` computes, each rank of a grid a part of every map.
+
+    ``grid`` is the grid of all ranks of the job, "2x2" or (2, 2) for two rows of two, or a 2-D `DeviceMesh`
+    of some of them, or a `Mesh`. Every rank calls this with the same module, which is left as it is::
+
+        torch.distributed.init_process_group("gloo")
+        model = cotswold.mesh.partition(model, "2x2")
+        loss = torch.nn.functional.cross_entropy(model(images), labels)  # the whole batch, on every rank
+
+    The partitioned module has the module's names and interface. It takes whole batches
+    ``(image, channel, y, x)``, the same on every rank, or `DistributedMap`s, and returns what the module
+    returns: whole on every rank where it has no space, otherwise a `DistributedMap`. Its parameters are
+    DTensors on the grid, so torch.optim, ``clip_grad_norm_`` and state dicts work.
+
+    Of a module on the meta device each rank makes only its own parts, of the values that a module built on
+    the CPU would have: layer by layer in the order of ``modules()``, one layer whole at most, and of a
+    `LocallyConnected2d` one row of blocks.
+
+    Raises UserError, which names the module at fault, for one that cannot be split or differs between
+    ranks, and where there are not as many ranks as the grid has places.
+    """
+    first = next(module.parameters(), None)
+    mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
+    _check_alike(module, mesh)
+    # the device mesh stays unflattened, whatever DTensor's warnings say: torch 2.13 gathers unequal parts
+    # wrongly on a flattened one
+    lbfgs.watch()
+    partitioned = _Partitioner(mesh).of(module, "")
+    make_root(partitioned, mesh)
+    return partitioned
+
+
+class _Partitioner:
+    """Partitioned modules of a module and its children, each made once."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._done: dict[int, nn.Module] = {}
+        self._owners: dict[int, str] = {}
+        self._linear_layers = 0
+        self._device = mesh.device_mesh.device_type
+
+    def of(self, module: nn.Module, name: str) -> nn.Module:
+        """The partitioned module of the one called ``name``."""
+        if id(module) not in self._done:
+            _refuse(module, name)
+            self._done[id(module)] = self._made(module, name)
+        return self._done[id(module)]
+
+    def _made(self, module: nn.Module, name: str) -> nn.Module:
+        dims: dict[str, tuple[int, int]] = {}
+        if type(module).forward is nn.Linear.forward:
+            way = "rows" if self._linear_layers % 2 else "columns"
+            self._linear_layers += 1
+            partitioned: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
+            dims = {"weight": (0, 0), "bias": (0, 0)} if way == "columns" else {"weight": (1, 1)}
+        elif isinstance(module, LocallyConnected2d):
+            partitioned = PartitionedLocal2d(module)
+        elif isinstance(module, L2Pool2d | LocalContrastNorm2d):
+            partitioned = PartitionedSmoothing(module)
+        elif isinstance(module, SparseAutoencoderStack):
+            partitioned = PartitionedAutoencoder(module, self.mesh)
+            dims = dict(partitioned.sharded)
+        else:
+            partitioned = copy.copy(module)
+            vars(partitioned).update(
+                {
+                    key: copy.copy(held)
+                    for key, held in vars(module).items()
+                    if isinstance(held, dict | set | list)
+                }
+            )
+        partitioned.training = module.training
+        own = partitioned._parameters
+        partitioned._parameters = {
+            **module._parameters,
+            **{key: own[key] for key in own.keys() - module._parameters},
+        }
+        if isinstance(partitioned, SpatialLayer):
+            partitioned.join(self.mesh)
+            dims = dict(partitioned.sharded)
+        for key, values in module._parameters.items():
+            if values is not None:
+                self._own(values, f"{name}.{key}" if name else key)
+        if isinstance(module, LocallyConnected2d) and is_meta(module):
+            partitioned._parameters |= local_parts(module, self.mesh, dims, self._device)
+            return partitioned
+        with_values = materialised(module, name, self._device) if is_meta(module) else module
+        for key, values in with_values._parameters.items():
+            if values is not None:
+                partitioned._parameters[key] = distributed(values, self.mesh, dims.get(key))
+        partitioned._buffers = {
+            key: values if values is None else self._buffer(values, dims.get(key))
+            for key, values in with_values._buffers.items()
+        }
+        partitioned._modules = {
+            key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
+            for key, child in module._modules.items()
+        }
+        return partitioned
+
+    def _buffer(self, values: Tensor, dims: tuple[int, int] | None) -> Tensor:
+        return values.clone() if dims is None else distributed(values, self.mesh, dims).detach()
+
+    def _own(self, values: nn.Parameter, name: str) -> None:
+        owner = self._owners.setdefault(id(values), name)
+        if owner != name:
+            raise UserError(f"{name} and {owner} are one parameter, which cannot be split; give each its own")
+
+
+def _refuse(module: nn.Module, name: str) -> None:
+    """Raise UserError for a module that cannot be split."""
+    kind = type(module).__name__
+    called = f"{kind} {name!r}" if name else kind
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        raise UserError(f"{called} has no weights yet; give it an input once before it is partitioned")
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise UserError(f"{called} is compiled and cannot be split; partition the module it was made of")
+    if hasattr(module, "parametrizations"):
+        raise UserError(
+            f"{called} has parametrizations and cannot be split; remove them with "
+            "torch.nn.utils.parametrize.remove_parametrizations"
+        )
+    if any(getattr(module, hooks) for hooks in _HOOKS):
+        raise UserError(
+            f"{called} has hooks and cannot be split; remove them, and register them on the partitioned "
+            "module"
+        )
+    if any(isinstance(values, DTensor) for values in module._parameters.values()):
+        raise UserError(f"{called} is partitioned already; give the module that it was made of")
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
+        raise UserError(
+            f"{called} pads in mode {module.padding_mode!r}, which reaches to the other side of the map; "
+            "use padding_mode='zeros'"
+        )
+    held = next((key for key, value in vars(module).items() if key not in _HOMES and _holds(value)), None)
+    if held is not None:
+        raise UserError(
+            f"{called} keeps modules, parameters or methods of modules in its attribute {held!r} too, where "
+            "the partitioned module would still use the original's; keep them in nn.ModuleList, "
+            "nn.ModuleDict or attributes of their own, and find them there"
+        )
+    library = type(module).__module__.startswith(("torch.nn.", "cotswold.nn."))
+    known = (
+        isinstance(module, (*SPLITS, LocallyConnected2d, SparseAutoencoderStack))
+        or type(module).forward is nn.Linear.forward
+    )
+    if library and not known and module._parameters:
+        raise UserError(
+            f"{called} cannot be split over ranks; leave it out of the partitioned module, or write it as a "
+            "cotswold.mesh.SpatialLayer"
+        )
+
+
+_HOMES = frozenset(("_modules", "_parameters", "_buffers"))
+
+
+def _holds(value: object) -> bool:
+    """Whether a value leads to a module or parameter that is not found where torch keeps them."""
+    if isinstance(value, nn.Module | nn.Parameter):
+        return True
+    if isinstance(value, dict):
+        return any(map(_holds, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_holds, value))
+    if isinstance(value, MethodType):
+        return _holds(value.__self__)
+    if isinstance(value, partial):
+        return _holds((value.func, value.args, value.keywords))
+    if isinstance(value, FunctionType):
+        return any(isinstance(_seen(cell), nn.Module | nn.Parameter) for cell in value.__closure__ or ())
+    return False
+
+
+def _seen(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
+
+
+def _drawing(module: nn.Module) -> bool:
+    """Whether numbers will be drawn of which ranks need the same."""
+    return any(isinstance(one, _DropoutNd) or is_meta(one) for one in module.modules())
+
+
+def _check_alike(module: nn.Module, mesh: Mesh) -> None:
+    """Raise UserError where ranks have different parameters, buffers or generators that draw for all."""
+    if mesh.size == 1:
+        return
+    held = [
+        one.detach()
+        for one in (*module.parameters(), *module.buffers())
+        if not isinstance(one, nn.UninitializedParameter | nn.UninitializedBuffer) and not one.is_meta
+    ]
+    finite = (torch.nan_to_num(one.double(), nan=0.5, posinf=1, neginf=-1) for one in held)
+    sums = [torch.stack([values.sum(), values.square().sum()]).cpu() for values in finite]
+    mesh.agreement.values(
+        [(tuple(one.shape), one.dtype) for one in held],
+        torch.cat([torch.ones(1, dtype=torch.float64, device="cpu"), *sums]),
+        f"has another {type(module).__name__} module",
+        "call torch.manual_seed with the same number on each, build the module, and partition it",
+    )
+    drawing = _drawing(module)
+    mesh.agreement.generators(states_of(mesh.device_mesh.device_type), drawing)

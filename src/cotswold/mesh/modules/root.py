@@ -1,0 +1,104 @@
+"""Calls of a partitioned module: what comes in is compared and cut, what has no space goes out whole.
+
+Knows: its outermost module, and states that its module saved. Does not know: how modules are split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from cotswold.mesh.maps.features import DistributedFeatures
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules.parameters import own_box, own_parts
+from cotswold.mesh.ranks.agreement import due, states_of
+from cotswold.mesh.ranks.mesh import Mesh
+
+
+class _Root:
+    """The outermost module: what comes in is cut, what goes out is whole where it has no space."""
+
+    _mesh_of_maps: Mesh
+    _calls_of_root = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own forward, on this rank's parts."""
+        mesh = self._mesh_of_maps
+        self._calls_of_root += 1
+        with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
+            args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
+            with own_parts(self):  # type: ignore[arg-type]  # it is mixed into a module
+                out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as said
+        return tree_map(_whole, out)
+
+
+@contextmanager
+def _compared(partitioned: nn.Module, given: object, values_too: bool) -> Iterator[None]:
+    """Compare what the ranks of a mesh are given, and whether they draw alike, around a call."""
+    mesh: Mesh = partitioned._mesh_of_maps  # type: ignore[assignment]  # torch types attributes as tensors or modules
+    if mesh.size == 1:
+        yield
+        return
+    device = mesh.device_mesh.device_type
+    if values_too or not mesh.on_one_host:
+        leaves = tree_leaves(given)
+        maps = [one for one in leaves if isinstance(one, Tensor | DistributedMap)]
+        sizes = [(tuple(one.shape), one.dtype) for one in maps]
+        settings = (
+            [one for one in leaves if isinstance(one, bool | int | float | complex | str)],
+            [module.training for module in partitioned.modules()],
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device),
+        )
+        tensors = [one for one in maps if isinstance(one, Tensor)]
+        mesh.agreement.batches(sizes, settings, tensors, values_too)
+    if values_too:
+        mesh.agreement.parameters([one.to_local() for one in partitioned.parameters() if _is_shared(one)])
+    before = states_of(device) if values_too else []
+    yield
+    if values_too:
+        mesh.agreement.generators(before, states_of(device) != before)
+
+
+def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
+    """Whether every rank holds all of a parameter."""
+    return isinstance(parameter, DTensor) and all(each.is_replicate() for each in parameter.placements)
+
+
+def _cut(value: Any, mesh: Mesh) -> Any:
+    return DistributedMap.of(value, mesh) if isinstance(value, Tensor) and value.dim() == 4 else value
+
+
+def _whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DistributedFeatures) else value
+
+
+def make_root(partitioned: nn.Module, mesh: Mesh) -> None:
+    """Make a partitioned module the outermost one."""
+    kind = type(partitioned)
+    partitioned.__class__ = type(f"Partitioned{kind.__name__.removeprefix('Partitioned')}", (_Root, kind), {})
+    partitioned._mesh_of_maps = mesh  # type: ignore[assignment]  # torch types attributes as tensors or modules
+    partitioned.register_load_state_dict_pre_hook(_cut_whole_values)  # type: ignore[no-untyped-call]  # torch's
+
+
+def _cut_whole_values(partitioned: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Let a partitioned module load what its module saved: of whole tensors each rank takes its part."""
+    for name, values in [*partitioned.named_parameters(), *partitioned.named_buffers()]:
+        given = state.get(prefix + name)
+        if not isinstance(values, DTensor) or not isinstance(given, Tensor) or isinstance(given, DTensor):
+            continue
+        if given.shape == values.shape:
+            state[prefix + name] = DTensor.from_local(
+                given[own_box(values).slices],
+                values.device_mesh,
+                values.placements,
+                run_check=False,
+                shape=values.shape,
+                stride=values.stride(),
+            )

@@ -1,0 +1,158 @@
+"""What all ranks must have alike, compared now and then: batches, other arguments, modes, random generators.
+
+Knows: fingerprints of tensors and of generators, when they are compared, how ranks that differ are named.
+Does not know: maps, modules, how what is compared travels.
+
+Sizes, other arguments and modes are compared at every call where messages go between hosts (on one host every
+message is compared with what was expected of it), values and generators, and there all of these, at calls 1,
+2, 4, 8, … and every `OFTEN`. All ranks compare the same numbers, so all raise the same error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.mesh.ranks.mesh import Mesh
+
+OFTEN = 64
+"""The most calls between two comparisons of values."""
+_CLOSE = 1e-6
+"""What fingerprints may differ by, of the sum of all magnitudes: machines round differently."""
+_PIECE = 1 << 20
+"""Values of which a fingerprint is taken at once."""
+_STRANGE = 1234.5, 2345.6, -2345.6
+"""What stands for NaN, for infinity and for minus infinity in a fingerprint."""
+_OTHER_STEP = 0.618
+"""Between the phases of two values in the second sum."""
+
+
+def due(calls: int) -> bool:
+    """Whether values are compared at this call, counted from 1."""
+    return calls & (calls - 1) == 0 or calls % OFTEN == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Comparisons between the ranks of a mesh, which all call its methods in one order."""
+
+    mesh: Mesh
+
+    def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
+        """Raise UserError, which names the ranks, where they got batches of different sizes, or values.
+
+        ``sizes`` and ``settings`` (other arguments, modes) are anything whose ``repr`` is the same for the
+        same. Every tensor is compared for itself: beside a batch of pictures a few numbers weigh nothing.
+        Ranks of one host notice other sizes by their messages, and are asked with the values alone.
+        """
+        if not values_too and self.mesh.on_one_host:
+            return
+        checksums = [float(crc32(repr(each).encode())) for each in (sizes, settings)]
+        found = torch.stack(self.mesh.gather(torch.tensor(checksums, dtype=torch.float64, device="cpu")))
+        whole = "hand every rank the same whole batch"
+        self._raise_if_any(found[:, 0].tolist(), "got a batch of other sizes", whole)
+        self._raise_if_any(
+            found[:, 1].tolist(),
+            "was called with other arguments, or in another mode (train, eval, autocast, no_grad),",
+            "call it alike on every rank",
+        )
+        if values_too and tensors:
+            values = self.mesh.gather(torch.stack([fingerprint(each) for each in tensors]))
+            self._raise_if_any(kinds(values, _close), "got another batch", whole)
+
+    def parameters(self, shared: Sequence[Tensor]) -> None:
+        """Raise UserError, which names the ranks, where parameters that every rank holds whole have drifted
+        apart: another learning rate on one of them, or a change by hand."""
+        if shared:
+            values = self.mesh.gather(torch.stack([fingerprint(each) for each in shared]))
+            self._raise_if_any(
+                kinds(values, _close),
+                "has other values of shared parameters",
+                "give all the same optimiser and settings, and change parameters on all of them or on none",
+            )
+
+    def generators(self, states: Sequence[float], drew: bool = True) -> None:
+        """Raise UserError, which names the ranks, where one ``drew`` and the generators' states differ."""
+        mine = torch.tensor([float(drew), *states], dtype=torch.float64, device="cpu")
+        found = torch.stack(self.mesh.gather(mine))
+        if found[:, 0].any():
+            self._raise_if_any(
+                [tuple(each) for each in found[:, 1:].tolist()],
+                "draws other random numbers",
+                "call torch.manual_seed with the same number on each, and draw on all of them or on none",
+            )
+
+    def drawing(self, device: str) -> None:
+        """Before numbers are drawn that all ranks need alike: compare generators now and then."""
+        self.mesh.draws += 1
+        if self.mesh.size > 1 and due(self.mesh.draws):
+            self.generators(states_of(device))
+
+    def values(self, structure: object, sums: Tensor, what: str, remedy: str) -> None:
+        """Raise UserError, which names the ranks, where ``structure`` or ``sums`` of values differ."""
+        checksums = torch.tensor([float(crc32(repr(structure).encode()))], dtype=torch.float64, device="cpu")
+        self._raise_if_any([one.item() for one in self.mesh.gather(checksums)], what, remedy)
+        found = self.mesh.gather(torch.nan_to_num(sums))
+        self._raise_if_any(kinds(found, partial(torch.allclose, rtol=1e-12, atol=0)), what, remedy)
+
+    def _raise_if_any(self, values: Sequence[object], what: str, remedy: str) -> None:
+        """Raise UserError unless all ranks have one value; those are named that have not what most have."""
+        counts = Counter(values)
+        if len(counts) == 1:
+            return
+        most = max(counts, key=lambda value: (counts[value], -values.index(value)))
+        members = self.mesh.members
+        others = [members[rank] for rank, value in enumerate(values) if value != most]
+        who = " and ".join(f"rank {rank}" for rank in others)
+        raise UserError(f"{who} {what} than rank {members[values.index(most)]}; {remedy}")
+
+
+def kinds(values: Sequence[Tensor], alike: Callable[[Tensor, Tensor], bool]) -> list[int]:
+    """For each of several values the number of the first that is like it."""
+    found: list[int] = []
+    for number, value in enumerate(values):
+        firsts = dict.fromkeys(found)  # one, unless ranks differ
+        found.append(next((first for first in firsts if alike(values[first], value)), number))
+    return found
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """Whether the fingerprints of some tensors, a row each, are of the same values, but for rounding."""
+    most = _CLOSE * torch.minimum(one[:, 2], other[:, 2])
+    return not bool(((one - other)[:, :2].abs() > most[:, None]).any())
+
+
+def fingerprint(values: Tensor) -> Tensor:
+    """Two weighted sums, which tell values and their places, and the sum of magnitudes; float64.
+
+    What is no finite number counts as one that no batch has.
+    """
+    out = torch.zeros(3, dtype=torch.float64, device="cpu")
+    position = 0.0
+    flat = values.detach().reshape(-1)
+    real = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
+    for piece in torch.split(real, _PIECE):
+        wide = torch.nan_to_num(piece.double(), *_STRANGE)
+        phase = torch.arange(wide.numel(), dtype=torch.float64, device=wide.device).add_(position)
+        sums = (wide * (1 + phase.sin())).sum(), (wide * (_OTHER_STEP * phase).cos()).sum()
+        out += torch.stack([*sums, wide.abs().sum()]).cpu()
+        position += wide.numel()
+    return out
+
+
+def states_of(device: str) -> list[float]:
+    """The states of torch's generators for a kind of device, as numbers that differ where they do."""
+    found = [torch.get_rng_state()]
+    if device == "cuda":
+        found.append(torch.cuda.get_rng_state())
+    return [float(crc32(state.numpy().tobytes())) for state in found]

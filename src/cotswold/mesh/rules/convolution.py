@@ -1,0 +1,147 @@
+"""A convolution over ranks whose messages travel while outputs are computed that need no pixel of others.
+
+Knows: which outputs are near, what to compute while gradients travel. Does not know: how a convolution is
+computed, parameters as DTensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotswold.geometry import Box, Partition
+from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.maps.windows import Strided, Windows, margins, near_outputs, padded, unpadded
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of windows, padding included; ``field`` says which pixels an output needs."""
+
+    field: Strided
+    step: tuple[int, int]
+    spread: tuple[int, int]
+    groups: int
+
+    def __call__(
+        self, window: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int] = (0, 0)
+    ) -> Tensor:
+        """The outputs of a window, padded by so much before and after (y, x)."""
+        return F.conv2d(window, weight, bias, self.step, padding, self.spread, self.groups)
+
+    def gradients(
+        self, grad: Tensor, window: Tensor, weight: Tensor, wanted: list[bool]
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Those by the window, the weight and the bias."""
+        sizes, none = [weight.shape[0]], [0, 0]
+        out: tuple[Tensor | None, Tensor | None, Tensor | None] = torch.ops.aten.convolution_backward(
+            grad, window, weight, sizes, self.step, none, self.spread, False, none, self.groups, wanted
+        )
+        return out
+
+
+@lru_cache(maxsize=1024)
+def is_worth_overlapping(outputs: Partition, below: Partition, field: Strided) -> bool:
+    """Whether some rank has most of its outputs near, but not all; and all have outputs.
+
+    All ranks do alike, so that they send as many messages, whatever is differentiated how often.
+    """
+    pairs = zip(outputs.boxes, below.boxes, strict=True)
+    near = [near_outputs(box, own, below.shape, field) for box, own in pairs]
+    sizes = [(box.size, one.size) for box, one in zip(outputs.boxes, near, strict=True)]
+    return all(size for size, _ in sizes) and any(size > few >= size / 2 for size, few in sizes)
+
+
+def overlapped(
+    x: DistributedMap, weight: Tensor, bias: Tensor | None, windows: Windows, compute: Convolution
+) -> Tensor:
+    """The outputs of this rank, those that are near first; differentiable any number of times.
+
+    The second time messages are not hidden.
+    """
+    near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.field)
+    out: Tensor = _Overlapped.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
+class _Overlapped(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        part: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        windows: Windows,
+        rank_and_near: tuple[int, Box],
+        compute: Convolution,
+    ) -> Tensor:
+        arriving = windows.exchange.start(part.detach())
+        rank, near = rank_and_near
+        box, wanted = windows.partition.box(rank), windows.wanted[rank]
+        images = part.shape[0]
+        out = part.new_empty((images, weight.shape[0], *box.shape))
+        if near.size:  # the window is not complete yet; these outputs read what is
+            own = _early(arriving.window, compute, near, windows.inside[rank])
+            crop(out, near, box).copy_(compute(own, weight, bias))
+        window = padded(arriving.finish(), windows, rank)
+        for strip in around(box, near):
+            crop(out, strip, box).copy_(compute(_seen(window, compute, strip, wanted), weight, bias))
+        ctx.save_for_backward(part, window, weight, bias)
+        ctx.windows, ctx.rank, ctx.compute = windows, rank, compute
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        part, window, weight, bias = ctx.saved_tensors
+        windows, rank, compute = ctx.windows, ctx.rank, ctx.compute
+        to_part, to_weight, to_bias, *_ = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+            return *_plainly(grad, part, weight, bias, ctx), None, None, None
+        leaving = None
+        if to_part:
+            to_window = compute.gradients(grad, window, weight, [True, False, False])[0]
+            leaving = windows.exchange.adjoint.start(unpadded(to_window, windows, rank))
+        learnt = compute.gradients(grad, window, weight, [False, to_weight, to_bias])[1:]
+        return None if leaving is None else leaving.finish(), *learnt, None, None, None
+
+
+def _plainly(
+    grad: Tensor, part: Tensor, weight: Tensor, bias: Tensor | None, ctx: Any
+) -> Iterator[Tensor | None]:
+    """The gradients by way of functions that autograd knows."""
+    window = padded(ctx.windows.exchange(part), ctx.windows, ctx.rank)
+    out = ctx.compute(window, weight, bias)
+    needed = ctx.needs_input_grad[:3]
+    learnt: tuple[Any, ...] = (part, weight, bias)
+    sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
+    found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
+    return (next(found) if wanted else None for wanted in needed)
+
+
+def around(box: Box, inner: Box) -> list[Box]:
+    """What a box has around an inner one: above, below, left and right of it; only what is not empty."""
+    (top, left), (bottom, right) = box.start, box.stop
+    (y0, x0), (y1, x1) = inner.start, inner.stop
+    strips = (
+        Box((top, left), (y0, right)),
+        Box((y1, left), (bottom, right)),
+        Box((y0, left), (y1, x0)),
+        Box((y0, x1), (y1, right)),
+    )
+    return [strip for strip in strips if strip.size]
+
+
+def _seen(window: Tensor, compute: Convolution, box: Box, wanted: Box) -> Tensor:
+    return crop(window, compute.field.input_box(box), wanted)
+
+
+def _early(window: Tensor, compute: Convolution, box: Box, inside: Box) -> Tensor:
+    wanted = compute.field.input_box(box)
+    return F.pad(crop(window, wanted.intersect(inside), inside), margins(wanted, inside))

@@ -1,0 +1,128 @@
+"""Rules for losses between maps, or of a map and classes: a number, whole on every rank.
+
+Knows: how torch reduces losses, with weights or without. Does not know: sums of other kinds, windows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotswold.errors import UserError
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.ranks.collectives import all_reduce_forward
+from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.rules.registry import beside, only_maps, rule
+
+
+def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
+    if reduction == "none":
+        return like.like(values)
+    total = all_reduce_forward(values.sum(), like.mesh)
+    return total if reduction == "sum" else total / count
+
+
+def _loss(name: str) -> None:
+    function: Callable[..., Tensor] = getattr(F, name)
+    signature = inspect.signature(function)
+
+    @rule(name)
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        try:
+            told = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise UserError(f"{name} is not called so: {error}") from None
+        input, target = told.pop("input"), told.pop("target")
+        reduction = told.pop("reduction", "mean")
+        average, reduced = told.pop("size_average", None), told.pop("reduce", None)
+        if average is not None or reduced is not None:
+            raise UserError(
+                f"{name} of maps that are cut over ranks takes reduction=, not size_average, reduce"
+            )
+        if reduction not in ("none", "mean", "sum"):
+            raise UserError(f"{name} of maps that are cut over ranks is reduced by none, mean or sum")
+        if not any(isinstance(one, DistributedMap) for one in (input, target)):
+            raise UserError(f"{name} of tensors that are whole has weights that are whole too")
+        like = input if isinstance(input, DistributedMap) else target
+        if tuple(input.shape) != tuple(target.shape):
+            raise UserError(f"{name} needs maps of one shape, not {input.shape} and {target.shape}")
+        weight = told.pop("weight", None)
+        operands = {key: _wide(beside(value, like)) for key, value in told.items()}
+        own, wanted = beside(input, like), beside(target, like)
+        values = function(_wide(own), _wide(wanted), reduction="none", **operands)
+        dtype = torch.promote_types(own.dtype, wanted.dtype)
+        if weight is None:
+            return _reduced(values, like, reduction, like.numel()).to(dtype)
+        share = _wide(beside(weight, like))
+        if name not in _DIVIDED_BY_WEIGHTS or reduction != "mean":
+            return _reduced(values * share, like, reduction, like.numel()).to(dtype)
+        if tuple(weight.shape) != tuple(like.shape):
+            raise UserError(f"{name} takes weights of the shape of its maps, {tuple(like.shape)}")
+        total = (
+            all_reduce_forward(share.sum(), like.mesh)
+            if isinstance(weight, DistributedMap)
+            else _wide(weight).sum()
+        )
+        return (all_reduce_forward((values * share).sum(), like.mesh) / total).to(dtype)
+
+
+def _wide(value: Any) -> Any:
+    return value.to(wide_type(value.dtype)) if isinstance(value, Tensor) else value
+
+
+_DIVIDED_BY_WEIGHTS = frozenset(("mse_loss", "l1_loss"))
+"""Losses whose mean is over weights, as torch has it; others divide by the number of values.
+
+torch 2.13 keeps the weights of l1_loss to itself where an argument is a map: see docs/mesh.md.
+"""
+
+
+for _name in (
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "soft_margin_loss",
+    "poisson_nll_loss",
+):
+    _loss(_name)
+
+
+def _classes(name: str) -> None:
+    function: Callable[..., Tensor] = getattr(F, name)
+
+    @rule(name)
+    def loss(
+        input: DistributedMap,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Any:
+        only_maps(name, target, weight)
+        if size_average is not None or reduce is not None:
+            raise UserError(
+                f"{name} of a map that is cut over ranks takes reduction=, not size_average, reduce"
+            )
+        if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
+            raise UserError(
+                f"{name} of a map that is cut over ranks takes classes (image, y, x), no weights, no "
+                "label_smoothing, and is reduced by mean or sum; call full_tensor() on the map before"
+            )
+        own = target[(slice(None), *input.box.slices)]
+        values = function(_wide(input.local), own, ignore_index=ignore_index, reduction="sum")
+        return _reduced(values, input, reduction, int((target != ignore_index).sum())).to(input.dtype)
+
+
+for _name in ("cross_entropy", "nll_loss"):
+    _classes(_name)

@@ -1,0 +1,164 @@
+"""Rules for normalisations whose statistics are over space: they are those of the whole map.
+
+Knows: means and variances over ranks, running statistics. Does not know: windows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
+from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.rules.registry import only_maps, rule
+
+
+def _moments(mesh: Mesh, values: Tensor, dims: tuple[int, ...], count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Values less their mean, mean and variance (without Bessel's correction) over ``dims`` and all ranks."""
+    mean = all_reduce_forward(values.sum(dims, keepdim=True), mesh) / count
+    away = values - all_reduce_backward(mean, mesh)
+    return away, mean, all_reduce_forward((away * away).sum(dims, keepdim=True), mesh) / count
+
+
+def _scaled(away: Tensor, scale: Tensor, bias: Tensor | None, x: DistributedMap) -> DistributedMap:
+    out = away * all_reduce_backward(scale, x.mesh)
+    out = out if bias is None else out + all_reduce_backward(bias, x.mesh)[:, None, None]
+    return x.like(out.to(x.dtype))
+
+
+@rule("batch_norm")
+def batch_norm(
+    input: DistributedMap,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> DistributedMap:
+    """Statistics over images, space and all ranks; running ones are the same on every rank."""
+    only_maps("batch_norm", running_mean, running_var, weight, bias)
+    count = input.numel() // input.shape[1]
+    if training:
+        if count < 2:
+            raise ValueError(
+                f"Expected more than 1 value per channel when training, got input size {input.shape}"
+            )
+        values = input.local.to(wide_type(input.dtype))
+        out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            values, weight, bias, (input.mesh, count, eps)
+        )
+        with torch.no_grad():
+            if running_mean is not None:
+                running_mean.lerp_(out[1].to(running_mean.dtype), momentum)
+            if running_var is not None:
+                running_var.lerp_((out[2] * (count / (count - 1))).to(running_var.dtype), momentum)
+        return input.like(out[0].to(input.dtype))
+    if running_mean is None or running_var is None:
+        raise UserError("batch_norm needs running statistics in evaluation mode")
+    values = input.local.to(wide_type(input.dtype))
+    scale = torch.rsqrt(running_var.to(wide_type(running_var.dtype)) + eps)
+    scale = (scale if weight is None else scale * weight)[:, None, None]
+    return _scaled(values - running_mean[:, None, None], scale, bias, input)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """Values normalised over images, space and ranks; and their mean and variance, without gradients.
+
+    One sum over ranks a pass over the values: two forward, one backward.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, how: tuple[Mesh, int, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mesh, count, eps = how
+        mean = mesh.sum_in_place(values.sum((0, 2, 3))) / count
+        away = values - mean[:, None, None]
+        var = mesh.sum_in_place(away.square().sum((0, 2, 3))) / count
+        scale = torch.rsqrt(var + eps)
+        ctx.save_for_backward(values, weight, bias, mean, scale)
+        ctx.how = how
+        ctx.mark_non_differentiable(mean, var)
+        out = away.mul_((scale if weight is None else scale * weight)[:, None, None])
+        return out if bias is None else out.add_(bias[:, None, None]), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *__: Any) -> tuple[Tensor | None, ...]:
+        values, weight, bias, mean, scale = ctx.saved_tensors
+        mesh, count, _ = ctx.how
+        needed = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # the gradient will be differentiated in turn
+            learnt: tuple[Any, ...] = (values, weight, bias)
+            sources = [one for one, wanted in zip(learnt, needed, strict=True) if wanted]
+            out = _composed(values, weight, bias, *ctx.how)
+            found = iter(torch.autograd.grad(out, sources, grad, create_graph=True))
+            return *(next(found) if wanted else None for wanted in needed), None
+        unit = (values - mean[:, None, None]).mul_(scale[:, None, None])
+        sums = mesh.sum_in_place(torch.stack([grad.sum((0, 2, 3)), (grad * unit).sum((0, 2, 3))]))
+        to_values = None
+        if needed[0]:
+            slope = (scale if weight is None else scale * weight)[:, None, None]
+            shared = (sums / count)[:, :, None, None]
+            to_values = (grad - shared[0] - unit.mul_(shared[1])).mul_(slope)
+        return to_values, sums[1] if needed[1] else None, sums[0] if needed[2] else None, None
+
+
+def _composed(
+    values: Tensor, weight: Tensor | None, bias: Tensor | None, mesh: Mesh, count: int, eps: float
+) -> Tensor:
+    """The same of functions that autograd knows."""
+    away, _, var = _moments(mesh, values, (0, 2, 3), count)
+    scale = torch.rsqrt(var + eps)
+    out = away * all_reduce_backward(scale if weight is None else scale * weight[:, None, None], mesh)
+    return out if bias is None else out + all_reduce_backward(bias, mesh)[:, None, None]
+
+
+@rule("group_norm")
+def group_norm(
+    input: DistributedMap,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> DistributedMap:
+    """Statistics of each image's groups of channels, over space and all ranks."""
+    only_maps("group_norm", weight, bias)
+    images, channels = input.shape[:2]
+    if channels % num_groups:
+        raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")
+    values = input.local.to(wide_type(input.dtype))
+    apart = values.reshape(images, num_groups, channels // num_groups, *input.box.shape)
+    away, _, var = _moments(input.mesh, apart, (2, 3, 4), math.prod(input.shape[1:]) // num_groups)
+    scale = (
+        torch.rsqrt(var + eps).expand(-1, -1, channels // num_groups, 1, 1).reshape(images, channels, 1, 1)
+    )
+    away = away.reshape(input.local.shape)
+    return _scaled(away, scale if weight is None else scale * weight[:, None, None], bias, input)
+
+
+@rule("instance_norm")
+def instance_norm(
+    input: DistributedMap,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> DistributedMap:
+    """Statistics of each image's channels, over space and all ranks."""
+    if running_mean is not None or running_var is not None:
+        raise UserError("instance_norm over ranks keeps no running statistics; use track_running_stats=False")
+    return group_norm(input, input.shape[1], weight, bias, eps)

@@ -1,0 +1,127 @@
+"""Rules for pooling: the largest, the mean or the root of a sum of powers of every window.
+
+Knows: how torch counts windows and what it divides sums by. Does not know: exchanges.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cotswold.errors import GeometryError, UserError
+from cotswold.geometry import Box
+from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.ranks.precision import wide_type
+from cotswold.mesh.rules.registry import pair, rule
+from cotswold.mesh.rules.windows import Padding, plane_of, spanned, windowed
+
+_Pair = tuple[int, int]
+
+
+def _pooled(
+    x: DistributedMap, name: str, size: _Pair, step: _Pair, low: _Pair, dilation: _Pair, ceil_mode: bool
+) -> Padding:
+    """The windows of a pooling; in ``ceil_mode`` the last may end beyond the padding."""
+    span = spanned(size, dilation)
+    if any(2 * p > n for p, n in zip(low, size, strict=True)):
+        raise GeometryError(f"{name} pads by half of its window at most, not by {low} for {size}")
+    counts = []
+    for extent, n, s, p in zip(plane_of(x), span, step, low, strict=True):
+        room = extent + 2 * p - n
+        count = (room + (s - 1 if ceil_mode else 0)) // s + 1
+        if ceil_mode and (count - 1) * s >= extent + p:
+            count -= 1
+        counts.append(count)
+    if min(counts) < 1:
+        raise GeometryError(f"{name} with a window of {span} does not fit a map of {plane_of(x)}")
+    return Padding(span, step, low, (counts[0], counts[1]))
+
+
+@rule("max_pool2d")
+def max_pool2d(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> DistributedMap:
+    """Max pooling."""
+    if return_indices:
+        raise UserError("max_pool2d of a map that is cut over ranks returns no indices")
+    size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
+    step = pair(stride, "stride") if stride else size  # torch's methods pass [] for none
+    field = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
+    return windowed(
+        input,
+        field,
+        input.shape[1],
+        lambda window, _, pad: F.max_pool2d(window, size, step, pad, spread),
+        fill=-torch.inf,
+    )
+
+
+@rule("avg_pool2d")
+def avg_pool2d(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> DistributedMap:
+    """Average pooling; sums are divided by what torch divides them by at this place of the map."""
+    means = _averages(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return means.like(means.local.to(input.dtype))
+
+
+def _averages(
+    input: DistributedMap,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> DistributedMap:
+    """Those of windows, in a wide type."""
+    wide = wide_type(input.dtype)
+    size = pair(kernel_size, "kernel_size")
+    step, low = pair(stride, "stride") if stride else size, pair(padding, "padding")
+    field = _pooled(input, "avg_pool2d", size, step, low, (1, 1), ceil_mode)
+    room = low if count_include_pad else (0, 0)
+
+    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
+        sums = F.avg_pool2d(window.to(wide), size, step, pad, divisor_override=divisor_override or 1)
+        if divisor_override is not None:
+            return sums
+        counts = [
+            torch.tensor(
+                [min(at * s - p + n, extent + q) - max(at * s - p, -q) for at in range(first, stop)],
+                dtype=sums.dtype,
+                device=sums.device,
+            )
+            for first, stop, extent, n, s, p, q in zip(
+                box.start, box.stop, plane_of(input), size, step, low, room, strict=True
+            )
+        ]
+        return sums / (counts[0][:, None] * counts[1])
+
+    return windowed(input, field, input.shape[1], compute)
+
+
+@rule("lp_pool2d")
+def lp_pool2d(
+    input: DistributedMap, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Any:
+    """The root of a sum of powers over a window, as torch has it."""
+    powers = input.to(wide_type(input.dtype)).pow(norm_type)
+    means = _averages(powers, kernel_size, stride, 0, ceil_mode, True, None)
+    area = math.prod(pair(kernel_size, "kernel_size"))
+    return ((means.sign() * means.abs().relu() * area) ** (1 / norm_type)).to(input.dtype)

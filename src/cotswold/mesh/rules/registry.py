@@ -1,0 +1,244 @@
+"""What torch's functions do to distributed maps: the table of rules, and all that is done point by point.
+
+Knows: which function is of which kind, how maps of different cuts and whole tensors meet. Does not know:
+windows, sums (they register their rules here).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.geometry import Box, ExchangePlan, Partition
+from cotswold.mesh.maps.exchange import Exchange
+from cotswold.mesh.maps.in_parts import base_name, in_place
+from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map, wrapped
+from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
+from cotswold.nn.entry import autocast
+
+Rule = Callable[..., Any]
+_RULES: dict[str, Rule] = {}
+_MODULES = ("shape", "sums", "losses", "norms", "interpolation", "windows", "pooling")
+"""Modules beside this one that register rules."""
+_R = TypeVar("_R", bound=Rule)
+
+_NAMES = """
+    abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and
+    bitwise_not bitwise_or bitwise_xor ceil celu clamp clamp_max clamp_min clip clone contiguous
+    copysign cos cosh deg2rad detach digamma div divide double elu eq erf erfc erfinv exp exp2 expm1 fix
+    float float_power floor floor_divide fmod frac ge gelu gt half hardshrink hardsigmoid hardswish
+    hardtanh heaviside hypot isclose isfinite isinf isnan ldexp le leaky_relu lerp lgamma log log10
+    log1p log2 log_sigmoid logaddexp logical_and logical_not logical_or logical_xor logit logsigmoid lt
+    masked_fill maximum minimum mish mul multiply nan_to_num ne neg negative ones_like pos positive pow
+    rad2deg reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc
+    sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink threshold to
+    true_divide trunc type where xlogy zeros_like full_like radd rmul rtruediv rpow truediv floordiv mod
+    invert and or xor iadd isub imul itruediv
+"""
+POINTWISE = frozenset(_NAMES.split())
+"""Functions that compute each output from what lies at its own place."""
+VIEWS = frozenset(
+    ("bfloat16", "contiguous", "detach", "double", "float", "half", "pos", "positive", "to", "type")
+)
+"""Those of them that may give their own operand, or a view of it."""
+AT_ONCE = frozenset(("avg_pool2d", "batch_norm", "conv2d", "conv_transpose2d", "group_norm", "max_pool2d"))
+"""Functions for which torch's own serves where one rank has the whole map."""
+
+
+def rule(*names: str) -> Callable[[_R], _R]:
+    """Register what functions of these names do to maps."""
+
+    def register(function: _R) -> _R:
+        for name in names:
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A function of torch where an argument is a distributed map.
+
+    Raises UserError, which names the function, where there is no rule for it.
+    """
+    if "conv2d" not in _RULES:
+        for module in _MODULES:
+            importlib.import_module(f"cotswold.mesh.rules.{module}")
+    name = base_name(function)
+    if name in AT_ONCE:
+        first = widest([*args, *kwargs.values()])
+        if first.mesh.size == 1 and not kwargs.get("return_indices"):
+            return _alone(function, args, kwargs, first)
+    if kwargs.get("out") is not None:
+        raise UserError(f"{name} of a map that is cut over ranks gives a new one; leave out= out")
+    changes = in_place(function) or bool(kwargs.get("inplace"))
+    for one in (*args, *kwargs.values(), *(args[0] if args and isinstance(args[0], tuple | list) else ())):
+        if isinstance(one, DistributedMap):
+            one.copies.check(name, one.called, changes and one is args[0])
+    if changes:
+        check_changeable(name, args)
+    if name in _RULES:
+        return _called(_RULES[name], name, args, kwargs)
+    if name in POINTWISE:
+        return pointwise(function, *args, **kwargs)
+    raise UserError(
+        f"{name} cannot be computed on a map that is cut over ranks; "
+        "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
+    )
+
+
+def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What a rule gives; raises UserError for arguments that it does not take."""
+    try:
+        return rule(*args, **kwargs)
+    except TypeError as error:
+        try:
+            inspect.signature(rule).bind(*args, **kwargs)
+        except TypeError:
+            raise UserError(
+                f"{name} of a map that is cut over ranks is not called so: {error}; see docs/mesh.md for "
+                "what can be split, or call full_tensor() on the map before"
+            ) from None
+        raise
+
+
+def check_changeable(name: str, args: tuple[Any, ...]) -> None:
+    """Raise UserError unless what a function changes is the map whose cuts its operands are brought to."""
+    if not isinstance(args[0], DistributedMap) or args[0] is not widest(list(args)):
+        raise UserError(
+            f"{name} in place changes a tensor or map that is not cut as the maps beside it; "
+            "use the function that gives a new one"
+        )
+
+
+def _alone(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], first: DistributedMap
+) -> DistributedMap:
+    """A function that makes maps of maps, where one rank has the whole: torch's own."""
+    own = [arg.local if isinstance(arg, DistributedMap) else arg for arg in args]
+    out = function(*own, **{key: arg.local if arg is first else arg for key, arg in kwargs.items()})
+    return DistributedMap(out, Partition.even((out.shape[2], out.shape[3]), first.mesh.grid), first.mesh)
+
+
+def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The function on every rank's part; maps and whole tensors are brought to the cuts of the first map.
+
+    In place it changes all that a rank has of the first operand, so that views and neighbours' pixels of it
+    change as they do in one process.
+    """
+    first = widest([*args, *kwargs.values()])
+    maps = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedMap)]
+    changes = in_place(function) or bool(kwargs.get("inplace"))
+    if maps == [first] and first is args[0] and not changes and base_name(function) in VIEWS:
+        return first.viewed(lambda own: function(own, *args[1:], **kwargs))
+    box = first.reach[first.mesh.rank] if changes and first.reach is not None else None
+    own = [beside(arg, first, box) for arg in args]
+    named = {name: beside(value, first, box) for name, value in kwargs.items()}
+    if box is not None and torch.is_grad_enabled() and any(map(_learns, (*own, *named.values()))):
+        raise UserError(
+            f"{base_name(function)} in place changes a batch that came from outside, where gradients are "
+            "wanted; use the function that gives a new one"
+        )
+    out = function(*own, **named)
+    return first.changed_in_place() if changes else wrapped(out, first.like)
+
+
+def _learns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def widest(values: list[Any]) -> DistributedMap:
+    """The map whose cuts the result has: the first of those with the largest plane."""
+    maps = [value for value in values if isinstance(value, DistributedMap)]
+    return max(maps, key=lambda x: x.shape[2] * x.shape[3])
+
+
+def beside(value: Any, like: DistributedMap, box: Box | None = None) -> Any:
+    """What a rank has of an operand of a pointwise function on its part of ``like``, or on the box of it."""
+    if value is like and box is not None:
+        return value.source
+    if isinstance(value, DistributedMap):
+        if value.shape[2:] == like.shape[2:] and box is None:
+            return recut(value, like.partition).local
+        value = value.full_tensor()
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return all_reduce_backward(value, like.mesh) if isinstance(value, Tensor) else value
+    if value.dim() > 4 or any(
+        mine not in (1, whole) for mine, whole in zip(value.shape[:-3:-1], like.shape[:-3:-1], strict=False)
+    ):
+        raise UserError(
+            f"a tensor {tuple(value.shape)} does not go with a map {tuple(like.shape)} that is cut over "
+            "ranks; its last two extents must be those of the map, or 1"
+        )
+    value = all_reduce_backward(value, like.mesh)
+    rows, columns = (like.box if box is None else box).slices
+    if value.shape[-1] != 1:
+        value = value[..., columns]
+    if value.dim() > 1 and value.shape[-2] != 1:
+        value = value[..., rows, :]
+    return value
+
+
+def recut(x: DistributedMap, partition: Partition) -> DistributedMap:
+    """The same map, cut otherwise."""
+    if x.partition == partition:
+        return x
+    boxes = partition.boxes
+    if x.reach is not None and all(a.contains(b) for a, b in zip(x.reach, boxes, strict=True)):
+        rank = x.mesh.rank
+        return DistributedMap(cut_out(x.source, boxes[rank], x.reach[rank]), partition, x.mesh)
+    between = x.mesh.cached(
+        (recut, x.partition, partition),
+        lambda: Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)),
+    )
+    return DistributedMap(between(x.local), partition, x.mesh)
+
+
+def part_of(
+    box: Box, channels: int, compute: Callable[[], Tensor], window: Tensor, *parameters: Tensor | None
+) -> Tensor:
+    """A rank's part of an output, ``(image, channels, *box)``; a rank without outputs computes nothing."""
+    if box.size:
+        return compute()
+    learnt = (values for values in parameters if values is not None)
+    return connected_zeros((window.shape[0], channels, *box.shape), window, *learnt)
+
+
+def lowered(x: DistributedMap, *learnt: Tensor | None) -> tuple[DistributedMap, list[Any]]:
+    """Under autocast a map and parameters in its type, as products have it, on ranks without outputs too."""
+    (source,) = autocast(x.source)
+    if source is not x.source:
+        x = x.like(source) if x.reach is None else local_map(source, x.mesh, x.partition, x.reach)
+    return x, [None if values is None else autocast(values)[0] for values in learnt]
+
+
+def pair(value: Any, name: str) -> tuple[int, int]:
+    """One or two whole numbers as (y, x)."""
+    if isinstance(value, int):
+        return value, value
+    numbers = tuple(int(one) for one in value)
+    if len(numbers) not in (1, 2):
+        raise UserError(f"{name} of a map has one or two numbers, not {value!r}")
+    return numbers[0], numbers[-1]
+
+
+def channels_first(dim: int, name: str) -> int:
+    """A dimension that is not cut, 0 or 1; raises UserError for others."""
+    dim = dim + 4 if dim < 0 else dim
+    if dim not in (0, 1):
+        raise UserError(
+            f"{name} along dimension {dim} of a map that is cut over ranks there; call full_tensor() before"
+        )
+    return dim
+
+
+def only_maps(name: str, *values: object) -> None:
+    """Raise UserError where an operand that must not be cut is a map."""
+    if any(isinstance(value, DistributedMap) for value in values):
+        raise UserError(f"{name} takes one map that is cut over ranks; call full_tensor() on others")

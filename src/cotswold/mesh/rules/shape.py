@@ -1,0 +1,189 @@
+"""Rules for functions that join, split or reshape maps, and for random masks.
+
+Knows: which dimensions are cut. Does not know: windows, sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cotswold.errors import UserError
+from cotswold.mesh.maps.in_parts import version_of
+from cotswold.mesh.maps.map import DistributedMap, wrapped
+from cotswold.mesh.ranks.collectives import all_reduce_backward
+from cotswold.mesh.rules.registry import (
+    beside,
+    channels_first,
+    check_changeable,
+    only_maps,
+    pointwise,
+    rule,
+    widest,
+)
+
+
+def _of_whole(name: str) -> None:
+    method = getattr(Tensor, name)
+
+    @rule(name)
+    def all_gather(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
+        out = method(input.full_tensor(), *args, **kwargs)
+        if input.mesh.size > 1 and input._whole is None and isinstance(out, Tensor):
+            input.copies.add(out, version_of(out))
+        return out
+
+
+for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
+    _of_whole(_name)
+
+
+@rule("cat", "concat", "concatenate")
+def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
+    """Maps one after the other, by channels or images."""
+    dim = channels_first(kwargs.get("axis", dim), "cat")
+    first = widest(list(tensors))
+    if any(isinstance(one, DistributedMap) and one.shape[2:] != first.shape[2:] for one in tensors):
+        raise UserError("maps that are joined need one height and width")
+    return first.like(torch.cat([beside(one, first) for one in tensors], dim))
+
+
+def _along(name: str, position: int, default: int | None) -> None:
+    function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+
+    @rule(name)
+    def along(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
+        only_maps(name, *args, *kwargs.values())
+        dim = kwargs["dim"] if "dim" in kwargs else args[position - 1] if len(args) >= position else default
+        if dim is None:
+            raise UserError(f"{name} of a map needs dim; 1 is its channels")
+        channels_first(dim, name)
+        if name in ("chunk", "split", "narrow"):
+            return input.viewed(lambda own: function(own, *args, **kwargs))
+        return wrapped(function(input.local, *args, **kwargs), input.like)
+
+
+for _name, _position, _default in (
+    ("softmax", 1, None),
+    ("log_softmax", 1, None),
+    ("softmin", 1, None),
+    ("glu", 1, -1),
+    ("normalize", 2, 1),
+    ("cumsum", 1, None),
+    ("cumprod", 1, None),
+    ("chunk", 2, 0),
+    ("split", 2, 0),
+    ("narrow", 1, None),
+    ("index_select", 1, None),
+    ("logcumsumexp", 1, None),
+):
+    _along(_name, _position, _default)
+
+
+@rule("getitem")
+def getitem(input: DistributedMap, index: Any) -> DistributedMap:
+    """Some of the images or channels."""
+    indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in indices[:1]:
+        indices = (slice(None),) * (5 - len(indices)) + indices[1:]
+    cut = [one for one in indices[2:] if one != slice(None)]
+    if cut or any(one is None or one is Ellipsis or isinstance(one, int) for one in indices[:2]):
+        raise UserError(
+            "a map that is cut over ranks takes slices of images and channels only, such as x[:, :8]; "
+            "call full_tensor() on it before"
+        )
+    if all(isinstance(one, slice) for one in indices[:2]):
+        view: DistributedMap = input.viewed(lambda own: own[tuple(indices[:2])])
+        return view
+    return input.like(input.local[tuple(indices[:2])])
+
+
+@rule("setitem")
+def setitem(input: DistributedMap, index: Any, value: Any) -> None:
+    """Some of the images or channels get other values, in place."""
+    indices = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(one, slice) or one is Ellipsis for one in indices):
+        raise UserError(
+            "of a map that is cut over ranks slices of images and channels can be set, such as x[:, :8] = 0; "
+            "use torch.where for others"
+        )
+    part = getitem(input, index)
+    given = value if isinstance(value, Tensor | DistributedMap) else torch.tensor(value, device=input.device)
+    check_changeable("setitem", (part, given))
+    pointwise(Tensor.copy_, part, given)
+
+
+@rule("expand_as")
+def expand_as(input: Tensor | DistributedMap, other: Tensor | DistributedMap) -> Any:
+    """A whole tensor, or a map, as large as a map; a map as large as a whole tensor becomes whole."""
+    if isinstance(other, DistributedMap):
+        return other.like(beside(input, other).expand(other.local.shape))
+    return input.full_tensor().expand_as(other) if isinstance(input, DistributedMap) else input
+
+
+@rule("channel_shuffle")
+def channel_shuffle(input: DistributedMap, groups: int) -> DistributedMap:
+    """Channels of all groups in turn."""
+    images, channels = input.shape[:2]
+    parts = input.local.reshape(images, groups, channels // groups, *input.box.shape)
+    return input.like(parts.transpose(1, 2).reshape(input.local.shape))
+
+
+@rule("local_response_norm")
+def local_response_norm(input: DistributedMap, *args: Any, **kwargs: Any) -> DistributedMap:
+    """A normalisation over neighbouring channels, at each place for itself."""
+    if not input.box.size:
+        return input.like(input.local * 1)
+    return input.like(torch.nn.functional.local_response_norm(input.local, *args, **kwargs))
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
+    """Channels laid out in space."""
+    images, channels = input.shape[0], input.shape[1] // upscale_factor**2
+    rows, columns = input.box.shape
+    apart = input.local.reshape(images, channels, upscale_factor, upscale_factor, rows, columns)
+    out = apart.permute(0, 1, 4, 2, 5, 3)
+    out = out.reshape(images, channels, rows * upscale_factor, columns * upscale_factor)
+    return DistributedMap(out, input.partition.times(upscale_factor, upscale_factor), input.mesh)
+
+
+@rule("prelu")
+def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
+    """A slope a channel."""
+    only_maps("prelu", weight)
+    return input.like(torch.prelu(input.local, all_reduce_backward(weight, input.mesh)))
+
+
+@rule("dropout")
+def dropout(
+    input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> DistributedMap:
+    """The mask that one process would draw, of which each rank takes its own part."""
+    if not training or not train or p == 0:
+        return input
+    input.mesh.agreement.drawing(input.device.type)
+    order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
+    ones = input.local.new_ones([input.shape[dim] for dim in order])
+    ones = ones.permute([order.index(dim) for dim in range(4)])
+    mask = DistributedMap.of(torch.dropout(ones, p, True), input.mesh, input.partition)
+    return _masked(input, mask, inplace)
+
+
+@rule("dropout2d", "feature_dropout")
+def dropout2d(
+    input: DistributedMap, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> DistributedMap:
+    """Whole channels dropped, the same on every rank."""
+    if not training or not train or p == 0:
+        return input
+    input.mesh.agreement.drawing(input.device.type)
+    mask = torch.feature_dropout(input.local.new_ones((*input.shape[:2], 1, 1)), p, True)
+    return _masked(input, mask, inplace)
+
+
+def _masked(x: DistributedMap, mask: Tensor | DistributedMap, inplace: bool) -> DistributedMap:
+    out: DistributedMap = pointwise(Tensor.mul_ if inplace else Tensor.mul, x, mask)
+    return out

@@ -1,0 +1,1 @@
+"""Stacks that all ranks train together, without autograd."""

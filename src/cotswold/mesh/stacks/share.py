@@ -1,0 +1,214 @@
+"""One rank's share of a stack: its filters, and the operations on its own parts of the maps.
+
+Knows: which parts a rank has (`geometry.StackPartition`), which exchange comes before which product, what is
+computed while messages travel. Does not know: parameters of modules, recipes, files.
+Source: Coates et al. 2013, sections 3 and 4.2.
+
+Every method is called by all ranks of the mesh, in one order; ranks without blocks take part with empty maps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.errors import GeometryError
+from cotswold.geometry import BlockLocal, Box, ExchangePlan, MapShape, Region, Smoothing, StackPartition
+from cotswold.geometry.box import NOTHING
+from cotswold.mesh.maps.crop import crop
+from cotswold.mesh.maps.exchange import Exchange, Pending
+from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.ops.layout import empty_map, lay_out
+from cotswold.ops.order import arranged
+from cotswold.ops.products import adjoint, adjoint_at, in_regions, product, product_of
+from cotswold.ops.rule import reciprocal
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """A rank's own responses, and the window in whose memory they lie, where others' have their places."""
+
+    own: Tensor
+    around: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The share of ``mesh.rank`` in a stack. ``below`` says who holds the stack's input, pixel by pixel.
+
+    Pictures of a store have no ``below``: every rank reads its window by itself.
+    """
+
+    mesh: Mesh
+    partition: StackPartition
+    below: tuple[Box, ...] | None = None
+
+    @cached_property
+    def layer(self) -> BlockLocal | None:
+        """This rank's blocks on its window."""
+        return self.partition.layer(self.mesh.rank)
+
+    @cached_property
+    def window(self) -> Box:
+        """What this rank holds of the input map."""
+        return self.partition.windows[self.mesh.rank]
+
+    @cached_property
+    def own(self) -> Box:
+        """The pixels of the input map that are this rank's, in its window."""
+        own = self.partition.input.box(self.mesh.rank)
+        return own.within(self.window)
+
+    @cached_property
+    def outputs(self) -> Box:
+        """The part of the stack's output that is this rank's."""
+        return self.partition.output.box(self.mesh.rank)
+
+    @cached_property
+    def entry(self) -> Exchange | None:
+        """From the parts of the map below to windows."""
+        if self.below is None:
+            return None
+        return Exchange(self.mesh, ExchangePlan(self.below, self.partition.windows))
+
+    @cached_property
+    def descent(self) -> Exchange:
+        """From own pixels to this rank's part of the map below: for gradients."""
+        return Exchange(self.mesh, ExchangePlan(self.partition.input.boxes, self.below or ()))
+
+    @cached_property
+    def pixels(self) -> Exchange:
+        """From own pixels to windows."""
+        return Exchange(self.mesh, self.partition.pixels)
+
+    @cached_property
+    def pooling(self) -> Exchange:
+        """From own responses to the windows of own pooling units."""
+        return Exchange(self.mesh, self.partition.pooling)
+
+    @cached_property
+    def normalisation(self) -> Exchange:
+        """From own pooling units to the windows of own outputs."""
+        return Exchange(self.mesh, self.partition.normalisation)
+
+    def empty(self, like: Tensor, box: Box, channels: int) -> Tensor:
+        """An uninitialised map on a box, images last."""
+        if not box.size:
+            return like.new_empty((like.shape[0], channels, *box.shape))
+        return empty_map(like, like.shape[0], MapShape(channels, *box.shape))
+
+    def enter(self, x: Tensor) -> Pending:
+        """The input on this rank's window, on its way: from own pixels of the map below, or there already."""
+        if self.entry is not None:
+            return self.entry.start(arranged(x))
+        if tuple(x.shape[2:]) != self.window.shape:
+            raise GeometryError(
+                f"rank {self.mesh.rank} reads a window {self.window.shape} of the pictures, "
+                f"not {tuple(x.shape[2:])}"
+            )
+        return Pending(arranged(x))
+
+    def room(self, like: Tensor) -> Responses:
+        """Room for own responses, in the middle of the window in which they are pooled if that holds them."""
+        own, window = self.partition.responses.box(self.mesh.rank), self.pooling.window
+        depth = self.partition.geometry.responses.channels
+        if not own.size or not window.contains(own):
+            return Responses(self.empty(like, own, depth), None)
+        around = self.empty(like, window, depth)
+        for axis, extent in ((2, self.partition.responses.shape[0]), (3, self.partition.responses.shape[1])):
+            before, after = -window.start[axis - 2], window.stop[axis - 2] - extent
+            if before > 0:
+                around.narrow(axis, 0, before).zero_()  # a padded map has zeros around it
+            if after > 0:
+                around.narrow(axis, around.shape[axis] - after, after).zero_()
+        return Responses(crop(around, own, window), around)
+
+    def product(self, arriving: Pending, near: Box, filters: Tensor) -> tuple[Responses, Tensor]:
+        """``Wx`` of own blocks, those that see ``near`` alone first; and the window, which has arrived."""
+        window = arriving.window
+        out = self.room(window)
+        if self.layer is None:
+            return out, arriving.finish()
+        if not in_regions(window):
+            out.own.copy_(product(arriving.finish(), filters, self.layer))
+            return out, window
+        inner = Region(self.layer.within(near))
+        product_of(window, filters, self.layer, inner, out.own)
+        arriving.finish()
+        product_of(window, filters, self.layer, inner.rest, out.own)
+        return out, window
+
+    def gather(self, responses: Responses) -> Pending:
+        """The window of responses that own pooling units read, on its way."""
+        return self.pooling.start(responses.own, into=responses.around)
+
+    def scatter(self, window: Tensor) -> Pending:
+        """The sum over ranks, at own responses, of what each has on its window; in the window's memory."""
+        own = self.partition.responses.box(self.mesh.rank)
+        held = own.size and self.pooling.window.contains(own)
+        return self.pooling.adjoint.start(
+            window, into=crop(window, own, self.pooling.window) if held else None
+        )
+
+    def decode(self, z: Tensor, filters: Tensor) -> Tensor:
+        """``W'z`` on this rank's window; at own pixels the sum over all ranks, elsewhere nothing of use."""
+        if self.layer is None:
+            window = self.empty(z, self.window, self.partition.geometry.input.channels)
+            self.pixels.adjoint.start(window, into=self.own_of(window)).finish()
+            return window
+        own = Region(self.own)
+        if in_regions(z):
+            window = self.empty(z, self.window, self.layer.input.channels)
+            adjoint_at(z, filters, self.layer, own.rest, window)
+        else:
+            window = adjoint(z, filters, self.layer)
+        summed = self.pixels.adjoint.start(window, into=self.own_of(window))
+        if in_regions(z):
+            adjoint_at(z, filters, self.layer, own, window)
+        summed.finish()
+        return window
+
+    def own_of(self, window: Tensor) -> Tensor:
+        """Own pixels of a map on this rank's window; a view."""
+        rows, columns = self.own.slices
+        return window[:, :, rows, columns]
+
+    @cached_property
+    def near(self) -> Box:
+        """What of the window comes from this rank's own part of the map below."""
+        if self.below is None:
+            return Box.whole(self.window.shape)
+        common = self.below[self.mesh.rank].intersect(self.window)
+        return common.within(self.window) if common.size else NOTHING
+
+    def scales(self, norms: Tensor) -> Tensor:
+        """``1 / |W~|`` of own neurons, laid out as responses."""
+        geometry = self.partition.geometry.filters
+        if self.layer is None:
+            return norms.new_empty((geometry.depth, *self.partition.responses.box(self.mesh.rank).shape))
+        return lay_out(reciprocal(norms), self.layer)
+
+    def pool(self, window: Tensor, epsilon: float) -> Tensor:
+        """Own pooling units from the window of responses that they read."""
+        units = self.partition.pooled.box(self.mesh.rank)
+        if not units.size:
+            return self.empty(window, units, window.shape[1])
+        return ops.l2_pool(window, Smoothing(self.partition.geometry.pool.size), epsilon)
+
+    def normalise(self, window: Tensor) -> Tensor:
+        """Own outputs from the window of pooling units that they read."""
+        norm = self.partition.geometry.norm
+        if norm.size == 1:
+            return window
+        if not self.outputs.size:
+            return self.empty(window, self.outputs, window.shape[1])
+        y = ops.contrast_norm(window, norm)
+        return crop(y, self.outputs, self.normalisation.window) if norm.keep else y
+
+    def total(self, terms: list[Tensor]) -> Tensor:
+        """The sums of scalars over all ranks, float64."""
+        return self.mesh.sum_in_place(torch.stack([term.to(torch.float64) for term in terms]))

@@ -1,0 +1,155 @@
+"""How ranks of a group come to have connections: through shared memory on one host, over TCP to others.
+
+Knows: which ranks are on this host, what ranks tell each other through their group, the run's token. Does not
+know: what travels. Linux only; elsewhere, and to and from a rank with ``COTSWOLD_SHARED_MEMORY=0`` or
+``COTSWOLD_SOCKETS=0``, there is no such connection, and torch's group carries messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from socket import socket
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cotswold.host.channel import Channel
+from cotswold.host.interface import address_for_peers
+from cotswold.host.listener import Listener, TcpListener, call, call_tcp
+from cotswold.host.shared_memory import is_supported
+from cotswold.host.stream import Stream
+from cotswold.host.token import sign, token_of
+
+SWITCH = "COTSWOLD_SHARED_MEMORY"
+SOCKETS_SWITCH = "COTSWOLD_SOCKETS"
+CALL_SECONDS, ANSWER_SECONDS = 5.0, 10.0
+"""How long ranks of several hosts try to reach each other; those that cannot have torch's group."""
+Gather = Callable[[Tensor], list[Tensor]]
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACES = (Path("/proc/self/ns/net"), Path("/proc/self/ns/user"))
+_FIELD_BYTES = 64
+
+
+def channels_of(
+    gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int
+) -> dict[int, Channel]:
+    """Channels from member ``rank`` of a group to those on this host, by rank; all members call this.
+
+    ``gather`` gives what every member has of one shape, ``members`` are their ranks in the job, which errors
+    name. Raises TimeoutError where one does not come within ``timeout``, ConnectionResetError where one is
+    gone.
+    """
+    here = _this_host()
+    with closing(Listener(len(members))) if here else nullcontext() as listener:
+        mine = (here, b"", b"") if listener is None else (here, listener.address, listener.secret)
+        told = _told(gather, *mine)
+        if listener is None:
+            return {}
+        seconds = max(1, int(_seconds(timeout)))
+        near = {other: f"rank {members[other]}" for other, each in enumerate(told) if each[0] == here}
+        near.pop(rank)
+        found: dict[int, socket] = {}
+        for other in (each for each in near if each < rank):
+            _, address, secret = told[other]
+            found[other] = call(address, secret, rank, near[other], seconds)
+        found |= listener.answered({other: name for other, name in near.items() if other > rank}, seconds)
+    return {other: Channel(found[other], near[other], seconds) for other in sorted(found)}
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """Another member of a group: its name in errors, where it listens, the secret of its listener."""
+
+    name: str
+    address: bytes
+    secret: bytes
+
+
+def streams_of(
+    gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int, near: Sequence[int]
+) -> dict[int, Stream]:
+    """Streams from member ``rank`` of a group to those that are not ``near``; all members call this.
+
+    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a run's token
+    nobody else is believed; without one whoever sees the messages of the group is.
+    """
+    token, host = token_of(os.environ), address_for_peers(os.environ)
+    key = b"" if token is None else token.derive("messages of a mesh")
+    with ExitStack() as stack:
+        listener = None
+        if os.environ.get(SOCKETS_SWITCH) != "0" and host is not None:
+            try:
+                listener = stack.enter_context(closing(TcpListener(host, key, len(members))))
+            except OSError:  # no address of this host's after all
+                listener = None
+        challenge = secrets.token_hex(8).encode()
+        mine = (challenge + sign(key, challenge)[:32], b"", b"")
+        if listener is not None:
+            mine = (mine[0], listener.address, listener.secret)
+        told = _told(gather, *mine)
+        peers = {
+            other: _Peer(f"rank {members[other]}", address, secret)
+            for other, (proof, address, secret) in enumerate(told)
+            if listener and address and proof[16:] == sign(key, proof[:16])[:32]
+        }
+        for other in (rank, *near):
+            peers.pop(other, None)
+        found = {} if listener is None else _reached(listener, key, rank, peers)
+    reached = torch.zeros(len(members), dtype=torch.uint8, device="cpu")
+    reached[list(found)] = 1
+    both = [bool(each[rank]) for each in gather(reached)]
+    for other in [each for each in found if not both[each]]:
+        found.pop(other).close()
+    return {other: Stream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
+
+
+def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:
+    """Sockets to those peers that could be reached, or reached this rank."""
+    found: dict[int, socket] = {}
+    for other in (each for each in peers if each < rank):
+        peer = peers[other]
+        try:
+            found[other] = call_tcp(peer.address, key, peer.secret, rank, CALL_SECONDS)
+        except OSError:  # the next would be waited for in vain as well
+            break
+    callers = {other: peer.name for other, peer in peers.items() if other > rank}
+    return found | listener.answered_in_time(callers, ANSWER_SECONDS)
+
+
+def _seconds(timeout: timedelta | None) -> float:
+    return (dist.default_pg_timeout if timeout is None else timeout).total_seconds()
+
+
+def _told(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """Three fields of every member, of `_FIELD_BYTES` at most; nothing that arrives is unpickled."""
+    packed = b"".join(one.ljust(_FIELD_BYTES, b"\0") for one in fields)
+    found = []
+    for each in gather(torch.frombuffer(bytearray(packed), dtype=torch.uint8)):
+        text = bytes(each.tolist())
+        one, two, three = (
+            text[at : at + _FIELD_BYTES].rstrip(b"\0") for at in range(0, len(text), _FIELD_BYTES)
+        )
+        found.append((one, two, three))
+    return found
+
+
+def _this_host() -> bytes:
+    """What tells hosts apart: processes that have the same can map each other's memory. Nothing where that
+    cannot be."""
+    if os.environ.get(SWITCH) == "0" or not is_supported():
+        return b""
+    try:
+        # network namespaces are hosts of their own, as the addresses of their sockets are
+        spaces = [str(path.readlink()) for path in _NAMESPACES]
+        words = " ".join([_BOOT.read_text().strip(), *spaces, str(os.geteuid())])
+    except OSError:
+        return b""
+    return hashlib.sha256(words.encode()).hexdigest().encode()
