@@ -18,11 +18,11 @@ size = [40, 60]
 
 [[network.stacks]]
 field = 12
-step = 4
+stride = 4
 
 [training]
 strategy = "greedy"
-rate = 1
+relative_rate = 1
 """
 
 
@@ -37,7 +37,11 @@ def test_a_file_is_read_with_the_defaults_of_what_it_leaves_out(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
     recipe = load(path)
-    assert (recipe.data.size, recipe.training.rate, recipe.training.batch) == ((40, 60), 1.0, 96)
+    assert (recipe.data.size, recipe.training.relative_rate, recipe.training.batch_size) == (
+        (40, 60),
+        1.0,
+        96,
+    )
     assert recipe == load(str(path))
 
 
@@ -69,8 +73,8 @@ def test_a_folder_and_a_file_of_another_kind_are_no_recipes(tmp_path: Path) -> N
 
 
 def test_a_mistake_in_toml_is_located() -> None:
-    assert complaint(TEXT.replace("step = 4", "step = = 4")).startswith("mine.toml is not TOML: ")
-    assert "line 9" in complaint(TEXT.replace("step = 4", "step = = 4"))
+    assert complaint(TEXT.replace("stride = 4", "stride = = 4")).startswith("mine.toml is not TOML: ")
+    assert "line 9" in complaint(TEXT.replace("stride = 4", "stride = = 4"))
 
 
 def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
@@ -88,11 +92,11 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.batch=0", "training.batch must be a whole number > 0, not 0"),
-        ("training.batch=1.5", "training.batch must be a whole number > 0, not 1.5"),
-        ("training.batch=true", "training.batch must be a whole number > 0, not True"),
-        ("training.rate=inf", "training.rate must be a number > 0, not inf"),
-        ("training.rate=fast", "training.rate must be a number > 0, not 'fast'"),
+        ("training.batch_size=0", "training.batch_size must be a whole number > 0, not 0"),
+        ("training.batch_size=1.5", "training.batch_size must be a whole number > 0, not 1.5"),
+        ("training.batch_size=true", "training.batch_size must be a whole number > 0, not True"),
+        ("training.relative_rate=inf", "training.relative_rate must be a number > 0, not inf"),
+        ("training.relative_rate=fast", "training.relative_rate must be a number > 0, not 'fast'"),
         ("training.warmup=1.0", "training.warmup must be a number >= 0 and < 1, not 1.0"),
         (
             "training.schedule=step",
@@ -110,10 +114,15 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ("data.store=here", "[data] needs either source or store; give one of them"),
         ("network.stacks=[]", "strategy greedy learns [[network.stacks]]; give at least one"),
         ("network.layers=[{type='lokal'}]", "network.layers.0.type is 'lokal'; did you mean local?"),
-        ("network.layers=[{units=3}]", "network.layers.0.type is missing; it names the kind of layer"),
         (
-            "network.layers=[{type='full', units=3, unit=3}]",
-            "network.layers.0.unit is not a key; did you mean units?",
+            "network.layers=[{features=3}]",
+            "network.layers.0.type is missing; "
+            'it takes "local", "convolution", "linear", "pool", "normalisation", "dropout", "relu", '
+            '"tanh" or "sigmoid"',
+        ),
+        (
+            "network.layers=[{type='linear', features=3, feature=3}]",
+            "network.layers.0.feature is not a key; did you mean features?",
         ),
         (
             "network.stacks.0.field=50",
@@ -133,7 +142,10 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("name=/tmp/mine", "'/tmp/mine'"),
         ("name=''", "''"),
         ("training.patience=3", "training.patience belongs to strategy supervised"),
-        ("training.decay=0.1", "training.decay belongs to strategy supervised"),
+        (
+            "training.weight_decay=0.1",
+            "training.weight_decay belongs to strategy supervised; take it out for",
+        ),
     ],
 )
 def test_what_could_have_no_good_effect_is_refused(override: str, expected: str) -> None:
@@ -141,7 +153,7 @@ def test_what_could_have_no_good_effect_is_refused(override: str, expected: str)
 
 
 def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
-    assert complaint(TEXT.replace("step = 4", 'step = "4"')).startswith("mine.toml, line 9: ")
+    assert complaint(TEXT.replace("stride = 4", 'stride = "4"')).startswith("mine.toml, line 9: ")
     twice = TEXT + "\n[[network.stacks]]\nfield = 0\n"
     assert complaint(twice).startswith("mine.toml: network.stacks.1.field must be")
 
@@ -149,7 +161,7 @@ def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.rate=0.5", 0.5),
+        ("training.relative_rate=0.5", 0.5),
         ("training.strategy=joint", "joint"),
         ('training.strategy="joint"', "joint"),
         ("training.device=cuda:0", "cuda:0"),
@@ -167,18 +179,18 @@ def test_an_override_replaces_a_value_and_nothing_takes_it_away(override: str, e
 
 
 def test_later_overrides_win() -> None:
-    assert parse(TEXT, overrides=["training.batch=1", "training.batch=2"]).training.batch == 2
+    assert parse(TEXT, overrides=["training.batch_size=1", "training.batch_size=2"]).training.batch_size == 2
 
 
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.rate", "not of the form section.key=value"),
+        ("training.relative_rate", "not of the form section.key=value"),
         (".rate=1", "not of the form section.key=value"),
         ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
         ("name.first=1", "goes through a value that has nothing inside"),
         ("data.size=[3", "does not hold a TOML value"),
-        ("training.batch=1\nname='x'", "holds more than one value"),
+        ("training.batch_size=1\nname='x'", "holds more than one value"),
     ],
 )
 def test_an_override_that_means_nothing_is_quoted(override: str, expected: str) -> None:
@@ -233,7 +245,7 @@ def test_the_papers_large_network_has_its_11_2_billion_weights() -> None:
 @pytest.mark.parametrize("name", ["coates2013-1.8b", "coates2013-11b"])
 def test_the_papers_networks_are_trained_as_the_paper_says(name: str) -> None:
     recipe = load(name)
-    assert (recipe.data.size, recipe.data.colour, recipe.training.batch) == (200, "rgb", 96)
+    assert (recipe.data.size, recipe.data.colour, recipe.training.batch_size) == (200, "rgb", 96)
     assert (recipe.objective.sparsity, recipe.training.strategy) == (0.1, "greedy")
 
 
