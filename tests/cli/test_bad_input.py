@@ -81,7 +81,7 @@ def test_a_recipe_that_is_not_there_is_answered_with_the_ones_that_are(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "override", ["training", "training.batch=[1,", "training.batch=eight", "nothing.at.all=1"]
+    "override", ["training", "training.batch_size=[1,", "training.batch_size=eight", "nothing.at.all=1"]
 )
 def test_an_override_that_is_none_is_refused(override: str) -> None:
     said = cotswold("info", "demo", "--set", override)

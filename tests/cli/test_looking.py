@@ -334,7 +334,7 @@ def test_info_of_a_network_whose_pictures_are_there_counts_its_outputs(desk: Des
 
 
 def test_info_answers_soon_whatever_one_number_is(desk: Desk) -> None:
-    for override in ("data.size=60000", "training.batch=1000000"):
+    for override in ("data.size=60000", "training.batch_size=1000000"):
         begun = time.monotonic()
         said = cotswold("info", desk.stacks_recipe, "--set", override)
         assert said.status == 0, said.err

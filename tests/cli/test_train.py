@@ -199,7 +199,7 @@ def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_d
     said = cotswold("train", "coates2013-11b", "--run", tmp_path / "run", "--stores", tmp_path / "stores")
     assert said.status == 1
     assert "training coates2013-11b needs" in said.error
-    assert "8.0 GB are free; not even training.batch=1 would fit" in said.error
+    assert "8.0 GB are free; not even training.batch_size=1 would fit" in said.error
     assert list(tmp_path.iterdir()) == []
 
 

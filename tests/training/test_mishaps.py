@@ -180,7 +180,7 @@ def test_resuming_with_another_recipe_names_what_differs(
     open_job(recipe, tmp_path / "run", stores=stores)
     with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\)"):
         open_job(
-            recipe, tmp_path / "run", overrides=["training.batch=6"], stores=stores, resume=Resume.ALWAYS
+            recipe, tmp_path / "run", overrides=["training.batch_size=6"], stores=stores, resume=Resume.ALWAYS
         )
     with pytest.raises(RunError, match=r"network\.stacks\.1\.field \(4 there, 3 here\)"):
         open_job(
@@ -191,7 +191,7 @@ def test_resuming_with_another_recipe_names_what_differs(
             resume=Resume.ALWAYS,
         )
     with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\); resume it without changing"):
-        open_job(None, tmp_path / "run", overrides=["training.batch=6"], resume=Resume.ALWAYS)
+        open_job(None, tmp_path / "run", overrides=["training.batch_size=6"], resume=Resume.ALWAYS)
     changed = ["price.hardware_dollars=900.0"]
     job = open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED)
     assert events(finish(job), "end")[-1]["cents_per_mflops"] is not None
@@ -237,7 +237,7 @@ def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
     for _ in range(2):  # what the mixing of pictures takes is known when they are prepared
         with pytest.raises(MemoryLimitError, match=r"training\.batch=\d+ would fit") as caught:
             started(text.replace("batch = 8", f"batch = {fitting}"), tmp_path / "run", stores)
-        fitting = str(caught.value).partition("training.batch=")[2].split()[0]
+        fitting = str(caught.value).partition("training.batch_size=")[2].split()[0]
     finish(started(text.replace("batch = 8", f"batch = {fitting}"), tmp_path / "run", stores))
 
 

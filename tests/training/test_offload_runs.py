@@ -104,7 +104,7 @@ def test_memory_for_the_mixing_of_pictures_is_counted(
     more: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = started(greedy(pictures, more=more), tmp_path / "run", stores)
-    mixed, needed = shuffle_bytes(job.store, "train"), training_bytes(job.recipe, job.recipe.training.batch)
+    mixed, needed = shuffle_bytes(job.store, "train"), training_bytes(job.recipe, job.recipe.training.batch_size)
     assert mixed == job.store.splits["train"] * job.store.shape.size * 2  # all of them, in float16
     for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed)

@@ -65,7 +65,7 @@ def features(
     chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(network, "output")[-1]
     respond = analysis.StackLayers(network, [chosen])
     found = open_source(source, labels=labels)
-    pictures = stream(found, trained.prepared.transform, recipe.training.batch)
+    pictures = stream(found, trained.prepared.transform, recipe.training.batch_size)
 
     def answer(maps: Tensor) -> Tensor:
         return next(responses for _, responses in respond(maps.to(recipe.training.device)))

@@ -44,14 +44,14 @@ def info(
 
       cotswold info demo
       cotswold info coates2013-11b
-      cotswold info my.toml --set training.batch=32 --json
+      cotswold info my.toml --set training.batch_size=32 --json
 
     Parameters
     ----------
     recipe
         A recipe file or the name of a shipped recipe.
     set
-        Overrides a field, as in training.batch=32; may be given again.
+        Overrides a field, as in training.batch_size=32; may be given again.
     time
         Measure a small piece of every stack to estimate the time of an update on this machine.
     threads
@@ -72,19 +72,19 @@ def info(
     supervised = found.training.strategy == "supervised"
     rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time), None)
     weights = sum(int(str(row["parameters"])) for row in rows)
-    totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
+    totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}
     if unknown is not None:
         totals["not_known"] = unknown
     if (missing := _missing(found)) is not None:
         totals["pictures"] = missing
-    if found.training.offload == "disk":
+    if found.offloaded:
         from cotswold.training.offload.room import disk_bytes
 
         totals["disk_bytes"] = disk_bytes(found)
     if json_:
         print(json.dumps({"name": found.name, "layers": rows, **totals}, indent=1))
         return
-    _print_table(f"{found.name}: {found.training.strategy}, batches of {found.training.batch}", rows)
+    _print_table(f"{found.name}: {found.training.strategy}, batches of {found.training.batch_size}", rows)
     if totals.get("largest_batch_that_fits") == 0:
         del totals["fits"], totals["largest_batch_that_fits"]
         totals["fits"] = "no; it does not fit with any batch"
@@ -124,7 +124,7 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
     from cotswold.training.budget import stack_budgets, training_bytes
 
     rows: list[Row] = []
-    batch = recipe.training.batch
+    batch = recipe.training.batch_size
     seconds = _seconds(recipe) if timed else []
     for number, budget in enumerate(stack_budgets(recipe, batch), 1):
         row: Row = {
@@ -155,7 +155,7 @@ def _seconds(recipe: Recipe) -> list[float | None]:
     with counting("measuring", "stacks") as tally:
         for done, geometry in enumerate(geometries):
             tally(done, len(geometries))
-            found.append(update_seconds(geometry, recipe.training.batch))
+            found.append(update_seconds(geometry, recipe.training.batch_size))
         tally(len(geometries), len(geometries))
     return found
 
@@ -181,7 +181,7 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None
             "output": " x ".join(map(str, plan.output)),
             "parameters": plan.parameters,
             "filter_bytes": 4 * plan.parameters,
-            "forward_flops": plan.forward_flops * recipe.training.batch,
+            "forward_flops": plan.forward_flops * recipe.training.batch_size,
         }
         for number, plan in enumerate(plans if unknown is None else plans[:-1], 1)
     ]

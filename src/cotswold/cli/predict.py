@@ -82,13 +82,13 @@ def _answers(
     trained = training.trained_layers(directory, stores)
     network, prepared = trained.network, trained.prepared
     found = open_source(source)
-    pictures = stream(found, prepared.transform, recipe.training.batch)
+    pictures = stream(found, prepared.transform, recipe.training.batch_size)
 
     def answers() -> Iterator[tuple[str, str, float]]:
         for maps, indices in pictures:
             with torch.no_grad():
                 scores = network(maps.to(recipe.training.device))
-            likely = torch.softmax(scores, 1) if recipe.objective.loss == "softmax" else torch.sigmoid(scores)
+            likely = torch.softmax(scores, 1) if recipe.loss == "cross_entropy" else torch.sigmoid(scores)
             values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
             for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
                 for probability, label in zip(row, labels, strict=True):

@@ -59,7 +59,7 @@ class Account:
         """
         if not isinstance(state, dict):
             raise CheckpointError("the checkpoint says nothing of account; it is of another version")
-        values = {_WORDS.get(name, name): value for name, value in state.items()}
+        values = {str(_WORDS.get(name, name)): value for name, value in state.items()}
         if not values.keys() <= {each.name for each in fields(cls)}:
             raise CheckpointError("the checkpoint has an account of another version")
         return cls(**values)

@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.run import Stop as Stop
     from cotswold.training.job import Job as Job
-    from cotswold.training.loop import Stop as Stop
+    from cotswold.training.job import StoreJob as StoreJob
     from cotswold.training.networks import LayerNetwork as LayerNetwork
     from cotswold.training.networks import build_layers as build_layers
     from cotswold.training.networks import build_stacks as build_stacks
@@ -31,7 +32,7 @@ _HOME = {
     "LayerNetwork": "networks",
     "Prepared": "prepared",
     "Resume": "opening",
-    "Stop": "loop",
+    "StoreJob": "job",
     "Trained": "restore",
     "build_layers": "networks",
     "build_stacks": "networks",
@@ -47,10 +48,12 @@ _HOME = {
     "trained_stacks": "restore",
     "training_maps": "pictures",
 }
-__all__ = list(_HOME)
+__all__ = [*_HOME, "Stop"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Stop":
+        return importlib.import_module("cotswold.run").Stop
     if name in _HOME:
         return getattr(importlib.import_module(f"cotswold.training.{_HOME[name]}"), name)
     raise AttributeError(f"module 'cotswold.training' has no attribute {name!r}")

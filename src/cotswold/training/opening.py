@@ -1,4 +1,4 @@
-"""From the words of a command to a job: a new run, or one that is taken up again.
+"""From the words of a command to a job: a new run, or one that is resumed.
 
 Knows: what must agree between a recipe, a directory and a store before anything is trained. Does not know:
 how anything is trained, the terminal.
@@ -16,10 +16,11 @@ from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
-from cotswold.training.job import Job
+from cotswold.training.job import StoreJob
 from cotswold.training.prolonging import asked_for
 from cotswold.training.restore import (
     check_device,
@@ -57,7 +58,7 @@ def open_job(
     resume: Resume = Resume.NEVER,
     tally: Tally | None = None,
     team: Team = SOLO,
-) -> Job:
+) -> StoreJob:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
 
     The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
@@ -66,13 +67,13 @@ def open_job(
     that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
     there), on every rank alike.
     """
-    if not team.leads:
+    if not team.is_main:
         return _joined(team)
     try:
         path = _directory(recipe, directory, overrides, resume)
         started = (path / "recipe.toml").is_file()
         job = (
-            _taken_up(recipe, path, overrides, stores, tally, team)
+            _resumed(recipe, path, overrides, stores, tally, team)
             if started
             else _begun(recipe, path, overrides, stores, tally, team)
         )
@@ -113,28 +114,29 @@ def _directory(
     return path
 
 
-def _taken_up(
+def _resumed(
     recipe: str | Path | None,
     path: Path,
     overrides: Sequence[str],
     stores: Path | None,
     tally: Tally | None,
     team: Team,
-) -> Job:
+) -> StoreJob:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
-    if wanted.data.splits == "auto":  # what the run began with was one answer to it
-        splits = {"splits": kept.data.splits}
-        wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
+    if isinstance(wanted.data, SourcedData) and isinstance(kept.data, SourcedData):
+        if wanted.data.splits == "auto":  # what the run began with was one answer to it
+            splits = {"splits": kept.data.splits}
+            wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)
     wanted = with_store_shape(wanted, store)
     _same_recipe(wanted, kept, path)
-    return Job(run, wanted, store, resumed=True, team=team, totals=totals)
+    return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
 
 
 def _begun(
@@ -144,7 +146,7 @@ def _begun(
     stores: Path | None,
     tally: Tally | None,
     team: Team,
-) -> Job:
+) -> StoreJob:
     assert recipe is not None, "a run begins with a recipe"
     wanted = recipes.load(recipe, overrides)
     check_device(wanted.training.device)
@@ -157,11 +159,11 @@ def _begun(
     check_start(wanted)
     check_fit(wanted, store, path, team)
     run = RunDirectory.create(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
-    return Job(run, wanted, store, resumed=False, team=team)
+    return StoreJob(run, wanted, resumed=False, team=team, store=store)
 
 
-def _joined(team: Team) -> Job:
-    """The job of a rank that does not lead: what the first has found, and the same data."""
+def _joined(team: Team) -> StoreJob:
+    """The job of a rank that is not the main one: what the first has found, and the same data."""
     told = team.ranks.gather(None)[0]
     if "error" in told:
         kind, sentence = told["error"]
@@ -178,7 +180,9 @@ def _joined(team: Team) -> Job:
             )
         check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
         totals = tuple(map(tuple, found["totals"]))
-        return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team, totals=totals)
+        return StoreJob(
+            run, recipe, resumed=bool(found["resumed"]), team=team, totals=totals, store=store
+        )
     raise AssertionError("together has raised")
 
 

@@ -30,7 +30,7 @@ from cotswold.training.offload.stack import FilterFiles, MomentumFiles, Offloade
 class HeldOnDisk:
     """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
-    With ``fresh`` the stacks begin with their random filters; otherwise `take_up` gives them theirs.
+    With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
     ``reading``: bytes that pictures take while they are mixed.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotswold.checkpoint import Checkpoint
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError
 from cotswold.run import Recorder
@@ -153,7 +153,7 @@ class Synchronous:
         path = self.recorder.save(*self._checkpoint())
         self.recorder.event("checkpoint", step=self.number, path=path.name)
 
-    def _checkpoint(self) -> tuple[int, Iterator[states.Piece | states.SealedPiece], dict[str, object], str]:
+    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
         kept = self.strategy.state_dict()
         state: dict[str, object] = {
             "strategy": states.plain(kept),
