@@ -314,7 +314,7 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
     assert all(layer["update_seconds"] > 0 for layer in found["layers"])
     assert found["fits"] is True
     printed = cotswold("info", desk.layers_recipe).out
-    for word in ("convolution", "local", "full", "parameters"):
+    for word in ("convolution", "local", "linear", "parameters"):
         assert word in printed
 
 
@@ -324,7 +324,7 @@ def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: 
     assert said.status == 0
     assert "not known: the number of classes, and so the layer of outputs" in said.out
     found = json.loads(cotswold("info", "cifar10", "--json").out)
-    assert [layer["type"] for layer in found["layers"]][-2:] == ["full", "relu"]
+    assert [layer["type"] for layer in found["layers"]][-2:] == ["linear", "relu"]
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import RecipeError
+from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, expand, load, parse, shipped
+from cotswold.recipe.schema import LossObjective, PictureData, StackObjective
 
 TEXT = """\
 name = "mine"
@@ -37,11 +39,8 @@ def test_a_file_is_read_with_the_defaults_of_what_it_leaves_out(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
     recipe = load(path)
-    assert (recipe.data.size, recipe.training.relative_rate, recipe.training.batch_size) == (
-        (40, 60),
-        1.0,
-        96,
-    )
+    assert isinstance(recipe.data, PictureData) and recipe.data.size == (40, 60)
+    assert (recipe.relative_rate(0), recipe.training.batch_size) == (1.0, 96)
     assert recipe == load(str(path))
 
 
@@ -245,11 +244,170 @@ def test_the_papers_large_network_has_its_11_2_billion_weights() -> None:
 @pytest.mark.parametrize("name", ["coates2013-1.8b", "coates2013-11b"])
 def test_the_papers_networks_are_trained_as_the_paper_says(name: str) -> None:
     recipe = load(name)
-    assert (recipe.data.size, recipe.data.colour, recipe.training.batch_size) == (200, "rgb", 96)
-    assert (recipe.objective.sparsity, recipe.training.strategy) == (0.1, "greedy")
+    assert (recipe.input, recipe.training.batch_size) == (MapShape(3, 200, 200), 96)
+    assert (recipe.sparsity(0), recipe.training.strategy) == (0.1, "greedy")
 
 
 def test_the_last_stack_of_the_faces_recipe_sees_the_whole_picture() -> None:
     last = load("faces").stack_geometries()[-1]
     assert last.filters.grid == (1, 1)
     assert (last.filters.y.size, last.filters.x.size) == (last.input.height, last.input.width)
+
+
+LABELLED = """\
+name = "mine"
+data = { source = "pictures", labels = "folders" }
+network = { layers = [{ type = "linear", features = 3 }] }
+training = { strategy = "supervised" }
+"""
+VECTORS = """\
+name = "mine"
+data = { source = "speech.npy", type = "vectors" }
+network = { stacks = [{ field = 1, block = 1, pool = 1, norm = 1 }] }
+training = { strategy = "joint" }
+"""
+GIVEN = """\
+name = "mine"
+data = { type = "dataset" }
+network = { module = "mine" }
+training = { strategy = "supervised" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "expected"),
+    [
+        (
+            TEXT,
+            "training.patience=3",
+            "training.patience belongs to strategy supervised; take it out for greedy",
+        ),
+        (
+            TEXT,
+            "training.learning_rate=3",
+            "training.learning_rate belongs to strategy supervised; did you mean relative_rate?",
+        ),
+        (
+            LABELLED,
+            "training.offload=disk",
+            "training.offload belongs to strategies greedy and joint; take it out for supervised",
+        ),
+        (
+            TEXT,
+            "training.patiense=3",
+            "training.patiense is not a key; patience belongs to strategy supervised",
+        ),
+        (TEXT, "training.momemtum=0.3", "training.momemtum is not a key; did you mean momentum?"),
+        (
+            TEXT,
+            "objective.loss=squared",
+            "objective.loss belongs to strategy supervised; take it out for greedy or joint",
+        ),
+        (
+            LABELLED,
+            "objective.sparsity=0.1",
+            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised",
+        ),
+        (
+            LABELLED,
+            "objective.loss=log",
+            'objective.loss must be "cross_entropy", "squared", "logistic" or "custom", not \'log\'',
+        ),
+        (VECTORS, "data.size=3", "data.size belongs to type pictures; take it out for vectors"),
+        (VECTORS, "data.context=3", "data.context belongs to type frames; take it out for vectors"),
+        (VECTORS, "data.type=vector", "data.type is 'vector'; did you mean vectors?"),
+        (VECTORS, "data=3", "data must be a table, not 3"),
+        (
+            LABELLED,
+            "network.layers.0.channels=3",
+            "network.layers.0.channels belongs to types local and convolution; take it out for linear",
+        ),
+        (TEXT, "training.strategy=gready", "training.strategy is 'gready'; did you mean greedy?"),
+    ],
+)
+def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(
+    text: str, override: str, expected: str
+) -> None:
+    assert complaint(text, override) == f"mine.toml: {expected}"
+
+
+def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() -> None:
+    assert complaint(LABELLED, "training.strategy=supervise", "objective.loss=squared") == (
+        "mine.toml: training.strategy is 'supervise'; did you mean supervised?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "expected"),
+    [
+        (
+            GIVEN,
+            ["network.module="],
+            'data.type = "dataset" belongs to network.module; name the module there',
+        ),
+        (GIVEN, ["network.start=run"], "network.module stands in place of layers and start"),
+        (VECTORS, ["network.module=mine"], "layers, start and module belong to strategy supervised"),
+        (VECTORS, ["data={type='dataset'}"], "stacks learn from pictures, vectors or frames"),
+        (LABELLED, ["objective.loss=custom"], "belongs to network.module; name a loss"),
+        (
+            LABELLED,
+            ["data={type='vectors', source='a'}"],
+            "strategy supervised needs labels; set data.labels to file",
+        ),
+        (
+            LABELLED,
+            ["data={type='frames', source='a'}"],
+            "strategy supervised needs labels; set data.labels to folders or file",
+        ),
+        (VECTORS, ["data.store=here"], "[data] needs either source or store"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused_with_the_remedy(
+    text: str, overrides: list[str], expected: str
+) -> None:
+    assert expected in complaint(text, *overrides)
+
+
+def test_the_objective_is_that_of_the_strategy_where_nothing_is_said() -> None:
+    assert parse(LABELLED).objective == LossObjective()
+    assert parse(VECTORS).objective == StackObjective()
+    assert parse(GIVEN, overrides=["objective.loss=custom"]).loss == "custom"
+
+
+def test_a_vector_is_a_map_of_one_position_and_a_frame_brings_its_context() -> None:
+    recipe = parse(VECTORS, overrides=["data.features=40"])
+    assert recipe.input == MapShape(40, 1, 1)
+    assert recipe.stack_geometries()[0].filters.parameters == 40 * 8
+    frames = parse(VECTORS, overrides=["data.features=40", "data.type=frames", "data.context=5"])
+    assert frames.input == MapShape(440, 1, 1)
+
+
+def test_a_size_that_only_the_data_know_is_asked_for() -> None:
+    recipe = parse(VECTORS)
+    with pytest.raises(RecipeError, match=r"not known before the data are prepared; give data\.features"):
+        recipe.stack_geometries()
+
+
+def test_a_geometry_that_does_not_fit_vectors_names_the_remedy() -> None:
+    overrides = ["data.features=40", "network.stacks.0.norm=5"]
+    assert "a window of 5 does not fit a map of 8 x 1 x 1; use a smaller window" in complaint(
+        VECTORS, *overrides
+    )
+
+
+@pytest.mark.parametrize("word", ["gray", "grey"])
+def test_grey_is_spelt_either_way(word: str) -> None:
+    assert parse(TEXT, overrides=[f"data.colour={word}"]).input.channels == 1
+
+
+def test_same_padding_gives_a_block_for_every_stride_of_the_map() -> None:
+    overrides = ["network.stacks.0.padding=same", "network.stacks.0.stride=3"]
+    (stack,) = parse(TEXT, overrides=overrides).stack_geometries()
+    assert stack.filters.grid == (14, 20)  # of 40 x 60
+    assert (stack.filters.y.low, stack.filters.y.high) == (5, 6)
+
+
+def test_padding_takes_a_number_or_that_word() -> None:
+    assert complaint(TEXT, "network.stacks.0.padding=valid").endswith(
+        "network.stacks.0.padding must be a whole number >= 0 or \"same\", not 'valid'"
+    )

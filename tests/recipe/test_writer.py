@@ -75,8 +75,8 @@ of_stacks = st.builds(
     ),
     objective=st.builds(StackObjective, sparsity=rates, epsilon=rates),
     training=st.one_of(
-        st.builds(kind, strategy=st.just(name), relative_rate=rates, **settings)
-        for kind, name in ((GreedyTraining, "greedy"), (JointTraining, "joint"))
+        st.builds(GreedyTraining, strategy=st.just("greedy"), relative_rate=rates, **settings),
+        st.builds(JointTraining, strategy=st.just("joint"), relative_rate=rates, **settings),
     ),
 )
 supervised: dict[str, Any] = {

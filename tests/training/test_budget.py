@@ -47,8 +47,8 @@ name = "layers"
 [data]
 store = "somewhere"
 [[network.layers]]
-type = "full"
-units = 3
+type = "linear"
+features = 3
 [training]
 strategy = "supervised"
 """

@@ -38,8 +38,9 @@ class Window:
 
     @classmethod
     def same(cls, size: int, step: int = 1, *, over: int = 1) -> Window:
-        """A window with ceil(extent / step) outputs on an axis of extent ``over``, which at step 1 may be any;
-        the odd zero goes after the axis, as in TensorFlow and PyTorch.
+        """A window with ceil(over / step) outputs on an axis of extent ``over``, which at step 1 may be any.
+
+        The odd zero goes after the axis, as in TensorFlow and PyTorch.
 
         >>> Window.same(2), Window.same(5, 2, over=8)
         (Window(size=2, step=1, low=0, high=1), Window(size=5, step=2, low=1, high=2))

@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cotswold.recipe.bounds import BEYOND, shortened, shown
-from cotswold.recipe.kinds import bare, chosen_by, either, is_section, kind, places_of, sections_in
+from cotswold.recipe.kinds import bare, chosen_by, either, is_section, joined, kind, places_of, sections_in
 from cotswold.recipe.schema import Recipe, Section
 from cotswold.recipe.words import today
 
 _UNKNOWN = "extra_forbidden"
+_NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
 _RANKS = {_UNKNOWN: 0, BEYOND: 1}
 """Kinds of errors that are told before others."""
 
@@ -33,9 +34,9 @@ def complaint(
     """
     details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
-    place = _locate(first["loc"], root)
+    place = _place(first, root)
     path = place.path
-    others = {_locate(each["loc"], root).path for each in details} - {path}
+    others = {_place(each, root).path for each in details} - {path}
     more = f" (and {len(others)} more)" if others else ""
     line = "" if ".".join(path) in overridden else _line(path, text)
     return f"{line}: {_sentence(first, place)}{more}"
@@ -51,7 +52,7 @@ class Place(NamedTuple):
     beside: list[type[Section]]
     """The tables that could stand in that one's place."""
     choices: Sequence[str]
-    """The strategies or types of the tables that may be the value of the field itself."""
+    """For the field that chooses among tables: the strategies or types of these."""
 
 
 def _sentence(error: ErrorDetails, place: Place) -> str:
@@ -63,8 +64,13 @@ def _sentence(error: ErrorDetails, place: Place) -> str:
         return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
         return f"{here} is missing; it takes {kind(owner.model_fields[key])}"
-    if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return _untagged(error, here, choices)
+    if error["type"] == _NO_TAG:
+        return f"{here} is missing; it takes {either(choices)}"
+    if error["type"] == _WRONG_TAG:
+        tag = error["ctx"]["tag"]
+        close = get_close_matches(str(tag), choices, n=1)
+        which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}"
+        return f"{here} is {shown(tag)}; {which}"
     if error["type"] == "model_attributes_type":
         return f"{here} must be a table, not {shown(error['input'])}"
     if error["type"] == "value_error":
@@ -85,17 +91,26 @@ def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequ
     close = get_close_matches(key, known, n=1)
     belongs = _having(key, beside)
     if belongs:
-        remedy = f"did you mean {close[0]}?" if close else f"take it out for {_listed(_choices(owner))}"
-        return f"belongs to {field} {belongs}; {remedy}"
+        close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
+        remedy = f"did you mean {close[0]}?" if close else f"take it out for {joined(_choices(owner))}"
+        return f"belongs to {_named(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
-        return f"is not a key; {elsewhere[0]} belongs to {field} {_having(elsewhere[0], beside)}"
+        return f"is not a key; {elsewhere[0]} belongs to {_named(field, _having(elsewhere[0], beside))}"
     close = close or places_of(key)
-    return f"is not a key; {f'did you mean {close[0]}?' if close else f'known here are {_listed(known)}'}"
+    if close:
+        return f"is not a key; did you mean {close[0]}?"
+    return f"is not a key; known here are {', '.join(known)}"
 
 
-def _having(key: str, tables: Sequence[type[Section]]) -> str:
-    return _listed([choice for each in tables if key in each.model_fields for choice in _choices(each)])
+def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
+    return [choice for each in tables if key in each.model_fields for choice in _choices(each)]
+
+
+def _named(field: str, choices: Sequence[str]) -> str:
+    """`strategy supervised`, `strategies greedy and joint`."""
+    many = {"strategy": "strategies", "type": "types"}[field]
+    return f"{field if len(choices) == 1 else many} {joined(choices, 'and')}"
 
 
 def _choices(table: type[Section]) -> Sequence[str]:
@@ -103,19 +118,11 @@ def _choices(table: type[Section]) -> Sequence[str]:
     return (chosen_by(table) or ("", ()))[1]
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)
-
-
-def _untagged(error: ErrorDetails, here: str, choices: Sequence[str]) -> str:
-    """What is wrong with the field that chooses among tables."""
-    field = error["ctx"]["discriminator"].strip("'")
-    if error["type"] == "union_tag_not_found":
-        return f"{here}.{field} is missing; it takes {either(choices)}"
-    close = get_close_matches(str(error["ctx"]["tag"]), choices, n=1)
-    return f"{here}.{field} is {shown(error['ctx']['tag'])}" + (
-        f"; did you mean {close[0]}?" if close else f", which is none of {_listed(choices)}"
-    )
+def _place(error: ErrorDetails, root: type[Section]) -> Place:
+    place = _locate(error["loc"], root)
+    if error["type"] in (_NO_TAG, _WRONG_TAG):  # the table is named, the field that chooses it is meant
+        return place._replace(path=(*place.path, error["ctx"]["discriminator"].strip("'")))
+    return place
 
 
 def _locate(loc: Sequence[int | str], root: type[Section]) -> Place:

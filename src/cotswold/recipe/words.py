@@ -117,7 +117,8 @@ def today(path: Sequence[str], kinds: Sequence[str]) -> str | None:
     *above, key = path
     table = ".".join(name for name in above if not name.isdigit())
     for word in WORDS:
-        if (word.table, word.old) == (table, key) and (not word.kinds or {*word.kinds} & {*kinds}):
+        named = (word.table, word.old) == (table, key) and word.new != key
+        if named and (not word.kinds or {*word.kinds} & {*kinds}):
             return ".".join((*above, word.new))
     return None
 

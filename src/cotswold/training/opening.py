@@ -127,10 +127,11 @@ def _resumed(
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
-    if isinstance(wanted.data, SourcedData) and isinstance(kept.data, SourcedData):
-        if wanted.data.splits == "auto":  # what the run began with was one answer to it
-            splits = {"splits": kept.data.splits}
-            wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
+    data, began = wanted.data, kept.data
+    if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
+        # what the run began with was one answer to it
+        splits = {"splits": began.splits}
+        wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)
