@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from cotswold.run import Stop as Stop
     from cotswold.training.job import Job as Job
     from cotswold.training.job import StoreJob as StoreJob
+    from cotswold.training.modules import ModuleJob as ModuleJob
+    from cotswold.training.modules import open_module_job as open_module_job
     from cotswold.training.networks import LayerNetwork as LayerNetwork
     from cotswold.training.networks import build_layers as build_layers
     from cotswold.training.networks import build_stacks as build_stacks
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Job": "job",
     "LayerNetwork": "networks",
+    "ModuleJob": "modules",
     "Prepared": "prepared",
     "Resume": "opening",
     "StoreJob": "job",
@@ -40,6 +43,7 @@ _HOME = {
     "labelled_batches": "pictures",
     "load_stacks": "restore",
     "open_job": "opening",
+    "open_module_job": "modules",
     "open_store": "stores",
     "random_stacks": "restore",
     "store_of": "stores",
