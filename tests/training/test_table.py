@@ -48,7 +48,8 @@ recipe, folder = sys.argv[1:]
 stores = Path(folder) / "stores"
 job = open_job(recipe, folder + "/run", stores=stores)
 assert job.train(lambda event: None, Stop())
-print(type(job.recipe.training).__name__, {{e["echo"] for e in read_events(job.run.events) if e["kind"] == "step"}})
+steps = [event for event in read_events(job.run.events) if event["kind"] == "step"]
+print(type(job.recipe.training).__name__, {{event["echo"] for event in steps}})
 for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo = 5", 'offload = "disk"')):
     Path(recipe + ".bad.toml").write_text(Path(recipe).read_text().replace(old, new))
     try:

@@ -26,7 +26,9 @@ def join_strategies() -> None:
     for point in entry_points(group=GROUP):
         section = point.load()
         if not (isinstance(section, type) and issubclass(section, SharedTraining)):
-            raise RecipeError(f"the entry point {point.name!r} of {GROUP} gives {section!r:.80}, no [training]")
+            raise RecipeError(
+                f"the entry point {point.name!r} of {GROUP} gives {section!r:.80}, no [training]"
+            )
         if names_of(section) != (point.name,):
             raise RecipeError(f"the entry point {point.name!r} of {GROUP} gives strategy {names_of(section)}")
         if any(point.name in names_of(each) for each in STRATEGIES):

@@ -31,11 +31,18 @@ class HeldOnDisk:
     """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
     With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
-    ``momentum_name``: what a checkpoint calls the momentum of a stack; ``reading``: bytes that pictures take while they are mixed.
+    ``momentum_name``: what a checkpoint calls the momentum of a stack; ``reading``: bytes that pictures take
+    while they are mixed.
     """
 
     def __init__(
-        self, recipe: Recipe, folder: Path, *, fresh: bool, momentum_name: Callable[[int], str], reading: int = 0
+        self,
+        recipe: Recipe,
+        folder: Path,
+        *,
+        fresh: bool,
+        momentum_name: Callable[[int], str],
+        reading: int = 0,
     ) -> None:
         with disk_errors(folder, MachineError):
             shutil.rmtree(real_folder(folder), ignore_errors=True)
