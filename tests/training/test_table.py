@@ -15,9 +15,9 @@ from cotswold.training.table import entry
 PACKAGE = '''
 from typing import Literal
 
-from cotswold.recipe.schema.training import StackTraining
+from cotswold.recipe.schema.training import GreedyTraining
 
-class BackwardsTraining(StackTraining):
+class BackwardsTraining(GreedyTraining):
     """Greedy, but it tells when it is done."""
 
     strategy: Literal["backwards"] = "backwards"
@@ -49,7 +49,8 @@ stores = Path(folder) / "stores"
 job = open_job(recipe, folder + "/run", stores=stores)
 assert job.train(lambda event: None, Stop())
 steps = [event for event in read_events(job.run.events) if event["kind"] == "step"]
-print(type(job.recipe.training).__name__, {{event["echo"] for event in steps}})
+seen = [{{event[name] for event in steps}} for name in ("echo", "stack")]
+print(type(job.recipe.training).__name__, *seen)
 for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo = 5", 'offload = "disk"')):
     Path(recipe + ".bad.toml").write_text(Path(recipe).read_text().replace(old, new))
     try:
@@ -83,7 +84,7 @@ def test_a_strategy_of_another_package_trains_a_recipe(pictures: Path, tmp_path:
     )
     assert told.returncode == 0, told.stderr
     trained, *refused = told.stdout.splitlines()
-    assert trained == "BackwardsTraining {5.0}"
+    assert trained == "BackwardsTraining {5.0} {0, 1}"
     assert "did you mean echo?" in refused[0]
     assert "did you mean backwards?" in refused[1]
     assert "strategy backwards cannot be trained from the disk" in refused[2]

@@ -20,6 +20,7 @@ from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Grid
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
+from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.recorder import Log
@@ -119,7 +120,7 @@ class Job(ABC):
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
         training, ranks = self.recipe.training, self.team.ranks
-        rate = "learning_rate" if training.strategy == "supervised" else "relative_rate"
+        rate = "learning_rate" if isinstance(training, SupervisedTraining) else "relative_rate"
         return Recorder(
             log=log,
             checkpoints=Checkpoints(

@@ -19,6 +19,7 @@ from itertools import pairwise
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import GreedyTraining
 from cotswold.run import RunDirectory
 from cotswold.training.phases import Epochs
 
@@ -31,7 +32,7 @@ EPOCHS_MAX = 1e6
 def epochs_of(recipe: Recipe) -> Epochs:
     """The epochs that a recipe asks for: of each stack for `greedy`, one number otherwise."""
     general = recipe.training.epochs
-    if recipe.training.strategy == "greedy":
+    if isinstance(recipe.training, GreedyTraining):
         return tuple(stack.epochs or general for stack in recipe.network.stacks)
     return (general,)
 

@@ -22,6 +22,7 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import GreedyTraining
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
@@ -64,7 +65,7 @@ class Trained(Generic[_Network]):
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
     """Phases (stacks, of a greedy run) that had not begun to learn when a checkpoint had this state."""
     position = position_from(state)
-    phases = len(recipe.network.stacks) if recipe.training.strategy == "greedy" else 1
+    phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1
     return max(phases - position.phase - (position.step > 0), 0)
 
 

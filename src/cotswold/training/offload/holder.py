@@ -19,6 +19,7 @@ from cotswold.files import disk_errors, real_folder
 from cotswold.host import available_bytes
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import JointTraining
 from cotswold.training.budget import maps_bytes
 from cotswold.training.holder import Momenta
 from cotswold.training.networks import network_tensors
@@ -51,7 +52,7 @@ class HeldOnDisk:
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch_size)
         rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
-        room_of = rooms(geometries, rows_bytes, together=recipe.training.strategy == "joint")
+        room_of = rooms(geometries, rows_bytes, together=isinstance(recipe.training, JointTraining))
         self._stacks = [
             OffloadedStack(
                 geometry,
