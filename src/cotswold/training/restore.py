@@ -23,10 +23,10 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import GreedyTraining
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
-from cotswold.training.loop import position_from
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,
@@ -35,6 +35,7 @@ from cotswold.training.networks import (
     network_tensors,
 )
 from cotswold.training.prepared import Prepared
+from cotswold.training.runners.synchronous import position_from
 from cotswold.training.stores import made_by, store_of
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
@@ -65,7 +66,7 @@ class Trained(Generic[_Network]):
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
     """Phases (stacks, of a greedy run) that had not begun to learn when a checkpoint had this state."""
     position = position_from(state)
-    phases = len(recipe.network.stacks) if recipe.training.strategy == "greedy" else 1
+    phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1
     return max(phases - position.phase - (position.step > 0), 0)
 
 
