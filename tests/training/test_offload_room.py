@@ -64,7 +64,10 @@ def test_training_from_the_disk_needs_memory_for_some_rows_and_the_maps_alone(la
 
 def test_the_disk_holds_filters_and_momentum_once_in_use_and_once_a_checkpoint(large: Recipe) -> None:
     sizes = [4 * geometry.filters.parameters for geometry in large.stack_geometries()]
-    joint = offloaded(large, strategy="joint", checkpoints_kept=1)
+    joint = load(
+        "coates2013-11b",
+        ["training.strategy=joint", "training.offload=disk", "training.checkpoints_kept=1"],
+    )
     assert disk_bytes(joint) == 2 * 2 * sum(sizes)
 
 
