@@ -5,7 +5,7 @@ from tests.bench.small import small_layer
 from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
-from cotswold.kernels.choice import WORTH
+from cotswold.kernels.products.choice import WORTH
 
 
 def test_a_shape_in_eight_integers_is_a_layer() -> None:

@@ -8,11 +8,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from cotswold.kernels import products as kernels
+from cotswold.kernels.maps import tasks
+from cotswold.kernels.products import run as kernels
 
 # no deadline: an example may be the first to need a kernel, which is then compiled
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_prepared() -> None:
+    """What a test changes must not meet what was prepared before."""
+    kernels.READY.clear()
+    tasks.READY.clear()
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,10 @@ from tests.ops.layers import random_weights
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import products as kernels
-from cotswold.kernels.machine import Machine
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.products import run as kernels
 from cotswold.ops import order
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import as_map
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
 """A layer that reads every number of its map."""
@@ -131,7 +130,7 @@ class Case:
     images: int
     pitch: int
     dtype: torch.dtype
-    processor: Machine
+    processor: Processor
     tile: tuple[int, int]
     at_end: bool
 
@@ -179,7 +178,7 @@ class Moved:
     images: int
     pitch: int
     dtype: torch.dtype
-    processor: Machine
+    processor: Processor
     tile: tuple[int, int]
     at_end: bool
 
@@ -202,10 +201,10 @@ class Moved:
         setting = forced(*self.tile, 1, self.processor)
         if self.kind != "step":
             x, filters, biases = given
-            kernels.activated(as_map(x), filters, biases, self.layer, as_map(out), self.kind, setting)
+            kernels.activated(x, filters, biases, self.layer, out, self.kind, setting)
             return [out]
         *maps, constants, filters, momentum, norms = given
-        first, second = (as_map(maps[0]), as_map(maps[1])), (as_map(maps[2]), as_map(maps[3]))
+        first, second = (maps[0], maps[1]), (maps[2], maps[3])
         kernels.step(first, second, self.layer, (filters, momentum, norms), constants, setting)
         return [filters, momentum, norms]
 

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.kernels import norms, smoothing
-from cotswold.kernels.map_tasks import Workers
-from cotswold.kernels.normalisation import Normalisation
+from cotswold.kernels.maps import norms, pooling
+from cotswold.kernels.maps.normalisation import Normalisation
+from cotswold.kernels.maps.tasks import Workers
 from cotswold.ops.contrast import _bands
-from cotswold.ops.pooling import view
 
 Work = Callable[[list[Tensor], list[Tensor]], None]
 """Reads the first tensors, writes the second."""
@@ -41,7 +40,7 @@ def scratch_of(guard: Guard) -> Iterator[None]:
             return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
         return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
 
-    torch.empty = guarded  # type: ignore[assignment]  # as `perform` calls it
+    torch.empty = guarded  # type: ignore[assignment]  # as `Prepared.run` calls it
     try:
         yield
     finally:
@@ -80,18 +79,17 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     pooled = pooled.abs() + 1
 
     def pool(read: list[Tensor], written: list[Tensor]) -> None:
-        smoothing.pool(view(read[0]), view(written[0]), shape, window, 0.01, who)
+        pooling.pool(read[0], written[0], window, 0.01, who)
 
     def slope(read: list[Tensor], written: list[Tensor]) -> None:
-        first = view(read[0]) if len(read) == 3 else None
-        last = view(read[-2]), view(read[-1]), view(written[0])
-        smoothing.pool_gradient(first, *last, shape, window, 0.3, who)
+        first = read[0] if len(read) == 3 else None
+        pooling.pool_gradient(first, read[-2], read[-1], written[0], window, 0.3, who)
 
     def normalise(read: list[Tensor], written: list[Tensor]) -> None:
-        norm.normalise(view(read[0]), view(written[0]))
+        norm.normalise(read[0], written[0])
 
     def gradient(read: list[Tensor], written: list[Tensor]) -> None:
-        norm.gradient(view(read[0]), view(read[1]), view(written[0]))
+        norm.gradient(read[0], read[1], written[0])
 
     works: list[tuple[Work, list[Tensor], Tensor]] = [
         (pool, [x], pooled),
@@ -107,7 +105,7 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
 def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
     """Norms of filters and filters times numbers."""
     shape = (chance.randint(1, 3), chance.randint(1, 80), chance.randint(1, 70))
-    blocks = norms.Blocks(*shape, str(dtype).removeprefix("torch."))
+    blocks = norms.Matrices(*shape, str(dtype).removeprefix("torch."))
     processor = chance.choice(processors())
     print(blocks, processor.isa, guard.at_end, flush=True)
     filters, scales = torch.randn(shape, dtype=dtype), torch.randn(shape[0], shape[2], dtype=dtype)
@@ -126,7 +124,7 @@ def main(seed: str, cases: int) -> None:
     """Cases of which none may die."""
     chance = random.Random(seed)
     torch.manual_seed(0)
-    smoothing.ALONE = 1
+    pooling.ALONE = 1
     for _ in range(cases):
         dtype = chance.choice(DTYPES)
         smoothed(chance, Guard(chance.random() < 0.5), dtype)

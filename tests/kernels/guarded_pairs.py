@@ -16,12 +16,12 @@ from tests.kernels.operations import KERNELS, forced, operands, run
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels import pair_driver
-from cotswold.kernels.calls import Forced
+from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.products.problem import Overrides
 
 
 def run_between(
-    operation: str, layer: BlockLocal, images: int, pitch: int, setting: Forced, at_end: bool
+    operation: str, layer: BlockLocal, images: int, pitch: int, setting: Overrides, at_end: bool
 ) -> None:
     """Once on ordinary memory, once on guarded."""
     guard = Guard(at_end)

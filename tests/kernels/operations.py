@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from tests.kernels.processors import narrower
+from tests.ops import reference
 from tests.ops.layers import random_map, random_weights
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels import machine
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import FREE, Forced
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.tile import Tile
-from cotswold.ops import images_last, reference
+from cotswold.kernels.machine.processor import Processor, this_processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
+from cotswold.ops import images_last
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import as_map
 
 OPERATIONS = ["product", "adjoint", "outer"]
 KERNELS: list[tuple[str, bool | None]] = [
@@ -29,25 +29,25 @@ KERNELS: list[tuple[str, bool | None]] = [
     ("adjoint", None),
     ("outer", None),
 ]
-"""An operation, and ``Forced.few``."""
+"""An operation, and ``Overrides.few``."""
 DTYPES = [torch.float32, torch.float64]
 Pair = tuple[Tensor, Tensor]
 
 
-def processors() -> list[Machine]:
+def processors() -> list[Processor]:
     """This processor, and what it is with narrower vectors where it has both."""
-    return [one for one in (machine.host(), machine.narrower()) if one is not None]
+    return [one for one in (this_processor(), narrower()) if one is not None]
 
 
 def forced(
     rows: int,
     vectors: int,
     threads: int = 1,
-    processor: Machine | None = None,
+    processor: Processor | None = None,
     few: bool | None = None,
-) -> Forced:
+) -> Overrides:
     """A kernel of which nothing is left to choose."""
-    return Forced(processor, Tile(rows, vectors), threads, few)
+    return Overrides(processor, Tile(rows, vectors), threads, few)
 
 
 def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Pair:
@@ -67,17 +67,17 @@ def poisoned(operation: str, layer: BlockLocal, like: Tensor) -> Tensor:
 
 
 def run(
-    operation: str, layer: BlockLocal, pair: Pair, free: Forced = FREE, out: Tensor | None = None
+    operation: str, layer: BlockLocal, pair: Pair, free: Overrides = NO_OVERRIDES, out: Tensor | None = None
 ) -> Tensor:
     """The result of an operation; weights that meet only padding stay NaN."""
     first, second = pair
     out = poisoned(operation, layer, first) if out is None else out
     if operation == "product":
-        kernels.product(as_map(first), second, layer, as_map(out), free)
+        kernels.product(first, second, layer, out, free)
     elif operation == "adjoint":
-        kernels.adjoint(as_map(first), second, layer, as_map(out), free)
+        kernels.adjoint(first, second, layer, out, free)
     else:
-        kernels.outer(as_map(first), as_map(second), layer, out, free)
+        kernels.outer(first, second, layer, out, free)
     return out
 
 

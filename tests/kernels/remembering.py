@@ -13,7 +13,8 @@ import torch
 from tests.kernels.operations import operands, run
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.kernels import choice, library
+from cotswold.kernels.compile import library
+from cotswold.kernels.products import choice
 
 LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1, depth=32)
 

@@ -10,15 +10,18 @@ from typing import NoReturn
 
 import pytest
 import torch
+from tests.ops import reference
 from tests.ops.layers import PLAIN, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import UserError
-from cotswold.kernels import available, engine, machine
-from cotswold.kernels import products as kernels
-from cotswold.kernels.calls import Call
-from cotswold.ops import reference
+from cotswold.kernels import available
+from cotswold.kernels.compile import engine
+from cotswold.kernels.machine import processor
+from cotswold.kernels.microkernels.driver import Kind
+from cotswold.kernels.products import run as kernels
+from cotswold.kernels.products.prepare import PreparedProduct
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,13 +38,13 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels of our own that were used."""
     found: list[str] = []
-    usual = kernels.execute
+    usual = kernels._ready
 
-    def noted(call: Call, *rest: object) -> None:
-        found.append(call.kind.name)
-        usual(call, *rest)  # type: ignore[arg-type]  # handed on
+    def noted(kind: Kind, *rest: object) -> PreparedProduct:
+        found.append(kind.name)
+        return usual(kind, *rest)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(kernels, "execute", noted)
+    monkeypatch.setattr(kernels, "_ready", noted)
     return found
 
 
@@ -98,7 +101,7 @@ def falls_back_once(called: list[str], words: str) -> None:
 def test_a_processor_without_fused_multiply_add_is_left_to_torch(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "host", lambda: None)
+    monkeypatch.setattr(processor, "this_processor", lambda: None)
     falls_back_once(called, "no fused multiply-add")
 
 
@@ -113,7 +116,7 @@ def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch
 def test_where_llvm_compiles_wrongly_torch_computes(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "answer", lambda address: 41)
+    monkeypatch.setattr(engine, "call_for_integer", lambda address: 41)
     falls_back_once(called, "compiles wrongly")
 
 
@@ -127,7 +130,7 @@ with warnings.catch_warnings(record=True) as told:
     from cotswold import ops
     x, filters = random_map(PLAIN.input, 3).requires_grad_(), random_weights(PLAIN).requires_grad_()
     ops.local_product(x, filters, PLAIN).sum().backward()
-    from cotswold.ops import reference
+    from tests.ops import reference
     wanted = reference.local_outer(x.new_ones(3, *filters.new_empty(PLAIN.output.channels,
         PLAIN.output.height, PLAIN.output.width).shape), x.detach(), PLAIN)
     assert (filters.grad - wanted).abs().max() < 1e-12

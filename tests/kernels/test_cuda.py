@@ -20,6 +20,7 @@ from tests.kernels.cuda_layers import (
     Runner,
     Sides,
 )
+from tests.ops import reference
 from tests.ops.layers import DEEP, ODD, PLAIN, SPARSE, layers, random_map, random_weights
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import cuda
 from cotswold.kernels.cuda import launch, tiles
 from cotswold.kernels.cuda.launch import interpreting
-from cotswold.ops import images_last, reference
+from cotswold.ops import images_last
 from cotswold.ops.layout import empty_map
 
 FULL = BlockLocal(MapShape(2, 5, 4), Window(5), Window(4), rows=1, columns=1, depth=11)

@@ -35,7 +35,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--twice", action="store_true")
     given = parser.parse_args(words)
     dist.init_process_group("gloo")
-    rank, before = dist.get_rank(), environment()
+    rank, before = dist.get_rank(), describe_environment()
     group = dist.new_group(given.part) if given.part else None
     if rank == given.absent:
         time.sleep(60)
@@ -55,13 +55,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except CotswoldError as error:
         print(f"cotswold: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    assert environment() == before
+    assert describe_environment() == before
     dist.barrier()  # the job's group is there as before
     print(f"rank {rank} has finished", flush=True)
     return 0
 
 
-def environment() -> dict[str, str]:
+def describe_environment() -> dict[str, str]:
     """What torch's compiler sets for itself left out."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TORCHINDUCTOR")}
 

@@ -15,8 +15,9 @@ from torch.autograd import gradcheck, gradgradcheck
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops.activated import Activation
-from cotswold.ops.layout import lay_out, pitch_of
+from cotswold.ops.layout import lay_out
 
 APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -72,7 +73,7 @@ def test_a_layer_in_float32_is_right_to_the_last_places(
     layer = LAYERS[name]
     x, filters, biases = whole_numbers(layer, images, torch.float32)
     found = ops.local_layer(x, filters, biases, layer, activation)
-    assert found.dtype == torch.float32 and pitch_of(found) is not None
+    assert found.dtype == torch.float32 and pitches_of(found) is not None
     assert ulps(found, plain(x, filters, biases, layer, activation)) <= ULPS[activation]
 
 

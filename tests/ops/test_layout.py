@@ -12,10 +12,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from cotswold import ops
 from cotswold.errors import ForwardModeError, GeometryError
-from cotswold.kernels import order as copies
-from cotswold.kernels.machine import Machine
-from cotswold.kernels.map_tasks import View
-from cotswold.ops.layout import Pitch, pitch_of
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps import layout as copies
+from cotswold.kernels.operands import Pitches, pitches_of
 
 
 def test_a_contiguous_picture_is_copied_so_that_its_images_are_last() -> None:
@@ -34,13 +33,13 @@ def test_a_slice_of_batch_rows_and_columns_keeps_its_parents_pitch() -> None:
     parent = ops.images_last(torch.randn(6, 2, 4, 5))
     part = parent[1:4, :, 1:3, 2:4]
     assert ops.images_last(part) is part
-    assert pitch_of(part) == Pitch(channel=6, row=5 * 2 * 6)
+    assert pitches_of(part) == Pitches(channel=6, column=2 * 6, row=5 * 2 * 6)
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 3, 4), (3, 1, 1, 1), (1, 1, 1, 1), (0, 2, 3, 4), (2, 1, 3, 1)])
 def test_shapes_with_single_or_no_elements_have_a_layout(shape: tuple[int, ...]) -> None:
     y = ops.images_last(torch.randn(shape))
-    assert pitch_of(y) is not None
+    assert pitches_of(y) is not None
     assert y.shape == shape
 
 
@@ -53,7 +52,7 @@ def test_expanded_pictures_are_copied_because_their_images_share_memory() -> Non
 
 def test_a_slice_of_channels_is_copied_because_its_columns_do_not_touch() -> None:
     part = ops.images_last(torch.randn(3, 4, 5, 6))[:, 1:3]
-    assert pitch_of(part) is None
+    assert pitches_of(part) is None
     assert torch.equal(ops.images_last(part), part)
 
 
@@ -70,7 +69,7 @@ def test_a_map_of_any_shape_is_itself_in_either_order(
 ) -> None:
     x = torch.randn(images, channels, height, width).to(dtype)
     last = ops.images_last(x)
-    assert pitch_of(last) is not None and torch.equal(last, x)
+    assert pitches_of(last) is not None and torch.equal(last, x)
     first = ops.images_first(last)
     assert first.is_contiguous() and torch.equal(first, x)
 
@@ -105,7 +104,7 @@ def test_a_map_of_many_positions_is_itself_in_either_order_on_any_number_of_thre
 @settings(max_examples=40, deadline=None)
 def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     dtype: torch.dtype,
-    processor: Machine,
+    processor: Processor,
     images: int,
     channels: int,
     height: int,
@@ -117,12 +116,10 @@ def test_vectors_of_any_width_copy_every_number_and_nothing_beside_them(
     memory = torch.full((height, width, channels, images + apart), torch.nan, dtype=dtype)
     last = memory.permute(3, 2, 0, 1)[:images]
     back = torch.full_like(x, torch.nan)
-    view = View.of(last, images + apart, width * channels * (images + apart))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copies, "ALONE", 1)
         for map_, to_last in ((x, True), (back, False)):
-            first = copies.First(map_.data_ptr(), map_.stride(0), map_.stride(1), *x.shape)
-            copies.order(first, view, to_last, str(dtype).removeprefix("torch."), processor, threads)
+            copies.copy(map_, last, to_last, processor, threads)
     assert torch.equal(last, x) and torch.equal(back, x)
     assert memory[..., images:].isnan().all()
 

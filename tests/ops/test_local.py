@@ -6,14 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ops import reference
 from tests.ops.layers import LAYERS, ODD, PLAIN, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.ops import batched, reference
-from cotswold.ops.layout import pitch_of
+from cotswold.kernels.operands import pitches_of
+from cotswold.ops import batched
 from cotswold.ops.products import in_bands
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
@@ -182,7 +183,7 @@ def test_a_tall_map_in_torchs_order_gives_the_same_bits(images: int, dtype: torc
     in_bands(x, TALL, lambda *band: bands.append(band[2]))
     assert len(bands) > 1
     found, last = ops.local_product(x, filters, TALL), ops.images_last(x)
-    assert torch.equal(found, ops.local_product(last, filters, TALL)) and pitch_of(found) is not None
+    assert torch.equal(found, ops.local_product(last, filters, TALL)) and pitches_of(found) is not None
     close(found, reference.local_product(x.double(), filters.double(), TALL), 1e-5)
     activated = ops.local_layer(x, filters, biases, TALL, "tanh")
     assert torch.equal(activated, ops.local_layer(last, filters, biases, TALL, "tanh"))

@@ -7,10 +7,10 @@ from hypothesis import given
 from tests.ops.layers import layers
 
 from cotswold.geometry import BlockLocal
-from cotswold.ops.runs import Run, all_runs, row_runs
+from cotswold.ops.runs import BlockRun, all_runs, row_runs
 
 
-def members(run: Run) -> list[tuple[int, int]]:
+def members(run: BlockRun) -> list[tuple[int, int]]:
     return [(run.y + i * run.dy, run.x + i * run.dx) for i in range(run.blocks)]
 
 

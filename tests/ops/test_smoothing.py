@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ops import reference
 from tests.ops.layers import random_map, smoothed_maps
 
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import MapShape, Smoothing
-from cotswold.ops import reference
 from cotswold.ops.contrast import gaussian_means
 from cotswold.ops.pooling import box_spread, box_sum
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ops import reference
 from tests.ops.layers import ODD, layers, random_map, random_weights
 from torch import Tensor
 
 from cotswold import ops
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.ops import contrast, reference
+from cotswold.ops import contrast
 
 PLAIN = StackGeometry(
     BlockLocal(MapShape(3, 14, 13), Window(4, 2), Window(5, 2), 2, 2, 3), Smoothing(3), Smoothing(3)

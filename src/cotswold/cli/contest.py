@@ -19,7 +19,7 @@ import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.sealed import set_aside
 from cotswold.cli.progress import counting, say, stages
-from cotswold.data import Source, open_source
+from cotswold.data import Source, of_pictures, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
 from cotswold.run import RunDirectory
@@ -191,7 +191,7 @@ def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) 
     """The pictures of a test as a run wants them."""
     training_ = recipe.training
     return analysis.ObjectTestSet(
-        *sources, trained.prepared.transform, batch=training_.batch_size, device=training_.device
+        *sources, of_pictures(trained.prepared.transform), batch=training_.batch_size, device=training_.device
     )
 
 
@@ -206,7 +206,7 @@ def _tested(
         test_set,
         field.examination,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
-        transform=field.own.prepared.transform,
+        transform=of_pictures(field.own.prepared.transform),
         look=test_set.look,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )

@@ -53,7 +53,7 @@ def features(
     from cotswold import analysis, training
     from cotswold.cli.progress import counting, say
     from cotswold.cli.threads import use_threads
-    from cotswold.data import open_source, stream
+    from cotswold.data import open_samples, stream
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
 
@@ -64,8 +64,9 @@ def features(
     network = trained.network
     chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(network, "output")[-1]
     respond = analysis.StackLayers(network, [chosen])
-    found = open_source(source, labels=labels)
-    pictures = stream(found, trained.prepared.transform, recipe.training.batch_size)
+    transform = trained.prepared.transform
+    found = open_samples(source, transform.preparation.kind, labels=labels)
+    pictures = stream(found, transform, recipe.training.batch_size)
 
     def answer(maps: Tensor) -> Tensor:
         return next(responses for _, responses in respond(maps.to(recipe.training.device)))

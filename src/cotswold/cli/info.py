@@ -40,16 +40,19 @@ def info(
 ) -> None:
     """Sizes, counts and expected times of a recipe; nothing is trained and nothing of its size is allocated.
 
+    Of a store: what it holds and how it was prepared.
+
     Examples:
 
       cotswold info demo
       cotswold info coates2013-11b
+      cotswold info stores/mine
       cotswold info my.toml --set training.batch_size=32 --json
 
     Parameters
     ----------
     recipe
-        A recipe file or the name of a shipped recipe.
+        A recipe file, the name of a shipped recipe, or a store.
     set
         Overrides a field, as in training.batch_size=32; may be given again.
     time
@@ -61,14 +64,22 @@ def info(
     """
     from cotswold import recipe as recipes
     from cotswold.cli.progress import say
+    from cotswold.cli.store import is_store, show_store
     from cotswold.cli.threads import use_threads
 
+    if is_store(recipe):
+        show_store(recipe, json_)
+        return
     found = recipes.load(recipe, set or [], say)
     use_threads(threads, found)
     if found.data.store is not None:
         from cotswold.training.stores import open_store, with_store_shape
 
         found = with_store_shape(found, open_store(found, Path()))
+    elif _missing(found) is None:
+        from cotswold.training.stores import with_features
+
+        found = with_features(found)
     supervised = found.training.strategy == "supervised"
     rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time), None)
     weights = sum(int(str(row["parameters"])) for row in rows)

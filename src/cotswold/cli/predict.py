@@ -72,7 +72,7 @@ def _answers(
     from cotswold import training
     from cotswold.cli.progress import say
     from cotswold.cli.threads import use_threads
-    from cotswold.data import open_source, stream
+    from cotswold.data import open_samples, stream
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
 
@@ -81,7 +81,7 @@ def _answers(
     use_threads(threads, recipe)
     trained = training.trained_layers(directory, stores)
     network, prepared = trained.network, trained.prepared
-    found = open_source(source)
+    found = open_samples(source, prepared.transform.preparation.kind)
     pictures = stream(found, prepared.transform, recipe.training.batch_size)
 
     def answers() -> Iterator[tuple[str, str, float]]:

@@ -1,29 +1,42 @@
 """`cotswold prepare`.
 
-Knows: the words of the command. Does not know: how pictures are read or whitened.
+Knows: the words of the command. Does not know: how samples are read or prepared.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.data import Preparation, Source, VectorPreparation, VectorSource
+
+_PICTURES = frozenset(["size", "width", "colour", "contrast", "whiten", "band", "unit", "dtype"])
+_APPLY = {
+    "pictures": _PICTURES,
+    "vectors": frozenset(["standardise", "dtype"]),
+    "frames": frozenset(["context", "standardise", "dtype"]),
+}
+"""Which options mean something for which samples."""
 
 
 def prepare(
     source: str,
     out: Path,
     *,
-    size: int = 200,
+    size: int | None = None,
     width: int | None = None,
-    colour: Literal["rgb", "grey"] = "rgb",
-    contrast: bool = True,
-    whiten: bool = True,
-    band: float = 0.7,
-    unit: Annotated[bool, Parameter(negative=())] = False,
-    dtype: Literal["float16", "uint8"] = "float16",
+    colour: Literal["rgb", "grey"] | None = None,
+    contrast: bool | None = None,
+    whiten: bool | None = None,
+    band: float | None = None,
+    unit: Annotated[bool | None, Parameter(negative=())] = None,
+    context: int | None = None,
+    standardise: bool | None = None,
+    dtype: Literal["float32", "float16", "uint8"] | None = None,
     labels: Literal["none", "folders", "file"] = "none",
     splits: Literal["auto", "random", "folders"] = "auto",
     validation: float = 0.05,
@@ -35,61 +48,74 @@ def prepare(
     jobs: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Turn a folder, zip or array file of pictures into a store.
+    """Turn pictures, vectors or sequences of frames into a store.
 
-    The same command after a kill goes on where it stopped.
+    The same command after a kill goes on where it stopped. What the samples are
+    is seen from the files: an array (n, features) is vectors, a folder or zip of
+    .npy files, or an .npz with `frames` and `lengths`, is sequences.
 
     An .npy file is one array of pictures: (image, y, x), (image, y, x, channel)
     or (image, channel, y, x), of 0..255, or floats of 0..1. An .npz file holds
     one such array under any name, or several whose names say images, pictures,
     data or x, or a split (train_images, x_test); the labels are the array of
-    integers, as long as the pictures, whose name says the same split.
+    integers, as long as the pictures, whose name says the same split. Vectors
+    may be in the same kinds of files; labels of an .npy are in name.labels.npy.
 
     Examples:
 
       cotswold prepare photographs/ stores/mine --size 96
       cotswold prepare pictures.zip stores/labelled --labels folders --test 0.1
       cotswold prepare mnist/ stores/mnist --size 28 --labels file
+      cotswold prepare table.npz stores/table --labels file
+      cotswold prepare speech/ stores/speech --context 5 --labels file
 
     Parameters
     ----------
     source
-        A folder or zip of pictures, an .npy or .npz file, MNIST's idx files, CIFAR-10's binary files.
+        A folder or zip of pictures or of .npy files, an .npy or .npz file, MNIST's idx files, CIFAR-10's
+        binary files.
     out
         The store's directory; a finished store is never overwritten.
     size
-        Height in pixels; the width too, unless --width is given.
+        Pictures: height in pixels, 200 by default; the width too, unless --width is given.
     width
-        Width in pixels.
+        Pictures: width in pixels.
     colour
-        rgb (3 channels) or grey (1).
+        Pictures: rgb (3 channels), the default, or grey (1).
     contrast
-        Subtract each picture's mean and divide by its standard deviation.
+        Pictures: subtract each picture's mean and divide by its standard deviation; the default.
     whiten
-        Whiten by a filter made from the set's own power spectrum and colour covariance.
+        Pictures: whiten by a filter made from the set's own power spectrum and colours; the default.
     band
-        Upper end of the whitened band, as a fraction of the highest frequency.
+        Pictures: upper end of the whitened band, as a fraction of the highest frequency; 0.7 by default.
     unit
-        Scale every prepared picture to a root mean square of 1.
+        Pictures: scale every prepared picture to a root mean square of 1.
+    context
+        Frames: frames on each side that make one sample with the frame between them; 5 by default.
+    standardise
+        Vectors, frames: subtract each feature's mean and divide by its standard deviation, both of the
+        training split; the default.
     dtype
-        How values are kept: float16, or uint8 with one scale for the whole set.
+        How values are kept. Pictures: float16, the default, or uint8 with one scale for the whole set.
+        Vectors and frames: float32, the default, or float16.
     labels
-        folders: the parent folder of a picture is its label; file: labels that npz, idx and CIFAR-10 carry.
+        folders: the parent folder is the label; file: labels that npz, idx and CIFAR-10 carry, or those in
+        name.labels.npy beside vectors and frames.
     splits
         folders: top folders (or files) are named train, validation and test; random; or auto: by those names
-        where all pictures have one. What is named test is never drawn for training.
+        where all samples have one. What is named test is never drawn for training. Sequences stay whole.
     validation
-        Part of the training pictures held out for validation.
+        Part of the training samples that is kept for validation.
     test
-        Part of the pictures held out for testing, where splits are drawn at random.
+        Part of the samples that is kept for testing, where splits are drawn at random.
     include
         Pattern of paths to read; may be given again.
     exclude
         Pattern of paths to leave out; may be given again.
     limit
-        Read at most so many pictures.
+        Read at most so many pictures, vectors or sequences.
     seed
-        Seed of the order of pictures and of the splits.
+        Seed of the order of samples and of the splits.
     jobs
         Processes; all cores by default.
     json_
@@ -100,17 +126,23 @@ def prepare(
     from cotswold import data
     from cotswold.cli.progress import counting, printable
 
-    found = data.open_source(source, include=include or (), exclude=exclude or (), labels=labels)
-    preparation = data.Preparation(
-        size=(size, width or size),
-        colour=colour,
-        contrast=contrast,
-        whiten=whiten,
-        band=band,
-        unit=unit,
-        dtype=dtype,
+    found = data.open_samples(source, include=include or (), exclude=exclude or (), labels=labels)
+    asked = {
+        "size": size,
+        "width": width,
+        "colour": colour,
+        "contrast": contrast,
+        "whiten": whiten,
+        "band": band,
+        "unit": unit,
+        "context": context,
+        "standardise": standardise,
+        "dtype": dtype,
+    }
+    preparation = _preparation(
+        source, found, {name: value for name, value in asked.items() if value is not None}
     )
-    with counting("preparing", "pictures") as tally:
+    with counting("preparing", found.kind) as tally:
         summary = data.prepare(
             found,
             out,
@@ -127,10 +159,32 @@ def prepare(
         print(json.dumps(asdict(summary), default=str))
         return
     counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
-    print(f"{summary.path}: {counts} pictures in {summary.seconds:.0f} s")
+    print(f"{summary.path}: {counts} {found.kind} in {summary.seconds:.0f} s")
     for note in summary.notes:
         print(printable(note))
     if summary.broken:
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
         print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")
+
+
+def _preparation(
+    source: str, found: Source | VectorSource, asked: dict[str, Any]
+) -> Preparation | VectorPreparation:
+    """The preparation of a source; raises UserError for what does not apply to samples of its kind."""
+    from cotswold.data import Preparation, VectorPreparation, VectorSource
+    from cotswold.errors import UserError
+
+    beyond = sorted(asked.keys() - _APPLY[found.kind])
+    if beyond:
+        named = ", ".join(f"--{name}" for name in beyond)
+        raise UserError(f"{source} holds {found.kind}, to which {named} does not apply; leave that out")
+    dtypes = ("float16", "uint8") if found.kind == "pictures" else ("float32", "float16")
+    if asked.get("dtype", dtypes[0]) not in dtypes:
+        raise UserError(f"{source} holds {found.kind}; --dtype is {dtypes[0]} or {dtypes[1]} for these")
+    if isinstance(found, VectorSource):
+        if found.kind == "frames":
+            asked = {"context": 5, **asked}
+        return VectorPreparation(found.features, "vectors" if found.kind == "vectors" else "frames", **asked)
+    height = asked.pop("size", 200)
+    return Preparation(size=(height, asked.pop("width", height)), **asked)

@@ -73,6 +73,7 @@ class _Found:
 
 def _look(found: _Found, directory: RunDirectory, stores: Path | None) -> None:
     from cotswold import training
+    from cotswold.data import Transform
     from cotswold.errors import CotswoldError
 
     try:
@@ -82,6 +83,7 @@ def _look(found: _Found, directory: RunDirectory, stores: Path | None) -> None:
         return
     found.network = trained.network
     try:
-        found.transform = trained.prepared.transform
+        transform = trained.prepared.transform
+        found.transform = transform if isinstance(transform, Transform) else None  # only pictures are shown
     except CotswoldError as error:  # a run of before checkpoints knew how pictures were prepared
         found.problems.append(f"filters are shown as they are, whitened: {error}")

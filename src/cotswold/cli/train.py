@@ -180,7 +180,7 @@ def _train(words: Words, team: Team) -> int:
     from cotswold.cli.progress import TrainingDisplay, counting, say
 
     how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
-    with counting("preparing", "pictures") if team.leads else nullcontext() as tally:
+    with counting("preparing", "samples") if team.is_main else nullcontext() as tally:
         job = training.open_job(
             words.recipe,
             words.run,
@@ -190,18 +190,18 @@ def _train(words: Words, team: Team) -> int:
             tally=tally,
             team=team,
         )
-    if team.leads and not job.resumed:
+    if team.is_main and not job.resumed:
         for note in job.store.notes:
             say(note)
     stop = training.Stop()
-    with stopping(stop), TrainingDisplay() if team.leads else nullcontext(_unseen) as display:
+    with stopping(stop), TrainingDisplay() if team.is_main else nullcontext(_unseen) as display:
         finished = job.train(watch=display, stop=stop)
     where = shlex.quote(str(words.run or job.run.path))
     if finished:
-        if team.leads:
+        if team.is_main:
             say(f"finished; look at it with: cotswold report {where}")
         return 0
-    if team.leads:
+    if team.is_main:
         say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
     return 128 + (stop.signal or signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Pictures of a source straight to batches, without a store: for labelled test sets.
+"""Samples of a source straight to batches, without a store: for labelled test sets.
 
 Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know:
 what the batches are for.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,54 +17,57 @@ from numpy.typing import NDArray
 
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.preparation import Transform
-from cotswold.data.source import Source
+from cotswold.data.source import SampleSource, Source
+from cotswold.data.transforms import AnyTransform
+from cotswold.data.vector_preparation import VectorTransform
+from cotswold.data.vectors import VectorSource
 from cotswold.data.whitening import Float32
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
+
+Found = list[Float32 | BrokenPictureError]
+"""Samples as a network wants them, or what is wrong with each."""
 
 _AHEAD = 3
 """Batches under way at most."""
 
 
 def stream(
-    source: Source,
-    transform: Transform,
+    source: Source | VectorSource,
+    transform: AnyTransform,
     batch: int,
     *,
     only: Sequence[int] | None = None,
     threads: int | None = None,
 ) -> Stream:
-    """Decode and transform a source (or the pictures ``only`` of it) on all cores, in its order."""
+    """Decode and transform a source (or the samples ``only`` of it) on all cores, in its order. Raises
+    UserError where it holds other data than those that the transform was made from."""
     if batch < 1:
-        raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
-    return Stream(
-        source,
-        transform,
-        batch,
-        range(len(source)) if only is None else only,
-        threads or granted_cores(),
-    )
+        raise UserError(f"a batch of {batch} samples is none; give 1 or more")
+    indices = range(len(source)) if only is None else only
+    if isinstance(source, VectorSource) and isinstance(transform, VectorTransform):
+        return Stream(_Vectors(source, transform), batch, indices, threads or granted_cores())
+    if isinstance(source, Source) and isinstance(transform, Transform):
+        return Stream(_Pictures(source, transform), batch, indices, threads or granted_cores())
+    raise UserError(f"the network learnt from {transform.preparation.kind}; the source holds {source.kind}")
 
 
 class Stream:
-    """Iterates over ``(pictures, indices)``: float32 (image, channel, y, x) with the image contiguous, and
-    where each picture is in the source: int64 (image,).
+    """Iterates over ``(samples, indices)``: float32 (image, channel, y, x) with the image contiguous, and
+    where each sample is in the source: int64 (image,).
 
     Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the
     end if there was nothing else. The last batch may be smaller. A stream can be iterated again.
     """
 
-    def __init__(
-        self, source: Source, transform: Transform, batch: int, indices: Sequence[int], threads: int
-    ) -> None:
-        self._source, self._transform, self._batch = source.levelled(transform.ranges), transform, batch
-        self._indices, self._threads = indices, threads
+    def __init__(self, samples: _Transformed, batch: int, indices: Sequence[int], threads: int) -> None:
+        self._samples, self._batch, self._indices, self._threads = samples, batch, indices, threads
         self.broken: list[str] = []
         """Broken pictures met by the last iteration, each with the reason."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         self.broken = []
-        self._source.settle()
+        self._samples.source.settle()
         pictures: list[Float32] = []
         indices: list[int] = []
         seen = False
@@ -85,22 +89,68 @@ class Stream:
 
     def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenPictureError]]:
         """Pictures or what is wrong with them, in order, a bounded number under way."""
-        waiting: deque[tuple[int, Future[Float32 | BrokenPictureError]]] = deque()
-        for index in self._indices:
-            waiting.append((index, pool.submit(self._one, index)))
-            if len(waiting) > _AHEAD * self._batch + self._threads:
+        waiting: deque[tuple[Sequence[int], Future[Found]]] = deque()
+        together = self._samples.together
+        for start in range(0, len(self._indices), together):
+            part = self._indices[start : start + together]
+            waiting.append((part, pool.submit(self._samples.some, part)))
+            if len(waiting) * together > _AHEAD * self._batch + self._threads:
                 at, future = waiting.popleft()
-                yield at, future.result()
+                yield from zip(at, future.result(), strict=True)
         for at, future in waiting:
-            yield at, future.result()
+            yield from zip(at, future.result(), strict=True)
+
+
+class _Transformed(Protocol):
+    """A source and the transform of its samples."""
+
+    @property
+    def source(self) -> SampleSource:
+        """Where they come from."""
+
+    together: int
+    """Samples that are worth a task of their own."""
+
+    def some(self, indices: Sequence[int]) -> Found:
+        """Samples as the network wants them, or what is wrong with them."""
+
+
+class _Pictures:
+    together = 1
+
+    def __init__(self, source: Source, transform: Transform) -> None:
+        self.source, self._transform = source.levelled(transform.ranges), transform
+
+    def some(self, indices: Sequence[int]) -> Found:
+        return [self._one(index) for index in indices]
 
     def _one(self, index: int) -> Float32 | BrokenPictureError:
         try:
-            pixels = self._transform.pixels(self._source.name(index), self._source.read(index))
+            pixels = self._transform.pixels(self.source.name(index), self.source.read(index))
         except BrokenPictureError as error:
             return error
         values: Float32 = self._transform.values(pixels[None])[0]
         return values
+
+
+class _Vectors:
+    together = 64
+
+    def __init__(self, source: VectorSource, transform: VectorTransform) -> None:
+        wanted = transform.preparation
+        if (source.kind, source.features) != (wanted.kind, wanted.features):
+            raise UserError(
+                f"the network learnt from {wanted.kind} of {wanted.features:,} features; the source holds "
+                f"{source.kind} of {source.features:,}"
+            )
+        self.source, self._transform = source, transform
+
+    def some(self, indices: Sequence[int]) -> Found:
+        context = self._transform.preparation.context
+        around = self.source.around(np.array(indices, np.int64), context)
+        needed, places = np.unique(around, return_inverse=True)
+        values = self._transform.values(self.source.rows(needed))
+        return list(values[places.reshape(-1)].reshape(len(indices), -1, 1, 1))
 
 
 def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -56,9 +56,10 @@ def on_cuda(x: Tensor) -> bool:
 
 @lru_cache(maxsize=1)
 def _has_pairs() -> bool:
-    from cotswold.kernels import machine, pairs
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.microkernels import pairs
 
-    here = machine.host()
+    here = this_processor()
     return here is not None and pairs.available(here)
 
 
@@ -117,11 +118,12 @@ def _found() -> str | None:
     try:
         from llvmlite import ir
 
-        from cotswold.kernels import engine, machine
+        from cotswold.kernels.compile import engine
+        from cotswold.kernels.machine.processor import this_processor
     except (ImportError, OSError) as error:
         return f"llvmlite cannot be loaded ({error})"
     try:
-        here = machine.host()
+        here = this_processor()
         if here is None:
             return "this processor has no fused multiply-add that Cotswold knows"
         module = ir.Module("trial")
@@ -129,7 +131,7 @@ def _found() -> str | None:
         kind = ir.FunctionType(ir.IntType(64), [])
         builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
         builder.ret(ir.Constant(ir.IntType(64), 42))
-        answer = engine.answer(engine.loaded(engine.compiled(module, here), here, "trial"))
+        answer = engine.call_for_integer(engine.loaded(engine.compiled(module, here), here, "trial"))
     except Exception as error:  # whatever a broken or foreign LLVM raises: torch still works
         return f"llvmlite cannot compile here ({error})"
     return None if answer == 42 else "llvmlite compiles wrongly here"

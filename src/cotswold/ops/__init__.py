@@ -1,4 +1,4 @@
-"""Differentiable operations on maps and filters, and their slow float64 references."""
+"""Differentiable operations on maps and filters, and the step of a stack."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops import products
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.local import (
@@ -66,12 +67,14 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
     from cotswold.kernels import products as kernels
 
     filters, biases = filters.contiguous(), biases.contiguous()
-    out = empty_map(x, x.shape[0], layer.output)
+    out = empty_map(x, x.shape[0], products.output_of(layer))
+    if pitches_of(x) is not None:
+        kernels.activated(x, filters, biases, layer, out, activation)
+        return out
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        own, into = products.as_map(seen), products.as_map(out[:, :, rows])
-        kernels.activated(own, filters[blocks], biases[blocks], band, into, activation)
+        kernels.activated(seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation)
 
     products.in_bands(x, layer, of_band)
     return out

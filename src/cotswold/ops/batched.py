@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.kernels.operands import pitches_of
+from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged
-from cotswold.ops.runs import Run, all_runs
+from cotswold.ops.runs import BlockRun, all_runs
 
 WIDE_ENOUGH = 32
 """Inputs of a field row (columns times channels) from which on its product alone pays."""
@@ -32,12 +33,12 @@ class Windows:
     """The fields of a layer as strided views of its input map (images last)."""
 
     def __init__(self, values: Tensor, layer: BlockLocal) -> None:
-        pitch = pitch_of(values)
+        pitch = pitches_of(values)
         assert pitch is not None, "the images of a map must be last"
         self._values, self._layer, self._pitch = values, layer, pitch
         self._column = pitch.channel * layer.input.channels
 
-    def view(self, run: Run, field_row: int, rows: int = 1, first: int = 0, every: int = 1) -> Tensor:
+    def view(self, run: BlockRun, field_row: int, rows: int = 1, first: int = 0, every: int = 1) -> Tensor:
         """``(block, field row, field column * channel, image)`` for blocks ``first, first + every, ...``."""
         layer, pitch = self._layer, self._pitch
         step = run.dy * layer.y.step * pitch.row + run.dx * layer.x.step * self._column
@@ -49,9 +50,9 @@ class Windows:
         return self._values.as_strided(size, (every * step, pitch.row, pitch.channel, 1), offset)
 
 
-def block_outputs(values: Tensor, run: Run, layer: BlockLocal) -> Tensor:
+def block_outputs(values: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
     """Outputs of a run, a view ``(block, row in block, column in block * depth, image)`` of an output map."""
-    pitch = pitch_of(values)
+    pitch = pitches_of(values)
     assert pitch is not None, "the images of a map must be last"
     column = pitch.channel * layer.depth
     step = run.dy * layer.rows * pitch.row + run.dx * layer.columns * column
@@ -60,7 +61,7 @@ def block_outputs(values: Tensor, run: Run, layer: BlockLocal) -> Tensor:
     return values.as_strided(size, (step, pitch.row, pitch.channel, 1), offset)
 
 
-def block_filters(filters: Tensor, run: Run, layer: BlockLocal) -> Tensor:
+def block_filters(filters: Tensor, run: BlockRun, layer: BlockLocal) -> Tensor:
     """Filters of a run that meet the map, a view ``(block, field row, field column * channel, neuron)``."""
     channels = layer.input.channels
     last_y, last_x = run.y + (run.blocks - 1) * run.dy + 1, run.x + (run.blocks - 1) * run.dx + 1
@@ -129,7 +130,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     return sums.to(y.dtype)
 
 
-def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: Run, layer: BlockLocal, beta: int) -> None:
+def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: BlockRun, layer: BlockLocal, beta: int) -> None:
     """``target = beta target + δx'`` for one run; ``target`` is a view as ``block_filters`` gives it."""
     windows, images = Windows(x, layer), x.shape[0]
     columns = block_outputs(delta, run, layer).reshape(run.blocks, layer.neurons, images).transpose(1, 2)

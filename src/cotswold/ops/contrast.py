@@ -17,14 +17,14 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import or_torch, usable
+from cotswold.ops.batched import accumulator
 from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
-from cotswold.ops.pooling import check_within, fold, positive_range, unfold, view, workers
-from cotswold.ops.products import accumulator
+from cotswold.ops.pooling import check_within, fold, positive_range, unfold, workers
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.normalisation import Bands, Normalisation
+    from cotswold.kernels.maps import Bands, Normalisation, Workers
 
 FLOOR = 0.01
 """The least divisor, ``c`` of Le et al. 2012."""
@@ -102,7 +102,7 @@ class _Steps:
 @lru_cache(maxsize=256)
 def _bands(shape: MapShape, smoothing: Smoothing, dtype: torch.dtype) -> Bands:
     """The weights of both means as kernels take them: of every output, and of every input."""
-    from cotswold.kernels.normalisation import Bands
+    from cotswold.kernels.maps import Bands
 
     wide, inner = torch.empty(0, dtype=torch.float64, device="cpu"), smoothing.output(shape)
     extents = (shape.height, shape.width, inner.height, inner.width)
@@ -122,11 +122,14 @@ def _band(matrix: Tensor, size: int, low: int) -> Tensor:
     return torch.where(inside, matrix.gather(1, columns.clamp(0, inputs - 1)), 0).contiguous()
 
 
-def _normalisation(h: Tensor, smoothing: Smoothing, floor: float) -> Normalisation:
-    from cotswold.kernels.normalisation import Normalisation
+@lru_cache(maxsize=64)
+def _normalisation(
+    shape: MapShape, smoothing: Smoothing, floor: float, dtype: torch.dtype, who: Workers
+) -> Normalisation:
+    """The normalisation of maps of a shape as kernels take it, of which they keep what they prepare."""
+    from cotswold.kernels.maps import Normalisation
 
-    shape = MapShape(*h.shape[1:])
-    return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, h.dtype), workers(h))
+    return Normalisation(shape, smoothing, floor, _bands(shape, smoothing, dtype), who)
 
 
 def _output_shape(h: Tensor, smoothing: Smoothing) -> MapShape:
@@ -145,7 +148,7 @@ def _normalised(h: Tensor, smoothing: Smoothing, floor: float) -> Tensor:
         return arranged(_Steps(h, smoothing, floor).output())
     h = arranged(h)
     out = empty_map(h, h.shape[0], _output_shape(h, smoothing))
-    _normalisation(h, smoothing, floor).normalise(view(h), view(out))
+    _normalisation(MapShape(*h.shape[1:]), smoothing, floor, h.dtype, workers(h)).normalise(h, out)
     return out
 
 
@@ -165,8 +168,9 @@ def _gradient(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float) -> Te
     if not usable(h):
         return arranged(_Steps(h, smoothing, floor).backward(grad))
     grad, h = arranged(grad), arranged(h)
-    out = empty_map(h, h.shape[0], MapShape(*h.shape[1:]))
-    _normalisation(h, smoothing, floor).gradient(view(grad), view(h), view(out))
+    shape = MapShape(*h.shape[1:])
+    out = empty_map(h, h.shape[0], shape)
+    _normalisation(shape, smoothing, floor, h.dtype, workers(h)).gradient(grad, h, out)
     return out
 
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import or_torch, usable
-from cotswold.ops.products import accumulator
+from cotswold.kernels.operands import name_of
+from cotswold.ops.batched import accumulator
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.machine import Machine
-    from cotswold.kernels.norms import Blocks
+    from cotswold.kernels.machine.processor import Processor
+    from cotswold.kernels.maps.norms import Matrices
 
 
 def _plain_norms(filters: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ def _norms_op(filters: Tensor) -> Tensor:
 def _norms(filters: Tensor) -> Tensor:
     if not usable(filters):
         return _plain_norms(filters)
-    from cotswold.kernels.norms import norms
+    from cotswold.kernels.maps.norms import norms
 
     filters = filters.contiguous()
     out = filters.new_empty((*filters.shape[:2], filters.shape[4]))
@@ -44,15 +45,15 @@ def _norms(filters: Tensor) -> Tensor:
     return out
 
 
-def _workers(filters: Tensor) -> tuple[Blocks, Machine, int]:
+def _workers(filters: Tensor) -> tuple[Matrices, Processor, int]:
     """The blocks of filters as kernels take them, and who works: this processor, so many threads."""
-    from cotswold.kernels import machine
-    from cotswold.kernels.norms import Blocks
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.maps.norms import Matrices
 
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
     rows, columns, high, wide, neurons = filters.shape
-    blocks = Blocks(rows * columns, high * wide, neurons, str(filters.dtype).removeprefix("torch."))
+    blocks = Matrices(rows * columns, high * wide, neurons, name_of(filters.dtype))
     return blocks, here, torch.get_num_threads()
 
 
@@ -76,7 +77,7 @@ def _scaled_op(filters: Tensor, scales: Tensor) -> Tensor:
 def _scaled(filters: Tensor, scales: Tensor) -> Tensor:
     if not usable(filters) or not filters.is_contiguous():
         return _plain_scaled(filters, scales)
-    from cotswold.kernels.norms import scaled
+    from cotswold.kernels.maps.norms import scaled
 
     scales, out = scales.contiguous(), torch.empty_like(filters)
     scaled(filters.data_ptr(), scales.data_ptr(), out.data_ptr(), *_workers(filters))

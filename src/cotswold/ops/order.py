@@ -14,7 +14,8 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import MapShape
 from cotswold.kernels.available import or_torch, usable
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.kernels.operands import pitches_of
+from cotswold.ops.layout import empty_map
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 FEWEST = 4
@@ -28,7 +29,7 @@ def images_last(x: Tensor) -> Tensor:
     keeps its parent's pitch and is not copied. Raises GeometryError for other than four dimensions.
     """
     _check(x)
-    return x if pitch_of(x) is not None else apply("images_last", _Ordered, x, "images_last")
+    return x if pitches_of(x) is not None else apply("images_last", _Ordered, x, "images_last")
 
 
 def images_first(x: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def _check(x: Tensor) -> None:
 @or_torch
 def arranged(x: Tensor) -> Tensor:
     """As `images_last`, inside an operation: gradients do not pass."""
-    if pitch_of(x) is not None:
+    if pitches_of(x) is not None:
         return x
     out = _empty_as(x)
     if _turns(x) and x[0, 0].is_contiguous():
@@ -68,20 +69,12 @@ def _turns(x: Tensor) -> bool:
 
 
 def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
-    from cotswold.kernels import machine, order
-    from cotswold.kernels.map_tasks import View
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.maps import layout
 
-    pitch, here = pitch_of(last), machine.host()
-    assert pitch is not None and here is not None, "usable tensors have a processor, maps a pitch"
-    images, channels, height, width = first.shape
-    order.order(
-        order.First(first.data_ptr(), first.stride(0), first.stride(1), images, channels, height, width),
-        View.of(last, pitch.channel, pitch.row),
-        to_last,
-        str(first.dtype).removeprefix("torch."),
-        here,
-        torch.get_num_threads(),
-    )
+    here = this_processor()
+    assert here is not None, "usable tensors have a processor"
+    layout.copy(first, last, to_last, here, torch.get_num_threads())
 
 
 @torch.library.custom_op("cotswold::images_last", mutates_args=())
@@ -104,7 +97,7 @@ def _first_op(x: Tensor) -> Tensor:
 
 @or_torch
 def _images_first(x: Tensor) -> Tensor:
-    if not _turns(x) or pitch_of(x) is None:
+    if not _turns(x) or pitches_of(x) is None:
         return x.clone(memory_format=torch.contiguous_format)
     out = x.new_empty(x.shape)
     _turn(out, x, to_last=False)

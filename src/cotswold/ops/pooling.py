@@ -5,6 +5,7 @@ Knows: sums over square windows and their adjoint. Does not know: modules, layer
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,13 +15,14 @@ from torch.nn.functional import avg_pool2d, pad
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import name_of
 from cotswold.ops.batched import accumulator
-from cotswold.ops.layout import empty_map, pitch_of
+from cotswold.ops.layout import empty_map
 from cotswold.ops.order import arranged, images_last
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
 if TYPE_CHECKING:
-    from cotswold.kernels.map_tasks import View, Workers
+    from cotswold.kernels.maps import Workers
 
 
 def _planes(x: Tensor) -> Tensor:
@@ -63,23 +65,20 @@ def box_spread(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     return _maps(spread, x)
 
 
-def view(x: Tensor) -> View:
-    """A map, images last, as kernels take it."""
-    from cotswold.kernels.map_tasks import View
-
-    pitch = pitch_of(x)
-    assert pitch is not None, "the images of a map must be last"
-    return View.of(x, pitch.channel, pitch.row)
-
-
 def workers(x: Tensor) -> Workers:
     """Who works on a map: this processor, and as many threads as torch would take."""
-    from cotswold.kernels import machine
-    from cotswold.kernels.map_tasks import Workers
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.kernels.maps import Workers
 
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "kernels are usable only where the processor is known"
-    return Workers(x.shape[0], str(x.dtype).removeprefix("torch."), here, torch.get_num_threads())
+    return Workers(x.shape[0], name_of(x.dtype), here, torch.get_num_threads())
+
+
+@lru_cache(maxsize=256)
+def _output(smoothing: Smoothing, channels: int, height: int, width: int) -> MapShape:
+    """The shape of a map after a window has passed; where no compiler traces."""
+    return smoothing.output(MapShape(channels, height, width))
 
 
 @torch.library.custom_op("cotswold::l2_pool", mutates_args=())
@@ -92,11 +91,11 @@ def _pool_op(x: Tensor, size: int, keep: bool, epsilon: float) -> Tensor:
 def _pool(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
     if not usable(x):
         return _plain_pool(x, smoothing, epsilon)
-    from cotswold.kernels.smoothing import pool
+    from cotswold.kernels.maps import pool
 
-    x, shape = arranged(x), MapShape(*x.shape[1:])
-    out = empty_map(x, x.shape[0], smoothing.output(shape))
-    pool(view(x), view(out), shape, smoothing, epsilon, workers(x))
+    x = arranged(x)
+    out = empty_map(x, x.shape[0], _output(smoothing, *x.shape[1:]))
+    pool(x, out, smoothing, epsilon, workers(x))
     return out
 
 
@@ -124,14 +123,12 @@ def _gradient_op(
 def _gradient(grad: Tensor | None, pooled: Tensor, x: Tensor, smoothing: Smoothing, weight: float) -> Tensor:
     if not usable(x):
         return _plain_gradient(grad, pooled, x, smoothing, weight)
-    from cotswold.kernels.smoothing import pool_gradient
+    from cotswold.kernels.maps import pool_gradient
 
-    shape = MapShape(*x.shape[1:])
     pooled, x = arranged(pooled), arranged(x)
     grad = arranged(grad) if grad is not None else None
-    out = empty_map(x, x.shape[0], shape)
-    above = view(grad) if grad is not None else None
-    pool_gradient(above, view(pooled), view(x), view(out), shape, smoothing, weight, workers(x))
+    out = empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
+    pool_gradient(grad, pooled, x, out, smoothing, weight, workers(x))
     return out
 
 
@@ -272,6 +269,17 @@ def check_within(value: float, least: float, most: float, what: str, dtype: torc
         raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, not {value}")
 
 
+def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
+    what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
+    check_within(epsilon, *positive_range(dtype), what, dtype)
+
+
+def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
+    """As `l2_pool`, inside an operation: gradients do not pass."""
+    _check_epsilon(epsilon, x.dtype)
+    return _pool(x, smoothing, epsilon)
+
+
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
 
@@ -280,7 +288,6 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
     has no slope at 0), GeometryError where the window does not fit, ForwardModeError in forward mode.
     """
     x = images_last(x)
-    what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
-    check_within(epsilon, *positive_range(x.dtype), what, x.dtype)
+    _check_epsilon(epsilon, x.dtype)
     smoothing.output(MapShape(*x.shape[1:]))
     return apply("l2_pool", _L2Pool, x, smoothing.size, smoothing.keep, epsilon)

@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal, Box, Region
+from cotswold.geometry import BlockLocal, Box, MapShape, Region
 from cotswold.kernels import cuda
 from cotswold.kernels.available import multiplies, on_cuda, or_torch
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, lay_out, pitch_of
+from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.order import arranged
-
-if TYPE_CHECKING:
-    from cotswold.kernels.calls import Map
-
 
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6
 """Block rows of a band at least: what two bands see of the same rows is copied for each."""
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """The type in which products of this type are summed."""
-    return batched.accumulator(dtype)
+@lru_cache(maxsize=256)
+def output_of(layer: BlockLocal) -> MapShape:
+    """The map of a layer's responses; where no compiler traces, which would not see a cache."""
+    return layer.output
 
 
 @or_torch
@@ -40,14 +38,17 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """``Wx``: the map of responses."""
     if not multiplies(x) and not on_cuda(x):
         return batched.product(x, filters, layer)
-    filters, out = filters.contiguous(), empty_map(x, x.shape[0], layer.output)
+    filters, out = filters.contiguous(), empty_map(x, x.shape[0], output_of(layer))
     if x.is_cuda:
         cuda.product(arranged(x), filters, layer, out)
+        return out
+    if pitches_of(x) is not None:
+        _kernels().product(x, filters, layer, out)
         return out
 
     def of_band(band: BlockLocal, seen: Tensor, blocks: slice) -> None:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
-        _kernels().product(as_map(seen), filters[blocks], band, as_map(out[:, :, rows]))
+        _kernels().product(seen, filters[blocks], band, out[:, :, rows])
 
     in_bands(x, layer, of_band)
     return out
@@ -76,9 +77,9 @@ def product_of(
         inside = blocks.repeat_interleave(layer.rows, 0).repeat_interleave(layer.columns, 1)
         out.copy_(torch.where(inside, whole, out))
     elif biases is None:
-        _kernels().product(as_map(x), filters, layer, as_map(out), only=only)
+        _kernels().product(x, filters, layer, out, only=only)
     else:
-        _kernels().activated(as_map(x), filters, biases, layer, as_map(out), "identity", only=only)
+        _kernels().activated(x, filters, biases, layer, out, "identity", only=only)
 
 
 def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
@@ -87,10 +88,10 @@ def adds_biases(x: Tensor, layer: BlockLocal) -> bool:
 
 
 def finishes(x: Tensor, layer: BlockLocal, activation: str) -> bool:
-    """Whether biases and an activation are part of the product; see `kernels.calls.finishes`."""
-    from cotswold.kernels import calls
+    """Whether biases and an activation are part of the product; see `kernels.products.finishes`."""
+    from cotswold.kernels import products
 
-    return calls.finishes(x.shape[0], x.dtype, layer, activation)
+    return products.finishes(x.shape[0], x.dtype, layer, activation)
 
 
 @or_torch
@@ -100,7 +101,7 @@ def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out:
     if not _meets(only, plane):
         return
     if in_regions(y):
-        _kernels().adjoint(as_map(y), filters, layer, as_map(out), only=only)
+        _kernels().adjoint(y, filters, layer, out, only=only)
     else:
         out.copy_(torch.where(_inside(only, plane), batched.adjoint(y, filters, layer), out))
 
@@ -124,11 +125,11 @@ def _meets(only: Region, shape: tuple[int, int]) -> bool:
 def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
     """Do a layer in bands of block rows, each with the input that it sees, images last, and its block rows.
 
-    A map whose images are last already is one band. Another is copied band by band, so that a forward pass
-    never holds a second copy of the whole map.
+    A map is copied band by band, so that a forward pass never holds a second copy of the whole map. One whose
+    images are last already needs no copy, and no bands.
     """
     down = layer.grid[0]
-    count = 1 if pitch_of(x) is not None else max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
+    count = max(1, min(BANDS_MOST, down // LEAST_BLOCK_ROWS))
     for number in range(count):
         first, stop = down * number // count, down * (number + 1) // count
         band, rows = layer.block_rows(first, stop)
@@ -145,7 +146,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     if y.is_cuda:
         cuda.adjoint(y, filters, layer, out)
     else:
-        _kernels().adjoint(as_map(y), filters, layer, as_map(out))
+        _kernels().adjoint(y, filters, layer, out)
     return out
 
 
@@ -163,20 +164,10 @@ def outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     if x.is_cuda:
         cuda.outer(delta, x, layer, gradient)
     else:
-        _kernels().outer(as_map(delta), as_map(x), layer, gradient)
+        _kernels().outer(delta, x, layer, gradient)
     return gradient
 
 
 def _kernels() -> ModuleType:
     """The kernels of this processor, which need llvmlite: not imported before it is known to be there."""
     return importlib.import_module("cotswold.kernels.products")
-
-
-def as_map(x: Tensor) -> Map:
-    """A map, images last, as kernels take it."""
-    from cotswold.kernels.calls import Map
-    from cotswold.kernels.plan import Pitches
-
-    pitch = pitch_of(x)
-    assert pitch is not None, "the images of a map must be last"
-    return Map(x, Pitches(pitch.channel, pitch.channel * x.shape[1], pitch.row))

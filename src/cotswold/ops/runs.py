@@ -14,7 +14,7 @@ from cotswold.geometry import BlockLocal, Window
 
 
 @dataclass(frozen=True)
-class Run:
+class BlockRun:
     """Blocks ``(y, x), (y + dy, x + dx), ...`` whose fields lie in the map from row ``top`` to ``bottom`` and
     from column ``left`` to ``right`` of the field; ``(dy, dx)`` is ``(0, 1)`` or ``(1, 0)``.
     """
@@ -42,23 +42,23 @@ def _stretches(window: Window, extent: int) -> Iterator[tuple[int, int, int, int
 
 
 @lru_cache(maxsize=1024)
-def row_runs(layer: BlockLocal, y: int) -> tuple[Run, ...]:
+def row_runs(layer: BlockLocal, y: int) -> tuple[BlockRun, ...]:
     """The runs of one block row, from left to right."""
     low, high = layer.y.skipped(y, layer.input.height)
     return tuple(
-        Run(y, x, 0, 1, blocks, low, layer.y.size - high, left, right)
+        BlockRun(y, x, 0, 1, blocks, low, layer.y.size - high, left, right)
         for x, blocks, left, right in _stretches(layer.x, layer.input.width)
     )
 
 
 @lru_cache(maxsize=256)
-def all_runs(layer: BlockLocal) -> tuple[Run, ...]:
+def all_runs(layer: BlockLocal) -> tuple[BlockRun, ...]:
     """Runs that cover every block once: rows of the interior; at the left and right border, columns."""
     runs = []
     for x, across, left, right in _stretches(layer.x, layer.input.width):
         for y, down, top, bottom in _stretches(layer.y, layer.input.height):
             if across < down:
-                runs += [Run(y, x + i, 1, 0, down, top, bottom, left, right) for i in range(across)]
+                runs += [BlockRun(y, x + i, 1, 0, down, top, bottom, left, right) for i in range(across)]
             else:
-                runs += [Run(y + i, x, 0, 1, across, top, bottom, left, right) for i in range(down)]
+                runs += [BlockRun(y + i, x, 0, 1, across, top, bottom, left, right) for i in range(down)]
     return tuple(runs)

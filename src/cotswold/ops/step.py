@@ -9,24 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError, UserError
-from cotswold.geometry import BlockLocal, StackGeometry
+from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import pitches_of
 from cotswold.ops import rule as rules
 from cotswold.ops.batched import accumulator, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import lay_out, pitch_of
-from cotswold.ops.local import check_alike, check_filters, check_map
+from cotswold.ops.layout import lay_out
+from cotswold.ops.local import check_alike, check_map
 from cotswold.ops.order import arranged
-from cotswold.ops.pooling import box_spread, l2_pool
-from cotswold.ops.products import adjoint, as_map, product
-from cotswold.ops.runs import Run, row_runs
+from cotswold.ops.pooling import box_spread, pooled_values
+from cotswold.ops.products import adjoint, product
+from cotswold.ops.runs import BlockRun, row_runs
 from cotswold.ops.state import StackObjective, StackReport, StackState, StepRule
 
 GRADIENT_ELEMENTS = 1 << 19
@@ -47,17 +49,24 @@ def total(a: Tensor) -> Tensor:
     return rows.sum(dtype=torch.float64)
 
 
+def unit_scales(state: StackState, layer: BlockLocal) -> Tensor:
+    """What makes filters' responses those of unit filters, ``(depth, y, x)``; 0 for a filter of zeros."""
+    return lay_out(rules.reciprocal(state.norms), layer)
+
+
 def respond(state: StackState, batch: Tensor, layer: BlockLocal) -> Tensor:
     """``αWx``, where x is the batch times its gain."""
-    unit = lay_out(rules.reciprocal(state.norms), layer)
+    return _respond(state, batch, layer, unit_scales(state, layer))
+
+
+def _respond(state: StackState, batch: Tensor, layer: BlockLocal, unit: Tensor) -> Tensor:
     scale = (unit * (state.alpha * state.gain)).to(batch.dtype)
     return product(batch, state.filters, layer).mul_(scale)
 
 
 def decode(z: Tensor, state: StackState, layer: BlockLocal) -> Tensor:
     """``W'z``."""
-    unit = lay_out(rules.reciprocal(state.norms), layer).to(z.dtype)
-    return adjoint(z * unit, state.filters, layer)
+    return adjoint(z * unit_scales(state, layer).to(z.dtype), state.filters, layer)
 
 
 class Passes(Protocol):
@@ -84,7 +93,7 @@ class Passes(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemory:
+class InMemoryPasses:
     """The passes over filters that are whole in memory; also those over some rows of blocks."""
 
     state: StackState
@@ -96,12 +105,13 @@ class InMemory:
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """``αWx`` and ``W'αWx``."""
-        z = respond(self.state, batch, self.layer)
-        return z, decode(z, self.state, self.layer)
+        unit = unit_scales(self.state, self.layer)
+        z = _respond(self.state, batch, self.layer, unit)
+        return z, adjoint(z * unit.to(z.dtype), self.state.filters, self.layer)
 
     def add_residual(self, to_z: Tensor, residual: Tensor) -> None:
         """Add W times the residual to the gradient by the responses."""
-        unit = lay_out(rules.reciprocal(self.state.norms), self.layer).to(residual.dtype)
+        unit = unit_scales(self.state, self.layer).to(residual.dtype)
         to_z.add_(product(residual, self.state.filters, self.layer).mul_(unit))
 
     def step(self, decoding: tuple[Tensor, Tensor], encoding: tuple[Tensor, Tensor], rule: StepRule) -> None:
@@ -120,7 +130,7 @@ class InMemory:
         return encoded
 
 
-def _chunks(layer: BlockLocal, y: int) -> Iterator[Run]:
+def _chunks(layer: BlockLocal, y: int) -> Iterator[BlockRun]:
     """The runs of a block row, cut so that the gradient of one stays in cache."""
     most = max(1, GRADIENT_ELEMENTS // (layer.fan_in * layer.neurons))
     for run in row_runs(layer, y):
@@ -128,13 +138,29 @@ def _chunks(layer: BlockLocal, y: int) -> Iterator[Run]:
             yield replace(run, x=run.x + first, blocks=min(most, run.blocks - first))
 
 
+@dataclass(frozen=True)
+class _Shapes:
+    """The shapes that a stack's tensors must have."""
+
+    input: MapShape
+    filters: tuple[int, ...]
+    norms: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _shapes(geometry: StackGeometry) -> _Shapes:
+    return _Shapes(geometry.input, geometry.filters.filters_shape, geometry.filters.norms_shape)
+
+
 def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tensor:
-    check_map("a stack", batch, geometry.input)
-    check_filters("a stack", state.filters, geometry.filters)
+    """The batch, images last; raises for tensors of a stack that do not fit."""
+    shapes = _shapes(geometry)
+    check_map("a stack", batch, shapes.input)
+    _check_held("filters", state.filters, shapes.filters)
     if batch.shape[0] == 0:
         raise UserError("a stack cannot learn from an empty batch; leave it out")
     check_alike("a stack", batch, state.filters)
-    _check_held("norms", state.norms, geometry.filters.norms_shape)
+    _check_held("norms", state.norms, shapes.norms)
     return arranged(batch)
 
 
@@ -153,14 +179,14 @@ def calibrate(
 ) -> None:
     """Set gain, norms and α in place from a batch: inputs of RMS 1, the α that minimises the objective."""
     batch = _checked(state, batch, geometry)
-    passes = passes or InMemory(state, geometry.filters)
+    passes = passes or InMemoryPasses(state, geometry.filters)
     power = dot(batch, batch) / batch.numel()
     state.gain.copy_(torch.where(power > 0, power.rsqrt(), 1.0))
     passes.measure()
     state.alpha.fill_(1.0)
     z, decoded = passes.decode(batch)
     overlap, energy = state.gain * dot(decoded, batch), dot(decoded, decoded)
-    penalty = objective.sparsity * total(l2_pool(z, geometry.pool, objective.epsilon))
+    penalty = objective.sparsity * total(pooled_values(z, geometry.pool, objective.epsilon))
     state.alpha.copy_(rules.floored_scale(overlap, energy, penalty).clamp(*rules.ALPHA_RANGE))
 
 
@@ -185,10 +211,10 @@ def stack_step(
     fit, UserError for an empty batch.
     """
     batch = _checked(state, batch, geometry)
-    _check_held("momentum", state.momentum, geometry.filters.filters_shape)
+    _check_held("momentum", state.momentum, _shapes(geometry).filters)
     images, dtype = batch.shape[0], batch.dtype
     alpha, gain = state.alpha, state.gain
-    passes = passes or InMemory(state, geometry.filters)
+    passes = passes or InMemoryPasses(state, geometry.filters)
 
     z, decoded = passes.decode(batch)
     overlap, energy = gain * dot(decoded, batch), dot(decoded, decoded)
@@ -196,7 +222,7 @@ def stack_step(
     reconstruction = dot(residual, residual) / images
     residual.mul_(2 / images)  # from here on the gradient by the decoded map
 
-    pooled = l2_pool(z, geometry.pool, objective.epsilon)
+    pooled = pooled_values(z, geometry.pool, objective.epsilon)
     penalty = objective.sparsity * total(pooled)
     slope = _pooled_slope(pooled, geometry, objective.sparsity / images, upstream)
     to_z = box_spread(slope, z, geometry.pool).mul_(z)
@@ -241,14 +267,14 @@ def _move_filters(
         from cotswold.kernels import products as kernels
 
         (z, residual), (to_z, batch) = decoding, encoding
-        if pitch_of(batch) != pitch_of(residual):
+        if pitches_of(batch) != pitches_of(residual):
             batch, whole = batch.new_empty_strided(batch.shape, residual.stride()), batch
             batch.copy_(whole)
         rate = rule.rate / (float(alpha) * layer.fan_in)
         constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64, device="cpu")
         kernels.step(
-            (as_map(z), as_map(residual)),
-            (as_map(to_z), as_map(batch)),
+            (z, residual),
+            (to_z, batch),
             layer,
             (state.filters, state.momentum, state.norms),
             constants,

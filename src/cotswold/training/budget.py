@@ -11,6 +11,7 @@ from math import prod
 
 from cotswold.geometry import Grid, MapShape, StackGeometry, StackPartition
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import JointTraining
 from cotswold.training.offload.room import BESIDE_BYTES, least_bytes
 
 FLOAT_BYTES = 4
@@ -86,10 +87,10 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     if not budgets:
         return 0
     if recipe.offloaded:
-        rows = least_bytes(recipe.stack_geometries(), recipe.training.strategy == "joint")
+        rows = least_bytes(recipe.stack_geometries(), isinstance(recipe.training, JointTraining))
         return rows + maps_bytes(recipe, batch) + BESIDE_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)
-    if recipe.training.strategy == "joint":
+    if isinstance(recipe.training, JointTraining):
         return filters + sum(b.momentum_bytes for b in budgets) + maps_bytes(recipe, batch)
     return filters + max(budget.momentum_bytes + _working(budget) for budget in budgets)
 
@@ -98,7 +99,9 @@ def maps_bytes(recipe: Recipe, batch: int) -> int:
     """Bytes of maps, and of the gradient of a row of blocks, at the worst moment of an update."""
     budgets = stack_budgets(recipe, batch)
     kept = sum(batch * budget.input.size * FLOAT_BYTES for budget in budgets)
-    return max(_working(budget) for budget in budgets) + (kept if recipe.training.strategy == "joint" else 0)
+    return max(_working(budget) for budget in budgets) + (
+        kept if isinstance(recipe.training, JointTraining) else 0
+    )
 
 
 def rank_bytes(recipe: Recipe, batch: int, grid: Grid) -> int:
@@ -111,7 +114,7 @@ def rank_bytes(recipe: Recipe, batch: int, grid: Grid) -> int:
         max(box.size for box in part.pooling.reads) * part.geometry.responses.channels for part in parts
     ]
     working = [batch * (4 * seen + 6 * made) for seen, made in zip(windows, responses, strict=True)]
-    if recipe.training.strategy == "joint":
+    if isinstance(recipe.training, JointTraining):
         return FLOAT_BYTES * (2 * sum(filters) + batch * sum(windows) + max(working, default=0))
     moving = (one + maps for one, maps in zip(filters, working, strict=True))
     return FLOAT_BYTES * (sum(filters) + max(moving, default=0))

@@ -14,7 +14,7 @@ from cotswold.geometry import Grid
 from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
 from cotswold.training.budget import largest_batch, rank_bytes, training_bytes
-from cotswold.training.offload.home import check_disk
+from cotswold.training.offload.holder import check_disk
 from cotswold.training.restore import needed_bytes
 from cotswold.training.team import SOLO, Team
 
@@ -67,5 +67,5 @@ def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -
 def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
     """As `check_memory`, with the pictures of this store; DiskFullError where the files of a run in this
     directory would have no room."""
-    check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
+    check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
     check_disk(recipe, directory)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.data import Store, Transform
+from cotswold.data import AnyTransform, Store, transform_from_state
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, take
 
@@ -22,9 +22,9 @@ KEY = "prepared"
 
 @dataclass(frozen=True)
 class Prepared:
-    """What any other picture needs to be read by a run's network, and what its answers are called."""
+    """What any other sample needs to be read by a run's network, and what its answers are called."""
 
-    transform: Transform
+    transform: AnyTransform
     classes: tuple[str, ...]
     """Names of the classes; empty without labels."""
     store: str
@@ -50,7 +50,7 @@ class Prepared:
         try:
             table: dict[str, object] = take(state, KEY, dict)
             classes: list[object] = take(table, "classes", list)
-            transform = Transform.from_state(take(table, "transform", dict))
+            transform = transform_from_state(take(table, "transform", dict))
             return cls(transform, tuple(map(str, classes)), take(table, "store", str))
         except (MalformedError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(

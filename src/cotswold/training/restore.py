@@ -17,15 +17,16 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.data import differing
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import GreedyTraining
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
-from cotswold.training.loop import position_from
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,
@@ -34,6 +35,7 @@ from cotswold.training.networks import (
     network_tensors,
 )
 from cotswold.training.prepared import Prepared
+from cotswold.training.runners.synchronous import position_from
 from cotswold.training.stores import made_by, store_of
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
@@ -64,7 +66,7 @@ class Trained(Generic[_Network]):
 def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
     """Phases (stacks, of a greedy run) that had not begun to learn when a checkpoint had this state."""
     position = position_from(state)
-    phases = len(recipe.network.stacks) if recipe.training.strategy == "greedy" else 1
+    phases = len(recipe.network.stacks) if isinstance(recipe.training, GreedyTraining) else 1
     return max(phases - position.phase - (position.step > 0), 0)
 
 
@@ -169,10 +171,9 @@ def check_preparation(recipe: Recipe, start: RunDirectory) -> None:
         there, here = made_by(made.data), made_by(recipe.data)
     except StoreError:
         return
-    keys = ["size", "colour", "contrast", "whiten", "unit", *(["band"] if there.whiten else [])]
-    differing = [key for key in keys if getattr(there, key) != getattr(here, key)]
-    if differing:
-        shown = [f"data.{key} ({getattr(there, key)} there, {getattr(here, key)} here)" for key in differing]
+    found = differing(there, here)
+    if found:
+        shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
         raise RunError(
             f"the stacks of {start.path} learnt from pictures that were prepared otherwise: "
             f"{', '.join(shown)}; give this recipe the same values"

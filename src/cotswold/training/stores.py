@@ -11,32 +11,69 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from cotswold.data import Preparation, Store, open_source, prepare
+from cotswold.data import (
+    AnyPreparation,
+    Preparation,
+    Source,
+    Store,
+    VectorPreparation,
+    VectorSource,
+    open_source,
+    open_vectors,
+    prepare,
+)
 from cotswold.data.plan import rule
 from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
-from cotswold.recipe.schema import Data, PictureData, pair
+from cotswold.recipe.schema import (
+    Data,
+    FrameData,
+    LossObjective,
+    PictureData,
+    SourcedData,
+    VectorData,
+    pair,
+)
 from cotswold.run import RunDirectory, read_events
 
 STORES = Path("stores")
-"""Where prepared pictures are kept unless another place is named."""
+"""Where prepared samples are kept unless another place is named."""
 
 Tally = Callable[[int, int], None]
-"""Hears how many of how many pictures are done."""
+"""Hears how many of how many samples are done."""
 
 
-def preparation_of(data: Data) -> Preparation:
-    """The preparation that a recipe's `[data]` asks for."""
-    data = pictures_of(data)
+def preparation_of(data: Data) -> AnyPreparation:
+    """The preparation that a recipe's `[data]` asks for.
+
+    That of vectors opens their source, which knows how many features there are. Raises RecipeError for data
+    that are given from Python, SourceError.
+    """
+    if isinstance(data, VectorData | FrameData):
+        source = source_of(data)
+        assert isinstance(source, VectorSource), "of its kind"
+        return _prepared_as(data, source)
+    pictures = pictures_of(data)
     return Preparation(
-        size=pair(data.size),
-        colour=data.colour,
-        contrast=data.contrast,
-        whiten=data.whiten,
-        band=data.band,
-        unit=data.unit,
-        dtype=data.dtype,
+        size=pair(pictures.size),
+        colour=pictures.colour,
+        contrast=pictures.contrast,
+        whiten=pictures.whiten,
+        band=pictures.band,
+        unit=pictures.unit,
+        dtype=pictures.dtype,
     )
+
+
+def _prepared_as(data: VectorData | FrameData, source: VectorSource) -> VectorPreparation:
+    if data.features not in (None, source.features):
+        raise RecipeError(
+            f"data.features is {data.features}, but {data.source} has {source.features} a "
+            f"{data.type[:-1]}; leave "
+            "it out"
+        )
+    context = data.context if isinstance(data, FrameData) else 0
+    return VectorPreparation(source.features, data.type, context, data.standardise, data.dtype)
 
 
 def pictures_of(data: Data) -> PictureData:
@@ -46,23 +83,41 @@ def pictures_of(data: Data) -> PictureData:
     return data
 
 
-def made_by(data: Data) -> Preparation:
-    """How the pictures of a recipe are or were prepared; raises StoreError for a store that is not there."""
+def source_of(data: Data) -> Source | VectorSource:
+    """The source that a recipe's `[data]` names. Raises SourceError, RecipeError (an environment variable
+    that is not set, data that are given from Python)."""
+    if not isinstance(data, SourcedData):
+        raise RecipeError("the data set is given from Python; this needs a source in files")
+    assert data.source is not None, "the schema wants one of source and store"
+    place = expand(data.source)
+    if isinstance(data, VectorData):
+        return open_vectors(place, labels=data.labels)
+    if isinstance(data, FrameData):
+        return open_vectors(place, "frames", include=data.include, exclude=data.exclude, labels=data.labels)
+    pictures = pictures_of(data)
+    return open_source(place, include=pictures.include, exclude=pictures.exclude, labels=pictures.labels)
+
+
+def made_by(data: Data) -> AnyPreparation:
+    """How the samples of a recipe are or were prepared; raises StoreError for a store that is not there."""
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
 
 def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Store:
-    """The recipe's store; pictures of a source are prepared under ``stores`` unless they have been.
+    """The recipe's store; samples of a source are prepared under ``stores`` unless they have been.
 
     Raises SourceError, StoreError, RecipeError (an environment variable that is not set).
     """
     data = recipe.data
     if data.store is not None:
         return Store(expand(data.store))
-    data = pictures_of(data)
-    assert data.source is not None, "the schema wants one of source and store"
-    source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
-    preparation = preparation_of(data)
+    source = source_of(data)
+    assert isinstance(data, PictureData | VectorData | FrameData), "it has a source"
+    preparation = (
+        _prepared_as(data, source)
+        if isinstance(source, VectorSource) and not isinstance(data, PictureData)
+        else preparation_of(data)
+    )
     decided = rule(source, data.splits)
     choices = [
         preparation.state(),
@@ -94,8 +149,8 @@ def store_of(
 ) -> Store:
     """The store that a run learnt from: in ``stores`` where that is given, or where it was at its beginning.
 
-    Pictures are prepared under `STORES` where it is neither. Raises as `open_store`, and StoreError where the
-    store that is found, or made anew, is another one: its pictures, and their whitening, are not the run's.
+    Samples are prepared under `STORES` where it is neither. Raises as `open_store`, and StoreError where the
+    store that is found, or made anew, is another one: its samples, and their transform, are not the run's.
     """
     place, identity = _noted(run)
     if stores is None and place is not None:
@@ -110,8 +165,8 @@ def store_of(
         store = open_store(recipe, stores or STORES, tally)
     if identity is not None and store.identity != identity:
         raise StoreError(
-            f"the store {store.path} is not the one that {run.path} learnt from: its pictures, and so their "
-            "whitening, are others; give the run's own (--stores), or train a new run on this one"
+            f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
+            "transform, are others; give the run's own (--stores), or train a new run on this one"
         )
     return store
 
@@ -140,39 +195,81 @@ def place_of(store: Store) -> dict[str, object]:
     return {"store": str(store.path.absolute()), "store_identity": store.identity}
 
 
-def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
-    """The recipe with the size and colour of a store that was prepared apart; raises RecipeError without
-    pictures."""
-    if store.splits.get("train", 0) == 0:
-        raise RecipeError(f"the store {store.path} has no training pictures; prepare a larger source")
-    if recipe.training.strategy == "supervised" and len(store.classes) < 2:
-        found = f"only one class, {store.classes[0]!r}" if store.classes else "no labels"
-        raise RecipeError(
-            f"the pictures in {store.path} have {found}; strategy supervised needs two classes or more "
-            '(with data.labels = "folders", one folder a class)'
-        )
-    if recipe.data.store is None:
+def with_features(recipe: Recipe) -> Recipe:
+    """The recipe with the number of features that its source has, where it needs one and does not say it."""
+    data = recipe.data
+    if not isinstance(data, VectorData | FrameData) or data.store is not None or data.features is not None:
         return recipe
-    shape = store.shape
-    colours = {3: "rgb", 1: "grey"}
-    data = recipe.data.model_copy(
-        update={"size": (shape.height, shape.width), "colour": colours[shape.channels]}
-    )
-    return recipe.model_copy(update={"data": data})
+    source = source_of(data)
+    assert isinstance(source, VectorSource), "of its kind"
+    return recipe.model_copy(update={"data": data.model_copy(update={"features": source.features})})
+
+
+def with_features_of(recipe: Recipe, began: Recipe) -> Recipe:
+    """The recipe with the number of features that it began with, where it does not say it."""
+    data, kept = recipe.data, began.data
+    if not isinstance(data, VectorData | FrameData) or not isinstance(kept, VectorData | FrameData):
+        return recipe
+    if data.features is not None:
+        return recipe
+    return recipe.model_copy(update={"data": data.model_copy(update={"features": kept.features})})
+
+
+def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
+    """The recipe with what a store that was prepared apart decides: the size and colour of pictures, the
+    features and context of vectors; raises RecipeError without samples, or for samples of another type."""
+    if store.splits.get("train", 0) == 0:
+        raise RecipeError(f"the store {store.path} has no samples for training; prepare a larger source")
+    data = recipe.data
+    if data.type != store.kind:
+        raise RecipeError(
+            f'data.type is "{data.type}", but {store.path} holds {store.kind}; set data.type to that'
+        )
+    if isinstance(recipe.objective, LossObjective):
+        _check_outputs(store, recipe.loss)
+    preparation = store.transform.preparation
+    if isinstance(preparation, VectorPreparation):
+        context = {"context": preparation.context} if preparation.kind == "frames" else {}
+        update: dict[str, object] = {"features": preparation.features, **context}
+    elif data.store is None:
+        return recipe
+    else:
+        shape = store.shape
+        colours = {3: "rgb", 1: "grey"}
+        update = {"size": (shape.height, shape.width), "colour": colours[shape.channels]}
+    return recipe.model_copy(update={"data": data.model_copy(update=update)})
+
+
+def _check_outputs(store: Store, loss: str) -> None:
+    """Raise RecipeError where a network that learns from labels cannot learn from those of a store."""
+    if store.targets:
+        if loss not in ("squared", "custom"):
+            raise RecipeError(
+                f'the labels in {store.path} are numbers to predict; objective.loss = "{loss}" wants '
+                "classes: set "
+                'it to "squared", or label the samples by whole numbers or texts'
+            )
+        return
+    if len(store.classes) < 2:
+        found = f"only one class, {store.classes[0]!r}" if store.classes else "no labels"
+        remedy = (
+            'with data.labels = "folders", one folder a class'
+            if store.kind != "vectors"
+            else 'with data.labels = "file", labels in name.labels.npy beside'
+        )
+        raise RecipeError(
+            f"the {store.kind} in {store.path} have {found}; strategy supervised needs two classes or more "
+            f"({remedy})"
+        )
 
 
 def class_count(recipe: Recipe) -> int:
-    """How many classes the recipe's pictures have; raises RecipeError where they have no labels."""
-    data = recipe.data
-    if data.store is not None:
-        classes = Store(expand(data.store)).classes
-    else:
-        data = pictures_of(data)
-        assert data.source is not None, "the schema wants one of source and store"
-        source = open_source(
-            expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels
-        )
-        classes = source.classes
-    if not classes:
-        raise RecipeError("the pictures have no labels; set data.labels to folders or file")
-    return len(classes)
+    """How many outputs a network has that learns the recipe's labels: one a class, or one for each number to
+    predict; raises RecipeError where there are no labels."""
+    found: Store | Source | VectorSource = (
+        source_of(recipe.data) if recipe.data.store is None else Store(expand(recipe.data.store))
+    )
+    outputs = len(found.classes) or found.targets
+    if not outputs:
+        raise RecipeError(f"the {found.kind} have no labels; set data.labels to folders or file")
+    return outputs

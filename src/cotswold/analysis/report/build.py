@@ -175,7 +175,7 @@ def _numbers(
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    samples = number(history.end, "patterns")
+    samples = number(history.end, "samples")
     if samples is not None:
         boxes.append((count(samples), "pictures seen"))
     if history.seconds:

@@ -155,7 +155,7 @@ def accounts(history: History, run: str) -> Section:
         return Section("Account", "account", [Missing(text, f"cotswold report {run}")])
     items = []
     for name, label, shown in (
-        ("patterns", "Samples (pictures seen)", count),
+        ("samples", "Samples (pictures seen)", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),

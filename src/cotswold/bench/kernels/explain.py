@@ -6,7 +6,6 @@ Knows: backends, processors, choices of tiles. Does not know: baselines, tables.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,6 @@ from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import available
 from cotswold.ops.layout import empty_map
-from cotswold.ops.products import as_map
 
 LAYER_WORDS = "C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH"
 
@@ -51,23 +49,23 @@ class Backend:
 
 def backend() -> Backend:
     """Whether kernels of our own run here and why; for which processor; where they are remembered."""
-    from cotswold.kernels import store
+    from cotswold.kernels.compile import code_cache
 
     name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
         why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
         return Backend(name, why, "unknown to us", "whatever torch takes", "none")
-    from cotswold.kernels import machine
+    from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
-    here = machine.host()
+    here = this_processor()
     assert here is not None, "llvm is chosen only where the processor is known"
     asked = f", and {available.VARIABLE} says so" if variable else ""
     return Backend(
         name,
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,
-        f"{here.isa}, {machine.WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
-        str(store.trusted() or "nowhere, as was warned"),
+        f"{here.isa}, {WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
+        str(code_cache.trusted() or "nowhere, as was warned"),
     )
 
 
@@ -76,25 +74,19 @@ def explained(shape: Shape) -> list[Explanation]:
     if available.chosen() == "torch":
         kind, why = "torch.bmm", "kernels of our own are off"
         return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
-    from cotswold.kernels import calls, machine, products
+    from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT
+    from cotswold.kernels.products import run
 
     layer, like = shape.layer, torch.ones(1)
     x, y = (empty_map(like, shape.images, part).fill_(1) for part in (layer.input, layer.output))
-    filters, gradient = torch.ones(layer.filters_shape), torch.empty(layer.filters_shape)
-    here = machine.host()
-    assert here is not None, "llvm is chosen only where the processor is known"
-    made: dict[str, Callable[[], calls.Call]] = {
-        "Wx": lambda: calls.product_call(as_map(x), filters, layer, as_map(y)),
-        "W'x": lambda: calls.adjoint_call(as_map(y), filters, layer, as_map(x)),
-        "δx'": lambda: calls.outer_call(as_map(y), as_map(x), layer, gradient),
-    }
+    filters = torch.ones(layer.filters_shape)
+    kinds = {"Wx": PRODUCT, "W'x": ADJOINT, "δx'": OUTER}
     found = []
     for product in PRODUCTS:
-        call = made[product]()
-        choice = products.choose(call, here, products.thread_count(call))
+        problem, choice = run.chosen(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
-            _explanation(shape, product, "llvm", call.kind.name, str(choice.tile), choice.why, taken)
+            _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.why, taken)
         )
     return found
 

@@ -24,7 +24,7 @@ from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import Spread
 from cotswold.bench.row import OURS, Place, Row, Verdict
 from cotswold.kernels.available import chosen
-from cotswold.kernels.store import VARIABLE
+from cotswold.kernels.compile.code_cache import VARIABLE
 
 COMPILED, TUNED, LOADED = "compile", "compile and measure tiles", "load"
 BARS = {COMPILED: 1.0, TUNED: 3.0, LOADED: 0.05}

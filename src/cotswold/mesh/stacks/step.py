@@ -19,7 +19,7 @@ from cotswold.ops import rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.pooling import pool_backward
-from cotswold.ops.step import InMemory, dot, total
+from cotswold.ops.step import InMemoryPasses, dot, total
 
 
 def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
@@ -118,7 +118,7 @@ def step(
 
     to_batch = _to_input(share, state, to_z * unit, residual) if input_gradient else None
     if share.layer is not None:
-        InMemory(state, share.layer).step((z.own, window), (to_z, batch), rule)
+        InMemoryPasses(state, share.layer).step((z.own, window), (to_z, batch), rule)
     overlap, energy, error, penalty = share.total(terms)
     rules.search(state.alpha, overlap, energy, penalty, rule)
     error, penalty = error / images, penalty / images

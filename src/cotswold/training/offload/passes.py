@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map
-from cotswold.ops.step import InMemory, decode, respond
+from cotswold.ops.step import InMemoryPasses, decode, respond
 from cotswold.training.offload.stream import RowStream
 from cotswold.training.offload.walk import Strip, window
 
@@ -78,9 +78,9 @@ class Streamed:
             z = z[:, :, self._written(strip.blocks.start, strip.blocks.stop)]
             into[:, :, strip.rows] = decode(z, self._rows(strip.blocks), strip.layer)
 
-    def _part(self, row: int) -> InMemory:
+    def _part(self, row: int) -> InMemoryPasses:
         layer, _ = self.layer.block_rows(row, row + 1)
-        return InMemory(self._rows(slice(row, row + 1)), layer)
+        return InMemoryPasses(self._rows(slice(row, row + 1)), layer)
 
     def _rows(self, rows: slice) -> ops.StackState:
         whole = self.state

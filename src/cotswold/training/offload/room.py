@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import JointTraining
 from cotswold.training.offload.walk import window
 
 MOMENTUM_ROOM = 3
@@ -63,6 +64,6 @@ def disk_bytes(recipe: Recipe) -> int:
     """
     sizes = [geometry.filters.parameters * FLOAT_BYTES for geometry in recipe.stack_geometries()]
     generations = recipe.training.checkpoints_kept + 1
-    if recipe.training.strategy == "joint":
+    if isinstance(recipe.training, JointTraining):
         return 2 * generations * sum(sizes)
     return sum(sizes) + (2 * generations - 1) * max(sizes)

@@ -1,0 +1,1 @@
+"""From LLVM code to machine code: how it is written, named, compiled, tried and kept."""

@@ -1,0 +1,59 @@
+"""The processor that code is written for.
+
+Knows: instruction sets, vector widths, what LLVM calls a processor. Does not know: what is written.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+
+from llvmlite import binding as llvm
+
+WIDTHS = {"avx512": 512, "avx2": 256, "neon": 128}
+"""Bits of a vector."""
+REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32}
+"""Vector registers."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A processor: instruction set, LLVM's name for it and its features, and LLVM's name of the system."""
+
+    isa: str
+    cpu: str
+    features: str
+    triple: str
+
+    def lanes(self, dtype: str) -> int:
+        """Numbers in a vector."""
+        return WIDTHS[self.isa] // {"float32": 32, "float64": 64}[dtype]
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return REGISTERS[self.isa]
+
+
+def prepare() -> None:
+    """Load LLVM's knowledge of this processor."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@lru_cache(maxsize=1)
+def this_processor() -> Processor | None:
+    """This processor, or None where it has no fused multiply-add in vectors."""
+    prepare()
+    triple, cpu, features = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
+    text = features.flatten()
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        if features.get("avx512f") and features.get("avx512vl") and features.get("avx512dq"):
+            return Processor("avx512", cpu, text, triple)
+        if features.get("avx2") and features.get("fma"):
+            return Processor("avx2", cpu, text, triple)
+        return None
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return Processor("neon", cpu, text, triple)
+    return None

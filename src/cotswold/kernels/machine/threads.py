@@ -1,0 +1,121 @@
+"""Threads: the pool of torch's own OpenMP, so that no second one competes with it.
+
+Knows: how many threads torch would take, how its pool is entered. Does not know: what they do.
+
+A process that was forked must not enter the pool of its parent, whose threads it has not; there, and where
+the OpenMP library has no `GOMP_parallel`, threads of Python are used, which let each other run in a kernel.
+Whichever pool it is, nobody is inside a job any more when `run` returns or raises: its memory is then freed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+    _own_pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+@lru_cache(maxsize=1)
+def _openmp() -> Callable[[int, int, int, int], None] | None:
+    """`GOMP_parallel` of the OpenMP library that torch has loaded."""
+    for name in _openmp_libraries():
+        try:
+            parallel = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        parallel.restype = None
+        return parallel
+    return None
+
+
+def _openmp_libraries() -> Iterator[str]:
+    """The OpenMP library that torch brings, then those that the process has loaded."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("lib*omp*")):
+        yield str(path)
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        loaded = {
+            line.split()[-1] for line in maps.read_text().splitlines() if "omp" in line and ".so" in line
+        }
+        yield from sorted(loaded)
+
+
+@lru_cache(maxsize=1)
+def _own_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="cotswold")
+
+
+@lru_cache(maxsize=4096)
+def _function(address: int) -> Callable[[int], None]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+def run(address: int, job: int, threads: int) -> None:
+    """Call ``work(job)`` on so many threads at once; returns when all have."""
+    if threads <= 1:
+        _function(address)(job)
+        return
+    parallel = None if _forked else _openmp()
+    if parallel is not None:
+        parallel(address, job, threads, 0)
+        return
+    shared = _SharedWork(_function(address), job)
+    try:
+        for _ in range(threads - 1):
+            _own_pool().submit(shared.help)
+        shared.work(job)
+    finally:
+        shared.close()
+
+
+class _SharedWork:
+    """Threads of Python inside one job. Who comes after the end has nothing to do there, and is kept out."""
+
+    def __init__(self, work: Callable[[int], None], job: int) -> None:
+        self.work, self._job = work, job
+        self._changed = threading.Condition()
+        self._inside, self._open = 0, True
+
+    def help(self) -> None:
+        """Work on the job, if it is not done yet."""
+        with self._changed:
+            if not self._open:
+                return
+            self._inside += 1
+        try:
+            self.work(self._job)
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait until nobody is inside, however often a signal interrupts that; then raise what it raised."""
+        interrupt: BaseException | None = None
+        while self._open or self._inside:
+            try:
+                with self._changed:
+                    self._open = False
+                    self._changed.wait_for(lambda: not self._inside)
+            except BaseException as error:  # from a signal's handler, in the main thread
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt

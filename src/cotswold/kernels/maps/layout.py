@@ -1,0 +1,181 @@
+"""Between images first and images last: a map as foreign code has it, and as kernels do.
+
+Knows: squares of vectors that are transposed in registers, how positions are cut into tasks. Does not know:
+what a map is of.
+
+A map of images first is a matrix, images in its rows and positions ``(y, x)`` in its columns, dense, for each
+channel, or for all if the channels follow each other; one of images last is the transposed matrix, whose rows
+lie where the map's pitches put them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import partial
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
+from cotswold.kernels.microkernels.transpose import transposed
+from cotswold.kernels.operands import Pitches, name_of, required_pitches
+
+BLOCK = 64
+"""Positions of a task: some lines of every image, so that pages and lines are not left half read."""
+TABLE_MOST = 256
+"""Positions of a channel up to which channels that follow each other are one, in a table of all places."""
+ALONE = 1 << 15
+"""Numbers for which waking other threads does not pay."""
+
+
+class CopyJob(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    IMAGES = JobHead.FIELDS
+    POSITIONS = 6
+    PLACES = 7
+    LAST = 8
+    FIRST = 9
+    PITCH = 10
+    BLOCKS = 11
+    FIRST_CHANNEL = 12
+    LAST_CHANNEL = 13
+    FIELDS = 14
+
+
+def write_copy(lanes: Lanes, triple: str, to_last: bool) -> ir.Module:
+    """A module with ``work(job)``: tasks of some positions of a channel of all images, until none is left."""
+    module = ir.Module(f"order_{lanes.dtype}_{lanes.count}_{int(to_last)}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, _):
+        b = w.b
+        images, positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
+        blocks = w.field(job, CopyJob.BLOCKS)
+        channel, begin = b.udiv(number, blocks), b.mul(b.urem(number, blocks), integer(BLOCK))
+        stop = w.least(b.add(begin, integer(BLOCK)), positions)
+        square = _Square(w, job, channel, to_last)
+        with (
+            loop(w, images, step=lanes.count) as down,
+            loop(w, b.sub(stop, begin), step=lanes.count) as along,
+        ):
+            first = b.add(begin, along.index)
+            whole = b.and_(
+                b.icmp_signed("<=", b.add(down.index, integer(lanes.count)), images),
+                b.icmp_signed("<=", b.add(first, integer(lanes.count)), positions),
+            )
+            with b.if_else(whole) as (full, part):
+                with full:
+                    square.write(down.index, first, False)
+                with part:
+                    square.write(down.index, first, True)
+    return module
+
+
+class _Square:
+    """As many images and positions as a vector has lanes."""
+
+    def __init__(self, w: Writer, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
+        self.w, self.to_last = w, to_last
+        self.images, self.positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
+        self.places = w.pointer_field(job, CopyJob.PLACES)
+        self.last, self.first = (
+            w.at(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
+            for one, pitch in ((CopyJob.LAST, CopyJob.LAST_CHANNEL), (CopyJob.FIRST, CopyJob.FIRST_CHANNEL))
+        )
+        self.pitch = w.field(job, CopyJob.PITCH)
+
+    def write(self, image: ir.Value, position: ir.Value, partly: bool) -> None:
+        """Transpose one square; ``partly``: of which some images or positions do not exist."""
+        w, b = self.w, self.w.b
+        rows = []
+        for i in range(w.lanes.count):
+            here = self._within(image, i, self.images, partly)
+            rows.append(w.at(self.first, b.add(b.mul(here, self.pitch), position)))
+        columns = []
+        for i in range(w.lanes.count):
+            here = self._within(position, i, self.positions, partly)
+            columns.append(w.at(w.at(self.last, w.field(self.places, here)), image))
+        sources, targets = (rows, columns) if self.to_last else (columns, rows)
+        if not partly:
+            for place, value in zip(targets, transposed(w, [w.read(one) for one in sources]), strict=True):
+                w.write(place, value)
+            return
+        across, down = (
+            (b.sub(self.positions, position), b.sub(self.images, image))
+            if self.to_last
+            else (b.sub(self.images, image), b.sub(self.positions, position))
+        )
+        read, written = w.first_lanes(across), w.first_lanes(down)
+        values = transposed(w, [w.read_part(one, read) for one in sources])
+        for i, (place, value) in enumerate(zip(targets, values, strict=True)):
+            there = b.icmp_signed("<", integer(i), across)
+            w.write_part(place, value, b.and_(written, w.spread_value(there)))
+
+    def _within(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
+        """The i-th from the first on; the last one again where there is none."""
+        here = self.w.b.add(first, integer(i))
+        return self.w.least(here, self.w.b.sub(count, integer(1))) if partly else here
+
+
+def kernel(dtype: str, processor: Processor, to_last: bool) -> int:
+    """The address of the kernel."""
+    name = "images_last" if to_last else "images_first"
+    write = partial(write_copy, Lanes(dtype, processor.lanes(dtype)), processor.triple, to_last)
+    return library.address((name, dtype), processor, write, partial(_is_right, dtype, processor, to_last))
+
+
+def _is_right(dtype: str, processor: Processor, to_last: bool, address: int) -> bool:
+    """Whether the kernel copies a map of whole squares and parts of them."""
+    side = processor.lanes(dtype) + 3
+    values = np.arange(3.0 * side * BLOCK).reshape(BLOCK // 2, 2, 3, side)  # y, x, channel, image
+    first, last = (
+        known_answers.in_memory(values.transpose(3, 2, 0, 1), dtype),
+        known_answers.in_memory(values, dtype),
+    )
+    found = torch.full_like(last if to_last else first, torch.nan)
+    first, last = (first, found) if to_last else (found, last)
+    view = last.permute(3, 2, 0, 1)
+    _copying(address, first, required_pitches(view), 1).run(last.data_ptr(), first.data_ptr())
+    return torch.equal(last.permute(3, 2, 0, 1), first)
+
+
+def _places(channels: int, height: int, width: int, last: Pitches) -> NDArray[np.int64]:
+    """Where positions of images first lie in a map of images last, of its pitches."""
+    c, y, x = np.ogrid[:channels, :height, :width]
+    return np.ascontiguousarray((y * last.row + x * last.column + c * last.channel).ravel(), np.int64)
+
+
+def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> None:
+    """Copy a map from images first to images last, or back; both have images and positions."""
+    key = ("layout", to_last, first.shape, first.stride(), last.stride(), first.dtype, processor, threads)
+    ready(key, lambda: _prepare(first, last, to_last, processor, threads)).run(
+        last.data_ptr(), first.data_ptr()
+    )
+
+
+def _prepare(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> Prepared:
+    code = kernel(name_of(first.dtype), processor, to_last)
+    return _copying(code, first, required_pitches(last), threads)
+
+
+def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> Prepared:
+    """Copies by the kernel at an address, prepared; it runs on the map of images last, then the other."""
+    images, channels, height, width = first.shape
+    area, (pitch, channel) = height * width, first.stride()[:2]
+    one_table = channel == area < TABLE_MOST
+    groups, alike = (1, channels) if one_table else (channels, 1)
+    places = _places(alike, height, width, last)
+    blocks = -(-len(places) // BLOCK)
+    count = 1 if images * groups * len(places) < ALONE else threads
+    fields = np.zeros(CopyJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = groups * blocks
+    fields[CopyJob.IMAGES : CopyJob.LAST] = images, len(places), places.ctypes.data
+    fields[CopyJob.PITCH :] = pitch, blocks, channel, last.channel
+    return prepared(code, fields, (CopyJob.LAST, CopyJob.FIRST), 0, (name_of(first.dtype), count), places)

@@ -1,0 +1,227 @@
+"""Contrast normalisation on the kernels of this processor: forward, and the gradient by its input.
+
+Knows: how a map is cut into tasks, which kernel does them. Does not know: Gaussians, strides, autograd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.geometry import MapShape, Smoothing, Window
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.normalisation_backward import write_backward
+from cotswold.kernels.maps.normalisation_forward import write_forward
+from cotswold.kernels.maps.normalisation_rows import (
+    GRADIENT,
+    MEASURE,
+    NORMALISE,
+    VECTORS,
+    ContrastJob,
+    Kind,
+    scratch_elements,
+)
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
+from cotswold.kernels.operands import required_pitches
+
+TASKS_A_THREAD = 2
+"""Tasks that a thread should find at least, where a map has so many rows."""
+LEAST_ROWS = 3
+"""Windows of rows that a task has at least: those around them are made twice."""
+CACHED_BYTES = 1 << 22
+"""Bytes of the rows between the first step and the last: they should stay in the caches."""
+AHEAD_BYTES = 1 << 14
+"""How far ahead of what is summed a map is fetched."""
+STREAM_BYTES = 1 << 22
+"""Maps from this size on are written past the caches."""
+ALONE = 1 << 14
+"""Outputs for which waking other threads does not pay."""
+
+
+Maps = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+"""h, gradient, means, powers, result; None for one that a step does not have."""
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Weights ``(output, size)`` along y and x of the first mean, then of the second; and transposed."""
+
+    forward: tuple[Tensor, Tensor, Tensor, Tensor]
+    transposed: tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def kernel(kind: Kind, dtype: str, size: int, processor: Processor) -> int:
+    """The address of a kernel for windows of a size."""
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    write = (
+        partial(write_backward, lanes, size, processor.triple)
+        if kind is GRADIENT
+        else partial(write_forward, kind, lanes, size, processor.triple)
+    )
+    name = ("normalisation", kind.name, dtype, size)
+    return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
+
+
+def _is_right(kind: Kind, dtype: str, size: int, processor: Processor, address: int) -> bool:
+    """Whether a kernel normalises, measures, or finds the gradient of, small maps whose results are known.
+
+    Weights differ along the axes and between the means; some powers are below the floor.
+    """
+    images, shape = VECTORS * processor.lanes(dtype) + 3, MapShape(3, 2 * size + 2, 2 * size + 3)
+    means = [known_answers.weights(size, i) for i in range(4)]
+    h = known_answers.numbers(shape.height, shape.width, shape.channels, images)
+    right = known_answers.Normalised(h, (means[0], means[1]), (means[2], means[3]), 0.7)
+    grad = known_answers.numbers(*right.output().shape, seed=1)
+    given, expected = _known_maps(kind, right, grad)
+    workers = Workers(images, dtype, processor, 1)
+    work = Normalisation(shape, Smoothing(size), right.floor, _uniform(shape, means, dtype), workers)
+    maps = [known_answers.as_map(one, dtype) for one in (h, grad, *given)]
+    there = [one if one.numel() else None for one in maps]
+    given_maps = (there[0], there[1] if kind is GRADIENT else None, there[2], there[3], there[4])
+    work.prepared(kind, given_maps, address).run(*(one.data_ptr() for one in given_maps if one is not None))
+    return all(
+        known_answers.map_agrees(found, one, known_answers.ROUNDING[dtype])
+        for found, one in zip(maps[2:], expected, strict=True)
+    )
+
+
+def _known_maps(kind: Kind, right: known_answers.Normalised, grad: Array) -> tuple[list[Array], list[Array]]:
+    """Means, powers and result, as a kernel is given them and as they should be afterwards."""
+    none = np.zeros((0, 0, 0, 0))
+    if kind is NORMALISE:
+        expected = [none, none, right.output()]
+    elif kind is MEASURE:
+        expected = [right.mean, right.power, none]
+    else:
+        expected = [right.mean, right.power, right.gradient(grad)]
+    unwritten = [np.full_like(one, np.nan) for one in expected]
+    return (expected[:2] + unwritten[2:] if kind is GRADIENT else unwritten), expected
+
+
+def _uniform(shape: MapShape, means: list[Array], dtype: str) -> Bands:
+    """Bands whose weights are the same everywhere, for windows that do not leave the map."""
+    size = len(means[0])
+    outputs = [extent - (size - 1) * (1 + i // 2) for i, extent in enumerate((shape.height, shape.width) * 2)]
+    forward, transposed = [], []
+    for count, mean in zip(outputs, means, strict=True):
+        places = np.arange(count + size - 1)[:, None] - (size - 1) + np.arange(size)
+        back = np.where((places >= 0) & (places < count), mean[::-1], 0.0)
+        forward.append(known_answers.in_memory(np.tile(mean, (count, 1)), dtype))
+        transposed.append(known_answers.in_memory(back, dtype))
+    return Bands((*forward,), (*transposed,))  # type: ignore[arg-type]  # four of each
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """Both steps of the normalisation of maps of a shape: windows, bands, the least power, and who works."""
+
+    shape: MapShape
+    smoothing: Smoothing
+    floor: float
+    bands: Bands
+    workers: Workers
+
+    def normalise(self, h: Tensor, out: Tensor) -> None:
+        """``out = g / max(floor, root of the mean of g²)``, where ``g = h - mean of h``."""
+        self._run(NORMALISE, (h, None, None, None, out))
+
+    def gradient(self, grad: Tensor, h: Tensor, out: Tensor) -> None:
+        """The gradient by ``h`` of ``<grad, normalised h>``."""
+        mean, power = (self._map(shape) for shape in (self._mean, self._power))
+        self._run(MEASURE, (h, None, mean, power, None))
+        self._run(GRADIENT, (h, grad, mean, power, out))
+
+    @property
+    def _mean(self) -> MapShape:
+        return self.smoothing.output(self.shape)
+
+    @property
+    def _power(self) -> MapShape:
+        return self.smoothing.output(self._mean)
+
+    def _map(self, shape: MapShape) -> Tensor:
+        dtype = {"float32": torch.float32, "float64": torch.float64}[self.workers.dtype]
+        extents = (shape.height, shape.width, 1, self.workers.images)
+        physical = torch.empty(extents, dtype=dtype, device="cpu")
+        return physical.permute(3, 2, 0, 1)
+
+    def _run(self, kind: Kind, maps: Maps) -> None:
+        there = [one for one in maps if one is not None]
+        if there[0].numel() == 0:
+            return
+        aligned = there[-1].data_ptr() % LINE == 0
+        key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
+        ready(key, lambda: self._in_kernel(kind, maps)).run(*(one.data_ptr() for one in there))
+
+    def _in_kernel(self, kind: Kind, maps: Maps) -> Prepared:
+        code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
+        return self.prepared(kind, maps, code)
+
+    def prepared(self, kind: Kind, maps: Maps, address: int) -> Prepared:
+        """A step, or measuring, on the kernel at an address; it runs on the addresses of maps that there are.
+
+        The maps are h, gradient, means, powers, result.
+        """
+        shape, mean, power, workers = self.shape, self._mean, self._power, self.workers
+        size, images, channels = self.smoothing.size, workers.images, shape.channels
+        outputs = images * channels * shape.height * shape.width
+        rows = shape.height if kind is GRADIENT else power.height
+        low, bands = self.smoothing.window.low, self.bands.forward
+        if kind is GRADIENT:
+            low, bands = size - 1 - low, self.bands.transposed
+        count = 1 if outputs < ALONE else workers.threads
+        width = workers.processor.lanes(workers.dtype)
+        place = 2 * size * shape.width * channels * BYTES[workers.dtype]
+        strip = VECTORS * width
+        block = min(max(1, CACHED_BYTES // (place * strip)), -(-images // strip)) * strip
+        block = min(block, -(-images // width) * width)
+        blocks = -(-images // block)
+        parts = min(max(1, -(-TASKS_A_THREAD * count // blocks)), max(1, rows // (LEAST_ROWS * size)))
+        parts = 1 if count == 1 else parts
+        part_rows = -(-rows // parts)
+        fields = np.zeros(ContrastJob.FIELDS, np.int64)
+        fields[JobHead.TASKS] = blocks * -(-rows // part_rows)
+        fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
+            *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
+            *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
+            *(low, 0 if self.smoothing.keep else Window.same(size).low),
+            max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
+            *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
+            *(band.data_ptr() for band in bands),
+        )
+        places = []
+        for place, one in zip(
+            (
+                ContrastJob.MAP,
+                ContrastJob.GRAD,
+                ContrastJob.MEAN,
+                ContrastJob.POWER,
+                ContrastJob.OUTPUT,
+            ),
+            maps,
+            strict=True,
+        ):
+            if one is not None:
+                put_pitches(fields, place, required_pitches(one))
+                places.append(place)
+        slot = scratch_elements(block, size, shape.width)
+        return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
+
+    def _streams(self, kind: Kind, out: Tensor | None, block: int) -> bool:
+        """Whether the output is written past the caches: it is large, and its lines are whole."""
+        if kind is MEASURE or out is None:
+            return False
+        pitches = required_pitches(out)
+        each = BYTES[self.workers.dtype]
+        shape = self.shape if kind is GRADIENT else self._power
+        outputs = self.workers.images * shape.channels * shape.height * shape.width
+        steps = [each * one for one in (pitches.row, pitches.column, pitches.channel, block)]
+        return outputs * each >= STREAM_BYTES and all(one % LINE == 0 for one in (out.data_ptr(), *steps))

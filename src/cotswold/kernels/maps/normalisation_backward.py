@@ -1,0 +1,189 @@
+"""The kernel of the gradient of contrast normalisation by its input, row by row, all channels of some images.
+
+Knows: which row of which step is wanted when. Does not know: Gaussians, tensors, autograd.
+
+From the means m, the powers p and the inverse divisors i, with ``g = h - m`` and the gradient ``a`` by the
+output; the bands are transposed:
+
+    sums over channels of a g, of a, of g -> i sum(a g) / p, where the floor is not the divisor -> its mean t
+    i sum(a) - t sum(g), the sum of the slope by g -> its mean u -> slope of h = i a - t g - u
+
+So a and h are read twice: from memory, and for the last step from a cache.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import BIT, Lanes, Writer, integer, loop
+from cotswold.kernels.maps.normalisation_rows import (
+    VECTORS,
+    ContrastJob,
+    Map,
+    Rows,
+    Values,
+    late_rows,
+    part_of,
+)
+from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
+
+
+def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of a block of images and some rows each, until none is left."""
+    module = ir.Module(f"gradient_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        lane, first, stop = part_of(w, job, number, ContrastJob.HEIGHT)
+        _Backward(w, job, scratch, lane, size).write(first, stop)
+        w.b.fence("seq_cst")
+    return module
+
+
+class _Backward(Rows):
+    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+        super().__init__(w, job, scratch, lane, size)
+        self.grad = Map(w, job, ContrastJob.GRAD, lane)
+        late = late_rows(size)
+        self.overs, self.centres, self.tilts = (self.ring(late) for _ in range(3))
+        self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))
+        self.slope, self.inner, self.passed = (self.ring(1) for _ in range(3))
+        self.clear_beside(self.slope, self.power_width)
+        self.clear_beside(self.inner, self.mean_width)
+
+    def write(self, first: ir.Value, stop: ir.Value) -> None:
+        """Rows of the gradient by the map, from ``first`` to ``stop``."""
+        w, b = self.w, self.w.b
+        start = self.start(first)
+        sums_start = w.least(start, b.add(self.start(start), self.crop))
+        with loop(w, b.sub(stop, first), start, sums_start) as turn:
+            y = b.add(first, turn.index)
+            inner_stop = self.stop(y, self.mean_height)
+            with loop(w, most(w, b.sub(inner_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
+                row = b.add(turn.values[0], inner.index)
+                seen = b.add(self.stop(row, self.power_height), self.crop)
+                sum_stop = most(w, b.add(row, integer(1)), seen)
+                with upto(w, inner.values[0], sum_stop) as one:
+                    self._sum(one)
+                inner.next = [most(w, inner.values[0], sum_stop)]
+                self._tilt(row)
+            turn.next = [most(w, turn.values[0], inner_stop), inner.values[0]]
+            self._write_row(y)
+
+    def _inside(self, y: ir.Value, x: ir.Value, height: ir.Value, width: ir.Value) -> ir.Value:
+        b = self.w.b
+        return b.and_(b.icmp_unsigned("<", y, height), b.icmp_unsigned("<", x, width))
+
+    def _places(
+        self, y: ir.Value, x: ir.Value, there: ir.Value
+    ) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value, ir.Value]:
+        """Where gradient, map, mean and power of a place are read; where it is outside, zeros."""
+        b = self.w.b
+        upper_y, upper_x = b.sub(y, self.crop), b.sub(x, self.crop)
+        inside = b.and_(there, self._inside(upper_y, upper_x, self.power_height, self.power_width))
+
+        def chosen(where: ir.Value, map: Map, place: ir.Value) -> tuple[ir.Value, ir.Value]:
+            return b.select(where, place, self.zeros), b.select(where, map.channel, integer(0))
+
+        grad = chosen(inside, self.grad, self.grad.at(upper_y, upper_x))
+        source = chosen(there, self.map, self.map.at(b.add(y, self.crop), b.add(x, self.crop)))
+        mean, _ = chosen(there, self.mean, self.mean.at(y, x))
+        power, _ = chosen(inside, self.power, self.power.at(upper_y, upper_x))
+        return [grad, source], mean, power
+
+    def _sum(self, y: ir.Value) -> None:
+        """A row of sums over channels, and the slope by the power, smoothed along x."""
+        w, b = self.w, self.w.b
+        to_over, to_centre = self.overs.row(y), self.centres.row(y)
+        to_inverse, zero = self.inverses.row(y), w.lanes.zero
+        with loop(w, self.mean_width) as turn:
+            x = turn.index
+            places, mean_at, power_at = self._places(y, x, ir.Constant(BIT, 1))
+            column = b.mul(x, self.block)
+            to_slope = w.at(self.slope.base, b.mul(b.sub(x, self.crop), self.block))
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                mean, power = strip.read(w.at(mean_at, lane)), strip.read(w.at(power_at, lane))
+
+                def chain(values: Values, sums: list[Values]) -> list[Values]:
+                    grads = values[: strip.vectors]
+                    centred = [b.fsub(h, m) for h, m in zip(values[strip.vectors :], mean, strict=True)]
+                    both = zip(grads, centred, sums[0], strict=True)
+                    return [
+                        [w.multiply_add(a, g, total) for a, g, total in both],
+                        [b.fadd(a, total) for a, total in zip(grads, sums[1], strict=True)],
+                        [b.fadd(g, total) for g, total in zip(centred, sums[2], strict=True)],
+                    ]
+
+                here = [(w.at(place, lane), pitch) for place, pitch in places]
+                products, grads, centred = self.over_channels(strip, here, 3, chain, fetch=True)
+                inverse = [self.inverse(one) for one in power]
+                slopes = []
+                for one, i, p in zip(products, inverse, power, strict=True):
+                    # not by the cube of i, whose error would be three times that of i
+                    slope = b.fdiv(b.fmul(b.fmul(one, i), self.share), p)
+                    slopes.append(b.select(b.fcmp_unordered(">", p, self.floor), slope, zero))
+                offset = b.add(column, lane)
+                strip.keep(w.at(to_slope, lane), slopes)
+                over = [b.fmul(one, i) for one, i in zip(grads, inverse, strict=True)]
+                strip.keep(w.at(to_inverse, offset), inverse)
+                strip.keep(w.at(to_over, offset), over)
+                strip.keep(w.at(to_centre, offset), centred)
+
+            strips(w, VECTORS, self.lanes, body)
+        self.across(self.slope.base, self.slopes.row(b.sub(y, self.crop)), 3, self.mean_width)
+
+    def _tilt(self, y: ir.Value) -> None:
+        """A row of t, and of the slope by g, its mean over channels smoothed along x."""
+        w, b = self.w, self.w.b
+        smooth = self.down(self.slopes, y, 2, self.power_height)
+        over, centre, to = self.overs.row(y), self.centres.row(y), self.tilts.row(y)
+
+        def body(strip: Strip, offset: ir.Value) -> None:
+            tilt = smooth(strip, offset)
+            strip.keep(w.at(to, offset), tilt)
+            found = []
+            overs, centres = strip.recall(w.at(over, offset)), strip.recall(w.at(centre, offset))
+            for t, o, c in zip(tilt, overs, centres, strict=True):
+                found.append(b.fmul(w.multiply_add(b.fneg(t), c, o), self.share))
+            strip.keep(w.at(self.inner.base, offset), found)
+
+        self.flat(integer(0), self.mean_width, body)
+        self.across(self.inner.base, self.inners.row(y), 1, self.width)
+
+    def _write_row(self, y: ir.Value) -> None:
+        w, b = self.w, self.w.b
+        smooth = self.down(self.inners, y, 0, self.mean_height)
+
+        def pass_on(strip: Strip, offset: ir.Value) -> None:
+            strip.keep(w.at(self.passed.base, offset), smooth(strip, offset))
+
+        self.flat(integer(0), self.width, pass_on)
+        inner_y = b.sub(y, self.crop)
+        tilts, inverses = self.tilts.row(inner_y), self.inverses.row(inner_y)
+        with loop(w, self.width) as turn:
+            x = turn.index
+            inner_x = b.sub(x, self.crop)
+            there = self._inside(inner_y, inner_x, self.mean_height, self.mean_width)
+            places, mean_at, _ = self._places(inner_y, inner_x, there)
+            column = b.mul(inner_x, self.block)
+            tilt_at = b.select(there, w.at(tilts, column), self.zeros)
+            inverse_at = b.select(there, w.at(inverses, column), self.zeros)
+            passed_at, to = w.at(self.passed.base, b.mul(x, self.block)), self.output.at(y, x)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                mean, tilt = strip.read(w.at(mean_at, lane)), strip.recall(w.at(tilt_at, lane))
+                inverse = strip.recall(w.at(inverse_at, lane))
+                passed = strip.recall(w.at(passed_at, lane))
+
+                def value(values: Values) -> Values:
+                    found = []
+                    for v in range(strip.vectors):
+                        over = b.fsub(b.fmul(values[v], inverse[v]), passed[v])
+                        centred = b.fsub(values[strip.vectors + v], mean[v])
+                        found.append(w.multiply_add(b.fneg(centred), tilt[v], over))
+                    return found
+
+                here = [(w.at(place, lane), pitch) for place, pitch in places]
+                self.each_channel(strip, here, w.at(to, lane), value)
+
+            strips(w, VECTORS, self.lanes, body)

@@ -1,0 +1,171 @@
+"""The kernel of contrast normalisation, forward, row by row, all channels of some images at a time.
+
+Knows: which row of which step is wanted when. Does not know: Gaussians, tensors, autograd.
+
+In the names of Le et al. 2012, ``m`` being the mean of h over window and channels:
+
+    s, v: mean and variance of h over the channels of a place -> m, the mean of s over the window
+    v + (s - m)², the mean over the channels of (h - m)² -> p, its mean over the window -> y
+
+So h is read twice: once from memory, and for y from a cache. There is no cancellation in ``v + (s - m)²``,
+as both terms are positive.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.maps.normalisation_rows import (
+    MEASURE,
+    NORMALISE,
+    VECTORS,
+    ContrastJob,
+    Kind,
+    Map,
+    Rows,
+    Values,
+    late_rows,
+    part_of,
+)
+from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
+
+
+def write_forward(kind: Kind, lanes: Lanes, size: int, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of a block of images and some rows each, until none is left."""
+    module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        lane, first, stop = part_of(w, job, number, ContrastJob.POWER_HEIGHT)
+        _Forward(w, job, scratch, lane, size).write(first, stop, kind)
+        w.b.fence("seq_cst")
+    return module
+
+
+class _Forward(Rows):
+    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+        super().__init__(w, job, scratch, lane, size)
+        late = late_rows(size)
+        self.shares, self.spreads, self.means = (self.ring(late) for _ in range(3))
+        self.along, self.powers = self.ring(size), self.ring(size)
+        self.squares, self.smoothed = self.ring(1), self.ring(1)
+        self.clear_beside(self.shares, self.width)
+        self.clear_beside(self.squares, self.mean_width)
+
+    def write(self, first: ir.Value, stop: ir.Value, kind: Kind) -> None:
+        """Rows of the output from ``first`` to ``stop``, or of means and powers."""
+        w, b = self.w, self.w.b
+        start = self.start(first)
+        with loop(w, b.sub(stop, first), start, self.start(start)) as turn:
+            y = b.add(first, turn.index)
+            power_stop = self.stop(y, self.mean_height)
+            with loop(w, most(w, b.sub(power_stop, turn.values[0]), integer(0)), turn.values[1]) as inner:
+                row = b.add(turn.values[0], inner.index)
+                sum_stop = self.stop(row, self.height)
+                with upto(w, inner.values[0], sum_stop) as one:
+                    self._sum(one)
+                inner.next = [most(w, inner.values[0], sum_stop)]
+                self._centre(row)
+                if kind is MEASURE:
+                    self._export(self.means.row(row), self.mean, row, self.mean_width)
+            turn.next = [most(w, turn.values[0], power_stop), inner.values[0]]
+            self._smooth_powers(y, kind)
+            if kind is MEASURE:
+                self._export(self.smoothed.base, self.power, y, self.power_width)
+            else:
+                self._write_row(y)
+
+    def _sum(self, y: ir.Value) -> None:
+        """Means and variances of a row of the map over channels."""
+        w, b = self.w, self.w.b
+        to_mean, to_spread = self.shares.row(y), self.spreads.row(y)
+        with loop(w, self.width) as turn:
+            place, column = self.map.at(y, turn.index), b.mul(turn.index, self.block)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                places = [(w.at(place, lane), self.map.channel)]
+
+                def add(values: Values, sums: list[Values]) -> list[Values]:
+                    return [[b.fadd(one, total) for one, total in zip(values, sums[0], strict=True)]]
+
+                (total,) = self.over_channels(strip, places, 1, add, fetch=True)
+                mean = [b.fdiv(one, self.count) for one in total]
+
+                def spread(values: Values, sums: list[Values]) -> list[Values]:
+                    apart = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
+                    return [[w.multiply_add(a, a, total) for a, total in zip(apart, sums[0], strict=True)]]
+
+                (squares,) = self.over_channels(strip, places, 1, spread)
+                offset = b.add(column, lane)
+                strip.keep(w.at(to_mean, offset), mean)
+                strip.keep(w.at(to_spread, offset), [b.fmul(one, self.share) for one in squares])
+
+            strips(w, VECTORS, self.lanes, body)
+        self.across(to_mean, self.along.row(y), 1, self.mean_width)
+
+    def _centre(self, y: ir.Value) -> None:
+        """A row of means over the window, and of the mean squares of what is left."""
+        w, b = self.w, self.w.b
+        smooth = self.down(self.along, y, 0, self.height)
+        aside = b.mul(self.crop, self.block)
+        share = w.at(self.shares.row(b.add(y, self.crop)), aside)
+        spread = w.at(self.spreads.row(b.add(y, self.crop)), aside)
+        to_mean = self.means.row(y)
+
+        def body(strip: Strip, offset: ir.Value) -> None:
+            mean = smooth(strip, offset)
+            strip.keep(w.at(to_mean, offset), mean)
+            apart = [b.fsub(s, m) for s, m in zip(strip.recall(w.at(share, offset)), mean, strict=True)]
+            spreads = strip.recall(w.at(spread, offset))
+            squares = [w.multiply_add(a, a, v) for a, v in zip(apart, spreads, strict=True)]
+            strip.keep(w.at(self.squares.base, offset), squares)
+
+        self.flat(integer(0), self.mean_width, body)
+        self.across(self.squares.base, self.powers.row(y), 3, self.power_width)
+
+    def _smooth_powers(self, y: ir.Value, kind: Kind) -> None:
+        """A row of powers, or of inverse divisors."""
+        w = self.w
+        smooth = self.down(self.powers, y, 2, self.mean_height)
+
+        def body(strip: Strip, offset: ir.Value) -> None:
+            found = smooth(strip, offset)
+            if kind is NORMALISE:
+                found = [self.inverse(power) for power in found]
+            strip.keep(w.at(self.smoothed.base, offset), found)
+
+        self.flat(integer(0), self.power_width, body)
+
+    def _write_row(self, y: ir.Value) -> None:
+        w, b = self.w, self.w.b
+        twice = b.shl(self.crop, integer(1))
+        means = w.at(self.means.row(b.add(y, self.crop)), b.mul(self.crop, self.block))
+        with loop(w, self.power_width) as turn:
+            x = turn.index
+            place, to = self.map.at(b.add(y, twice), b.add(x, twice)), self.output.at(y, x)
+            column = b.mul(x, self.block)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                offset = b.add(column, lane)
+                mean = strip.recall(w.at(means, offset))
+                inverse = strip.recall(w.at(self.smoothed.base, offset))
+
+                def value(values: Values) -> Values:
+                    centred = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
+                    return [b.fmul(g, i) for g, i in zip(centred, inverse, strict=True)]
+
+                here = [(w.at(place, lane), self.map.channel)]
+                self.each_channel(strip, here, w.at(to, lane), value)
+
+            strips(w, VECTORS, self.lanes, body)
+
+    def _export(self, source: ir.Value, to: Map, y: ir.Value, width: ir.Value) -> None:
+        """A row from scratch to a map of one channel."""
+        w, b = self.w, self.w.b
+        with loop(w, width) as turn:
+            place, target = w.at(source, b.mul(turn.index, self.block)), to.at(y, turn.index)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                strip.write(w.at(target, lane), strip.recall(w.at(place, lane)))
+
+            strips(w, VECTORS, self.lanes, body)

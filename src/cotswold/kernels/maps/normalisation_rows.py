@@ -1,0 +1,349 @@
+"""What the kernels of contrast normalisation share: the job, rows in scratch, means along y and along x.
+
+Knows: the order of the sums, rings of rows. Does not know: which step follows which, Gaussians, tensors.
+
+Lanes are images. A mean over a window is a *band*: for every output along an axis so many weights. A row is
+smoothed along x when it is made; along y where it is wanted, from the last few rows, which a ring keeps.
+Beside a row there are zeros, and a row of zeros stands for those outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import Writer, integer, loop
+from cotswold.kernels.maps.tasks import JobHead, Strip, between, most, number_field
+
+VECTORS = 2
+"""Vectors of images that are worked on at a time."""
+FLAT = 4
+"""Vectors of a row in scratch that are worked on at a time, whichever columns they are of."""
+GROUP = 16
+"""Channels that are summed one after the other before their sum is added; part of the result, to the bit."""
+UNROLL = 4
+"""Channels of one turn of a loop."""
+
+
+class ContrastJob(IntEnum):
+    """The fields of a job, after those of every job. ``BANDS``: y and x of the first mean, of the second."""
+
+    IMAGES = JobHead.FIELDS
+    CHANNELS = 6
+    BLOCKS = 7
+    BLOCK = 8
+    PARTS = 9
+    PART_ROWS = 10
+    HEIGHT = 11
+    WIDTH = 12
+    MEAN_HEIGHT = 13
+    MEAN_WIDTH = 14
+    POWER_HEIGHT = 15
+    POWER_WIDTH = 16
+    LOW = 17
+    CROP = 18
+    AHEAD = 19
+    STREAM = 20
+    FLOOR = 21
+    BANDS = 22
+    MAP = 26
+    GRAD = 30
+    MEAN = 34
+    POWER = 38
+    OUTPUT = 42
+    FIELDS = 46
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``normalise`` makes y; ``measure`` the means and powers; ``gradient`` the slope of h."""
+
+    name: str
+
+
+NORMALISE, MEASURE, GRADIENT = Kind("normalise"), Kind("measure"), Kind("gradient")
+
+
+def scratch_elements(block: int, size: int, width: int) -> int:
+    """Numbers of scratch a thread: rings and rows with zeros beside them."""
+    return (3 * size + 3 * late_rows(size) + 4) * (width + 2 * (size - 1)) * block
+
+
+def late_rows(size: int) -> int:
+    """Rows of a ring whose rows are wanted until their windows are complete."""
+    return size // 2 + 1
+
+
+def part_of(
+    w: Writer, job: ir.Value, number: ir.Value, height: ContrastJob
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Of a task: first lane, first row and the one after its last; ``height`` is the field of all rows."""
+    b = w.b
+    parts, rows = w.field(job, ContrastJob.PARTS), w.field(job, ContrastJob.PART_ROWS)
+    lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
+    first = b.mul(b.urem(number, parts), rows)
+    return lane, first, w.least(b.add(first, rows), w.field(job, height))
+
+
+class Map:
+    """A map of a job: where a block of images begins, its pitches."""
+
+    def __init__(self, w: Writer, job: ir.Value, field: int, lane: ir.Value) -> None:
+        self.w = w
+        self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
+        self.base = w.at(w.pointer_field(job, field), lane)
+
+    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
+        """The address of a place."""
+        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
+
+
+class Ring:
+    """The latest few rows of a map of one channel in scratch; a ring of one row is a row."""
+
+    def __init__(self, w: Writer, base: ir.Value, count: int, row: ir.Value) -> None:
+        self.w, self.base, self.count, self.pitch = w, base, count, row
+
+    def row(self, y: ir.Value) -> ir.Value:
+        """Where a row begins."""
+        b = self.w.b
+        return self.w.at(self.base, b.mul(b.urem(y, integer(self.count)), self.pitch))
+
+
+Values = list[ir.Value]
+Chain = Callable[[Values, list[Values]], list[Values]]
+"""Adds the values of one channel, those of every map, to some sums."""
+
+
+class Rows:
+    """The block of images that a task works on, and its rows."""
+
+    def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
+        self.w, self.size, b = w, size, w.b
+        self.height, self.width = w.field(job, ContrastJob.HEIGHT), w.field(job, ContrastJob.WIDTH)
+        self.mean_height, self.mean_width = (
+            w.field(job, ContrastJob.MEAN_HEIGHT),
+            w.field(job, ContrastJob.MEAN_WIDTH),
+        )
+        self.power_height, self.power_width = (
+            w.field(job, ContrastJob.POWER_HEIGHT),
+            w.field(job, ContrastJob.POWER_WIDTH),
+        )
+        self.low, self.crop = w.field(job, ContrastJob.LOW), w.field(job, ContrastJob.CROP)
+        self.channels, self.block = (
+            w.field(job, ContrastJob.CHANNELS),
+            w.field(job, ContrastJob.BLOCK),
+        )
+        self.lanes = w.least(self.block, b.sub(w.field(job, ContrastJob.IMAGES), lane))
+        self.floor = number_field(w, job, ContrastJob.FLOOR)
+        number = b.sitofp(self.channels, w.lanes.scalar)
+        self.count = w.spread_value(number)
+        self.share = b.fdiv(w.lanes.constant(1.0), self.count)
+        self.bands = [w.pointer_field(job, ContrastJob.BANDS + i) for i in range(4)]
+        self.map, self.output = (
+            Map(w, job, ContrastJob.MAP, lane),
+            Map(w, job, ContrastJob.OUTPUT, lane),
+        )
+        self.mean, self.power = (
+            Map(w, job, ContrastJob.MEAN, lane),
+            Map(w, job, ContrastJob.POWER, lane),
+        )
+        self.ahead = b.mul(self.map.column, w.field(job, ContrastJob.AHEAD))
+        self.stream = b.icmp_signed("!=", w.field(job, ContrastJob.STREAM), integer(0))
+        self._beside = b.mul(self.block, integer(size - 1))
+        self._pitch = b.add(b.mul(self.width, self.block), b.shl(self._beside, integer(1)))
+        self._free = scratch
+        self.zeros = self.ring(1).base
+        self.clear(b.sub(b.mul(integer(0), self.block), self._beside), self._pitch, self.zeros)
+
+    def ring(self, count: int) -> Ring:
+        """So many rows of scratch that are not taken yet."""
+        found = Ring(self.w, self.w.at(self._free, self._beside), count, self._pitch)
+        self._free = self.w.at(self._free, self.w.b.mul(self._pitch, integer(count)))
+        return found
+
+    def clear(self, start: ir.Value, count: ir.Value, row: ir.Value) -> None:
+        """Zeros, so many numbers from ``start`` on."""
+        with loop(self.w, count, step=self.w.lanes.count) as turn:
+            self.w.write(self.w.at(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
+
+    def clear_beside(self, ring: Ring, width: ir.Value) -> None:
+        """Zeros before and after the columns of the rows of a ring."""
+        b = self.w.b
+        for y in range(ring.count):
+            row = ring.row(integer(y))
+            self.clear(b.neg(self._beside), self._beside, row)
+            self.clear(b.mul(width, self.block), self._beside, row)
+
+    def start(self, y: ir.Value) -> ir.Value:
+        """The first row that a window sees."""
+        return most(self.w, self.w.b.sub(y, self.low), integer(0))
+
+    def stop(self, y: ir.Value, extent: ir.Value) -> ir.Value:
+        """The row after the last that a window sees."""
+        return self.w.least(self.w.b.add(self.w.b.sub(y, self.low), integer(self.size)), extent)
+
+    def flat(self, first: ir.Value, stop: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
+        """Do ``body(strip, offset)`` for columns of rows in scratch, wherever columns end."""
+        w, b = self.w, self.w.b
+        begin, count = b.mul(first, self.block), b.mul(between(w, first, stop), self.block)
+        wide = FLAT * w.lanes.count
+        whole = b.mul(b.sdiv(count, integer(wide)), integer(wide))
+        with loop(w, whole, step=wide) as turn:
+            body(Strip(w, FLAT, None), b.add(begin, turn.index))
+        after = b.add(begin, whole)
+        with loop(w, b.sub(count, whole), step=w.lanes.count) as turn:
+            body(Strip(w, 1, None), b.add(after, turn.index))
+
+    def inverse(self, power: ir.Value) -> ir.Value:
+        """Of the divisor; that of a power that is no number is none."""
+        b = self.w.b
+        floored = b.select(b.fcmp_ordered("<", power, self.floor), self.floor, power)
+        return b.fdiv(self.w.lanes.constant(1.0), self.w.root(floored))
+
+    def down(
+        self, rows: Ring, y: ir.Value, band: int, extent: ir.Value
+    ) -> Callable[[Strip, ir.Value], Values]:
+        """How a row's means along y are had, strip by strip."""
+        w, b = self.w, self.w.b
+        top, weights = b.sub(y, self.low), w.at(self.bands[band], b.mul(y, integer(self.size)))
+        taken = []
+        for k in range(self.size):
+            row = b.add(top, integer(k))
+            inside = b.icmp_unsigned("<", row, extent)
+            taken.append((b.select(inside, rows.row(row), self.zeros), w.spread(w.at(weights, k))))
+
+        def means(strip: Strip, offset: ir.Value) -> Values:
+            return _weighed(w, strip, [(w.at(place, offset), weight) for place, weight in taken])
+
+        return means
+
+    def across(self, source: ir.Value, target: ir.Value, band: int, outputs: ir.Value) -> None:
+        """A row's means along x. Away from the ends the weights are those of the column in the middle."""
+        w, b, size = self.w, self.w.b, integer(self.size)
+        weights = self.bands[band]
+        first = w.least(integer(self.size - 1), outputs)
+        last = most(w, first, b.sub(outputs, integer(self.size - 1)))
+        left = w.at(source, b.neg(b.mul(self.low, self.block)))
+        lefts = [w.at(left, b.mul(self.block, integer(k))) for k in range(self.size)]
+
+        def written(factors: ir.Value) -> Callable[[Strip, ir.Value], None]:
+            taken = [w.spread(w.at(factors, k)) for k in range(self.size)]
+
+            def body(strip: Strip, offset: ir.Value) -> None:
+                places = [(w.at(place, offset), weight) for place, weight in zip(lefts, taken, strict=True)]
+                strip.keep(w.at(target, offset), _weighed(w, strip, places))
+
+            return body
+
+        for start, stop in ((integer(0), first), (last, outputs)):
+            with loop(w, b.sub(stop, start)) as turn:
+                x = b.add(start, turn.index)
+                self.flat(x, b.add(x, integer(1)), written(w.at(weights, b.mul(x, size))))
+        middle = b.mul(b.lshr(outputs, integer(1)), size)
+        self.flat(first, last, written(w.at(weights, middle)))
+
+    def over_channels(
+        self,
+        strip: Strip,
+        places: list[tuple[ir.Value, ir.Value]],
+        sums: int,
+        chain: Chain,
+        fetch: bool = False,
+    ) -> list[Values]:
+        """Sums over channels, in groups: ``places`` are addresses and pitches.
+
+        Where they are read first, what follows is fetched: steps of a channel are too long for the processor
+        to foresee what is read next.
+        """
+        w, b = self.w, self.w.b
+        maps, vectors = len(places), strip.vectors
+        zeros = [w.lanes.zero] * (sums * vectors)
+
+        def turned(here: Values, totals: Values, channels: int) -> Values:
+            split = [totals[i * vectors : (i + 1) * vectors] for i in range(sums)]
+            for _ in range(channels):
+                for place in here if fetch else ():
+                    strip.fetch(w.at(place, self.ahead))
+                values = [one for place in here for one in strip.read(place)]
+                split = chain(values, split)
+                here = [w.at(place, pitch) for place, (_, pitch) in zip(here, places, strict=True)]
+            return [*here, *(one for total in split for one in total)]
+
+        groups = b.sdiv(b.add(self.channels, integer(GROUP - 1)), integer(GROUP))
+        with loop(w, groups, *(place for place, _ in places), *zeros) as outer:
+            count = w.least(integer(GROUP), b.sub(self.channels, b.mul(outer.index, integer(GROUP))))
+            carried = [*outer.values[:maps], *zeros]
+            for channels, turns in (
+                (UNROLL, b.sdiv(count, integer(UNROLL))),
+                (1, b.srem(count, integer(UNROLL))),
+            ):
+                with loop(w, turns, *carried) as turn:
+                    turn.next = turned(turn.values[:maps], turn.values[maps:], channels)
+                carried = turn.values
+            found = zip(carried[maps:], outer.values[maps:], strict=True)
+            outer.next = [*carried[:maps], *(b.fadd(one, total) for one, total in found)]
+        totals = outer.values[maps:]
+        return [totals[i * vectors : (i + 1) * vectors] for i in range(sums)]
+
+    def each_channel(
+        self,
+        strip: Strip,
+        places: list[tuple[ir.Value, ir.Value]],
+        target: ir.Value,
+        value: Callable[[Values], Values],
+    ) -> None:
+        """Write ``value`` of every channel; past the caches where the job says so."""
+        w, b = self.w, self.w.b
+
+        def channels(write: Callable[[ir.Value, Values], None]) -> None:
+            carried = [*(place for place, _ in places), target]
+            pitches = [*(pitch for _, pitch in places), self.output.channel]
+            for count, turns in (
+                (UNROLL, b.sdiv(self.channels, integer(UNROLL))),
+                (1, b.srem(self.channels, integer(UNROLL))),
+            ):
+                with loop(w, turns, *carried) as turn:
+                    here = list(turn.values)
+                    for _ in range(count):
+                        for place in here[:-1]:
+                            strip.fetch(w.at(place, self.ahead))
+                        write(
+                            here[-1],
+                            value([one for place in here[:-1] for one in strip.read(place)]),
+                        )
+                        here = [w.at(place, pitch) for place, pitch in zip(here, pitches, strict=True)]
+                    turn.next = here
+                carried = turn.values
+
+        if strip.mask is not None:
+            channels(strip.write)
+            return
+        with b.if_else(self.stream) as (past, through):
+            with past:
+                channels(lambda place, values: stream(strip, place, values))
+            with through:
+                channels(strip.write)
+
+
+def stream(strip: Strip, place: ir.Value, values: Values) -> None:
+    """Write whole vectors past the caches; the place is a line's."""
+    w = strip.w
+    module = w.function.module
+    for v, value in enumerate(values):
+        stored = w.b.store(value, strip.place(place, v), align=w.lanes.count * w.lanes.scalar_bytes)
+        stored.set_metadata("nontemporal", module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+
+
+def _weighed(w: Writer, strip: Strip, places: list[tuple[ir.Value, ir.Value]]) -> Values:
+    sums = strip.zeros()
+    for k, (place, weight) in enumerate(places):
+        values = strip.recall(place)
+        if k == 0:
+            sums = [w.b.fmul(one, weight) for one in values]
+        else:
+            sums = [w.multiply_add(one, weight, total) for one, total in zip(values, sums, strict=True)]
+    return sums

@@ -1,0 +1,275 @@
+"""Norms of filters on the kernels of this processor: the root of a sum of squares down a block's columns.
+
+Knows: the order of the sum, how blocks are cut into tasks. Does not know: tensors, fields, channels.
+
+A block is a matrix, the fan-in in its rows and the neurons, which are the lanes, in its columns. Squares
+are summed in groups of so many rows, and the groups are summed: the error does not grow with the fan-in. A
+block is read from its beginning to its end, which is more than twice as fast as some columns at a time; the
+sums of its columns are in scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+import numpy as np
+import torch
+from llvmlite import ir
+
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.normalisation_rows import stream
+from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
+
+VECTORS = 4
+"""Vectors that are summed side by side."""
+GROUP = 32
+"""Rows of a group; part of what the result is, to the bit."""
+TASK_ROWS = 64
+"""Rows that are scaled by one task."""
+STREAM_BYTES = 1 << 22
+"""Filters from this size on are written past the caches."""
+ALONE = 1 << 14
+"""Weights for which waking other threads does not pay."""
+
+
+class NormJob(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    FILTERS = JobHead.FIELDS
+    OUTPUT = 6
+    ROWS = 7
+    NEURONS = 8
+    CHUNK = 9
+    CHUNKS = 10
+    SCALES = 11
+    STREAM = 12
+    FIELDS = 13
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """So many matrices, one after the other, of a dtype."""
+
+    count: int
+    rows: int
+    neurons: int
+    dtype: str
+
+
+def write_norms(lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of one block and some neurons, until none is left."""
+    module = ir.Module(f"norms_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        b = w.b
+        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
+        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
+        block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+        source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
+        target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
+        lanes_here = w.least(chunk, b.sub(neurons, first))
+        columns = _Columns(w, source, target, (rows, neurons, lanes_here))
+        with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
+            with one_vector:
+                columns.write_one_vector()
+            with more:
+                columns.write_many(scratch, w.at(scratch, chunk))
+    return module
+
+
+class _Columns:
+    """Neurons of a block, and where their norms go."""
+
+    def __init__(
+        self, w: Writer, source: ir.Value, target: ir.Value, extents: tuple[ir.Value, ir.Value, ir.Value]
+    ) -> None:
+        self.w, self.source, self.target = w, source, target
+        self.rows, self.pitch, self.lanes = extents
+
+    def _group(self, done: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Where a group of rows begins, and how many it has."""
+        b = self.w.b
+        place = self.w.at(self.source, b.mul(done, self.pitch))
+        return place, self.w.least(integer(GROUP), b.sub(self.rows, done))
+
+    def write_one_vector(self) -> None:
+        """A few neurons, whose sums are in registers: rows follow each other fast."""
+        w = self.w
+        strip = Strip(w, 1, self.lanes)
+        with loop(w, self.rows, w.lanes.zero, step=GROUP) as group:
+            place, count = self._group(group.index)
+            with loop(w, count, place, w.lanes.zero) as row:
+                here, so_far = row.values
+                (value,) = strip.read(here)
+                row.next = [w.at(here, self.pitch), w.multiply_add(value, value, so_far)]
+            group.next = [w.b.fadd(row.values[1], group.values[0])]
+        strip.write(self.target, [w.root(group.values[0])])
+
+    def write_many(self, sums: ir.Value, totals: ir.Value) -> None:
+        """All neurons, row by row."""
+        w, b = self.w, self.w.b
+
+        def clear(strip: Strip, lane: ir.Value) -> None:
+            for place in (sums, totals):
+                strip.keep(w.at(place, lane), strip.zeros())
+
+        strips(w, VECTORS, self.lanes, clear)
+
+        def add_sums(strip: Strip, lane: ir.Value) -> None:
+            so_far, found = (strip.recall(w.at(one, lane)) for one in (totals, sums))
+            added = [b.fadd(one, total) for one, total in zip(found, so_far, strict=True)]
+            strip.keep(w.at(totals, lane), added)
+            strip.keep(w.at(sums, lane), strip.zeros())
+
+        with loop(w, self.rows, step=GROUP) as group:
+            first, count = self._group(group.index)
+            with loop(w, count) as row:
+                self._add_row(w.at(first, b.mul(row.index, self.pitch)), sums)
+            strips(w, VECTORS, self.lanes, add_sums)
+
+        def write(strip: Strip, lane: ir.Value) -> None:
+            found = strip.recall(w.at(totals, lane))
+            strip.write(w.at(self.target, lane), [w.root(one) for one in found])
+
+        strips(w, VECTORS, self.lanes, write)
+
+    def _add_row(self, place: ir.Value, sums: ir.Value) -> None:
+        w = self.w
+
+        def body(strip: Strip, lane: ir.Value) -> None:
+            values, so_far = strip.read(w.at(place, lane)), strip.recall(w.at(sums, lane))
+            found = [w.multiply_add(one, one, total) for one, total in zip(values, so_far, strict=True)]
+            strip.keep(w.at(sums, lane), found)
+
+        strips(w, VECTORS, self.lanes, body)
+
+
+def kernel(dtype: str, processor: Processor) -> int:
+    """The address of the kernel of norms."""
+    write = partial(write_norms, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    return library.address(("norms", dtype), processor, write, partial(_norms_right, dtype, processor))
+
+
+def _norms_right(dtype: str, processor: Processor, address: int) -> bool:
+    """Whether the kernel finds known norms, of whole vectors and a part of one, in three groups of rows."""
+    values = known_answers.numbers(2, 2 * GROUP + 5, (VECTORS + 1) * processor.lanes(dtype) + 3)
+    filters, expected = known_answers.in_memory(values, dtype), np.sqrt((values**2).sum(1))
+    found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
+    count, rows, neurons = values.shape
+    matrices = Matrices(count, rows, neurons, dtype)
+    _summing(address, matrices, processor, 1).run(filters.data_ptr(), found.data_ptr())
+    return known_answers.agrees(found, expected, ROUNDING[dtype])
+
+
+def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
+    """The norms ``(block, neuron)`` of filters ``(block, row, neuron)``: two addresses, both contiguous."""
+    if matrices.count * matrices.neurons > 0:
+        ready(
+            ("norms", matrices, processor, threads),
+            lambda: _summing(kernel(matrices.dtype, processor), matrices, processor, threads),
+        ).run(filters, out)
+
+
+def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> Prepared:
+    """Norms by the kernel at an address, prepared."""
+    strip = VECTORS * processor.lanes(matrices.dtype)
+    count = 1 if matrices.count * matrices.rows * matrices.neurons < ALONE else threads
+    chunks = 1 if matrices.count >= 4 * count else min(-(-matrices.neurons // strip), 4 * count)
+    chunk = -(-matrices.neurons // (chunks * strip)) * strip
+    chunks = -(-matrices.neurons // chunk)
+    fields = np.zeros(NormJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = matrices.count * chunks
+    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, chunk, chunks)
+    return prepared(address, fields, (NormJob.FILTERS, NormJob.OUTPUT), 2 * chunk, (matrices.dtype, count))
+
+
+def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of some rows of one block, every neuron times its own scale."""
+    module = ir.Module(f"scaled_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, _):
+        b = w.b
+        rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
+        chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
+        block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
+        offset = b.mul(b.add(b.mul(block, rows), first), neurons)
+        source, target = (
+            w.at(w.pointer_field(job, one), offset) for one in (NormJob.FILTERS, NormJob.OUTPUT)
+        )
+        scales = w.at(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
+        past = b.icmp_signed("!=", w.field(job, NormJob.STREAM), integer(0))
+        with loop(w, w.least(chunk, b.sub(rows, first))) as row:
+            begin = b.mul(row.index, neurons)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                place = b.add(begin, lane)
+                values, factors = strip.read(w.at(source, place)), strip.read(w.at(scales, lane))
+                found = [b.fmul(one, factor) for one, factor in zip(values, factors, strict=True)]
+                to = w.at(target, place)
+                if strip.mask is not None:
+                    strip.write(to, found)
+                    return
+                with b.if_else(past) as (streamed, kept):
+                    with streamed:
+                        stream(strip, to, found)
+                    with kept:
+                        strip.write(to, found)
+
+            strips(w, VECTORS, neurons, body)
+        b.fence("seq_cst")
+    return module
+
+
+def scaled_kernel(dtype: str, processor: Processor) -> int:
+    """The address of the kernel of scaled filters."""
+    write = partial(write_scaled, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    return library.address(("scaled", dtype), processor, write, partial(_scaled_right, dtype, processor))
+
+
+def _scaled_right(dtype: str, processor: Processor, address: int) -> bool:
+    """Whether the kernel finds known products, through the caches and past them."""
+    neurons = (VECTORS + 1) * processor.lanes(dtype)
+    for part, past in ((3, False), (0, True)):
+        values = known_answers.numbers(2, TASK_ROWS + 3, neurons + part)
+        scales = known_answers.numbers(2, neurons + part, seed=1)
+        filters, factors = (known_answers.in_memory(one, dtype) for one in (values, scales))
+        found = torch.full_like(filters, torch.nan)
+        matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
+        addresses = filters.data_ptr(), factors.data_ptr(), found.data_ptr()
+        _scaling(address, matrices, 1, past and found.data_ptr() % LINE == 0).run(*addresses)
+        if not known_answers.agrees(found, values * scales[:, None]):
+            return False
+    return True
+
+
+def scaled(
+    filters: int, scales: int, out: int, matrices: Matrices, processor: Processor, threads: int
+) -> None:
+    """Filters ``(block, row, neuron)`` times scales ``(block, neuron)``: three addresses, all contiguous."""
+    numbers, each = matrices.count * matrices.rows * matrices.neurons, BYTES[matrices.dtype]
+    if numbers == 0:
+        return
+    whole = out % LINE == 0 and matrices.neurons * each % LINE == 0
+    count, stream = 1 if numbers < ALONE else threads, whole and numbers * each >= STREAM_BYTES
+    ready(
+        ("scaled", matrices, processor, count, stream),
+        lambda: _scaling(scaled_kernel(matrices.dtype, processor), matrices, count, stream),
+    ).run(filters, scales, out)
+
+
+def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> Prepared:
+    """Scaled filters by the kernel at an address, prepared: it runs on filters, scales, and where they go."""
+    chunks = -(-matrices.rows // TASK_ROWS)
+    fields = np.zeros(NormJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = matrices.count * chunks
+    fields[NormJob.ROWS : NormJob.SCALES] = (matrices.rows, matrices.neurons, TASK_ROWS, chunks)
+    fields[NormJob.STREAM] = stream
+    return prepared(
+        address, fields, (NormJob.FILTERS, NormJob.SCALES, NormJob.OUTPUT), 0, (matrices.dtype, threads)
+    )

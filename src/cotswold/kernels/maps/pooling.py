@@ -1,0 +1,286 @@
+"""L2 pooling on the kernels of this processor: forward, and the gradient by its input.
+
+Knows: how a map is cut into tasks, which kernel does them. Does not know: autograd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from cotswold.geometry import MapShape, Smoothing
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import Array
+from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps import pooling_walk
+from cotswold.kernels.maps.pooling_walk import Form, write_walk
+from cotswold.kernels.maps.pooling_window import (
+    PENALTY,
+    POOL,
+    SLOPE,
+    VECTORS,
+    Kind,
+    PoolJob,
+    scratch_elements,
+    write_window,
+)
+from cotswold.kernels.maps.tasks import (
+    BYTES,
+    JobHead,
+    Workers,
+    bits,
+    prepared,
+    put_pitches,
+    ready,
+    up_to_power,
+)
+from cotswold.kernels.operands import Pitches, required_pitches
+
+TASKS_A_THREAD = 4
+"""Tasks that a thread should find at least, where a map has so many rows."""
+LEAST_ROWS = 8
+"""Rows of a task at least: the rows around them are read twice."""
+BLOCK_BYTES = 3 << 10
+"""Bytes of the lanes of a task, which are contiguous: memory is slow where it is read in smaller pieces."""
+CACHED_BYTES = 1 << 20
+"""Bytes of the rows of a window and the next two: they stay in the second cache."""
+LEAST_COLUMNS = 12
+"""Columns of a task at least: those around them are summed twice."""
+WRITTEN_OUT = 7
+"""The largest window whose sums are written out in a kernel of their own."""
+WALK_COLUMNS = 12
+"""Columns of a part there: few, so that rows of all lanes stay in the second cache and lie together."""
+STREAMED_BYTES = 16 << 20
+"""Bytes that are read, from which on outputs go past the caches, which would not keep them."""
+ALONE = 1 << 14
+"""Outputs for which waking other threads does not pay."""
+
+
+def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
+    """The address of a kernel."""
+    write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    trial = partial(_is_right, kind, None, dtype, processor)
+    return library.address(("smoothing", kind.name, dtype), processor, write, trial)
+
+
+def walk_kernel(kind: Kind, form: Form, dtype: str, processor: Processor) -> int:
+    """The address of a kernel for a small window."""
+    write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
+    return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
+
+
+def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Processor, address: int) -> bool:
+    """Whether a kernel pools, or finds the gradient of, small maps whose results are known."""
+    size = form.size if form else WRITTEN_OUT + 2
+    strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
+    images = strip if form and form.stream else strip + 3  # lines that go past the caches are whole
+    shape, smoothing = MapShape(2, size + 5, size + WALK_COLUMNS + 2), Smoothing(size)
+    x, ones = known_answers.numbers(shape.height, shape.width, shape.channels, images), np.ones(size)
+    pooled = np.sqrt(known_answers.smoothed(x**2, ones, ones) + 1)
+    workers = Workers(images, dtype, processor, 1)
+
+    def placed(values: Array) -> Tensor:
+        return known_answers.as_map(values, dtype)
+
+    if kind is POOL:
+        expected, given, found = pooled, placed(x), placed(np.full_like(pooled, np.nan))
+        _pooling(given, found, smoothing, workers).prepared(address, form).run(
+            given.data_ptr(), found.data_ptr(), bits(1.0)
+        )
+    else:
+        grad = known_answers.numbers(*pooled.shape, seed=1) if kind.grad else np.zeros_like(pooled)
+        expected = x * known_answers.spread((grad + 0.5) / pooled, ones, ones)
+        maps = [placed(one) for one in (grad, pooled, x, np.full_like(x, np.nan))]
+        above, below, source, found = maps
+        given_maps = above if kind.grad else None, below, source, found
+        work = _sloping(*given_maps, smoothing, workers).prepared(address, form)
+        work.run(*_addresses(*given_maps, 0.5))
+    return known_answers.map_agrees(found, expected, known_answers.ROUNDING[dtype])
+
+
+def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: Workers) -> None:
+    """``out = sqrt(sum of x² over a window + epsilon)``; maps have their images last."""
+    if out.numel() > 0:
+        key = "pool", smoothing, x.shape, x.stride(), out.stride(), out.data_ptr() % LINE == 0, workers
+        ready(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
+            x.data_ptr(), out.data_ptr(), bits(epsilon)
+        )
+
+
+def pool_gradient(
+    grad: Tensor | None,
+    pooled: Tensor,
+    x: Tensor,
+    out: Tensor,
+    smoothing: Smoothing,
+    weight: float,
+    workers: Workers,
+) -> None:
+    """``out = x * (sum of (grad + weight) / pooled over the windows that see a place)``."""
+    if out.numel() > 0:
+        maps = grad, pooled, x, out
+        strides = tuple(one.stride() if one is not None else None for one in maps)
+        key = "pool gradient", smoothing, x.shape, strides, out.data_ptr() % LINE == 0, workers
+        ready(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
+            *_addresses(*maps, weight)
+        )
+
+
+def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weight: float) -> list[int]:
+    """What the kernel of the gradient is given, in the order of its places."""
+    return [one.data_ptr() for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
+
+
+def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Work:
+    maps = required_pitches(x), None, None, required_pitches(out)
+    shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
+    aligned = out.data_ptr() % LINE == 0
+    return _Work(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
+
+
+def _sloping(
+    grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers
+) -> _Work:
+    kind = PENALTY if grad is None else SLOPE
+    low = smoothing.size - 1 - smoothing.window.low
+    first = required_pitches(grad) if grad is not None else None
+    maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
+    shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
+    return _Work(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is summed over which windows of which map, into which map, and who works."""
+
+    kind: Kind
+    source: MapShape
+    target: MapShape
+    smoothing: Smoothing
+    low: int
+    maps: tuple[Pitches | None, Pitches | None, Pitches | None, Pitches]
+    """The pitches of what is read, and of what is written; None for no map."""
+    aligned: bool
+    """Whether what is written begins at a line of the cache."""
+    workers: Workers
+
+    @property
+    def _outputs(self) -> int:
+        return self.workers.images * self.target.channels * self.target.height * self.target.width
+
+    @property
+    def _lanes(self) -> tuple[int, int]:
+        """Groups of lanes, and lanes of a group: all channels are one where they follow each other."""
+        images, channels = self.workers.images, self.target.channels
+        dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
+        return (1, channels * images) if dense else (channels, images)
+
+    def in_best_kernel(self) -> Prepared:
+        """It, prepared, on the kernel that suits the window."""
+        kind, workers = self.kind, self.workers
+        if self.smoothing.size > WRITTEN_OUT:
+            return self.prepared(kernel(kind, workers.dtype, workers.processor), None)
+        form = _form(
+            (kind, self.smoothing.size), self.maps[3], self.aligned, self._lanes[1], self.target, workers
+        )
+        return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
+
+    def prepared(self, address: int, form: Form | None) -> Prepared:
+        """It, on the kernel at an address, which was written in a form if the window is small.
+
+        It runs on the addresses of the maps that there are, and the bits of the number that is added.
+        """
+        kind, source, target, workers = self.kind, self.source, self.target, self.workers
+        size, (groups, lanes) = self.smoothing.size, self._lanes
+        count = 1 if self._outputs < ALONE else workers.threads
+        width = workers.processor.lanes(workers.dtype)
+        ring = up_to_power(size + 1)
+        if form:
+            cut = _cut(target, groups, lanes, form.vectors * width, form.rows, WALK_COLUMNS, workers, count)
+            slot = pooling_walk.scratch_elements(kind, form, width, cut.block, cut.columns)
+        else:
+            room = CACHED_BYTES // ((size + 3) * min(BLOCK_BYTES, lanes * BYTES[workers.dtype]))
+            columns = max(LEAST_COLUMNS, room - size)
+            cut = _cut(target, groups, lanes, VECTORS * width, 2, columns, workers, count)
+            slot = scratch_elements(kind, cut.block, ring, min(source.width, cut.columns + size))
+        fields = np.zeros(PoolJob.FIELDS, np.int64)
+        fields[JobHead.TASKS] = groups * cut.blocks * cut.parts * cut.beside
+        fields[PoolJob.LANES : PoolJob.INPUT] = (
+            *(lanes, cut.blocks, cut.block, cut.parts, cut.rows),
+            *(source.height, source.width, target.height, target.width),
+            *(self.low, size, ring, 0),
+        )
+        fields[PoolJob.COLUMN_PARTS], fields[PoolJob.PART_COLUMNS] = cut.beside, cut.columns
+        places = []
+        for place, one in zip(
+            (PoolJob.INPUT, PoolJob.SECOND, PoolJob.FACTOR, PoolJob.OUTPUT), self.maps, strict=True
+        ):
+            if one is not None:
+                put_pitches(fields, place, one)
+                places.append(place)
+        return prepared(address, fields, (*places, PoolJob.SCALAR), slot, (workers.dtype, count))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a map is cut into tasks: lanes of a block, columns and rows of a part, and how many of each."""
+
+    block: int
+    blocks: int
+    columns: int
+    beside: int
+    rows: int
+    parts: int
+
+
+def _form(
+    kind_and_size: tuple[Kind, int],
+    out: Pitches,
+    aligned: bool,
+    lanes: int,
+    target: MapShape,
+    workers: Workers,
+) -> Form:
+    """How the kernel of a walk is written for this processor and map."""
+    (kind, size), number = kind_and_size, BYTES[workers.dtype]
+    width = workers.processor.lanes(workers.dtype)
+    rows = 4 if workers.processor.registers > 16 and size <= 5 and not kind.quotient else 2
+    vectors = min(2, LINE // (width * number))
+    strip = vectors * width
+    # parts of lines that go past the caches are six times slower (measured with 32 bytes)
+    whole = strip * number == LINE and aligned
+    whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
+    outputs = workers.images * target.channels * target.height * target.width
+    read = 3 if kind.grad else 1
+    return Form(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
+
+
+def _cut(
+    target: MapShape,
+    groups: int,
+    lanes: int,
+    strip: int,
+    group: int,
+    columns: int,
+    workers: Workers,
+    count: int,
+) -> _Cut:
+    """Blocks of whole strips; rows in multiples of ``group``; parts enough for ``count`` threads."""
+    block = BLOCK_BYTES // BYTES[workers.dtype]
+    blocks = max(-(-lanes // block), min(workers.threads, -(-lanes // strip)))
+    block = -(-lanes // (blocks * strip)) * strip
+    blocks = -(-lanes // block)
+    columns = min(columns, target.width)
+    columns = -(-target.width // -(-target.width // columns))
+    columns += columns % 2
+    beside = -(-target.width // columns)
+    wanted = 1 if count == 1 else -(-TASKS_A_THREAD * count // (groups * blocks * beside))
+    rows = max(LEAST_ROWS, -(-target.height // wanted))
+    rows = -(-rows // group) * group
+    return _Cut(block, blocks, columns, beside, rows, -(-target.height // rows))

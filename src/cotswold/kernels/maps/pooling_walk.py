@@ -1,0 +1,442 @@
+"""The kernels of L2 pooling for small windows: walks along the rows of a map, with all sums in registers.
+
+Knows: the order of a window's sum, what is kept from column to column. Does not know: tensors, autograd.
+
+Some rows of outputs are made together. A walk takes one strip of lanes along them. At every column it adds
+the numbers of the window downwards, for each row of outputs, and then the last columns across. Outputs are
+made in squares of two rows and two columns. Two neighbouring windows share all but their ends, and two
+neighbouring pairs of windows share all but a pair of the numbers between the ends:
+
+    sum of rows 0..k-1 = end(0) + middle(1..k-1);  sum of rows 1..k = middle(1..k-1) + end(k)
+    middle(1..k-1) = pair(1, 2) + pair(3, 4) + ...
+
+Squares begin at even rows and columns, wherever a task begins, so that a sum's order depends on its place in
+the map alone. Nothing is subtracted. Rows and columns beside the map are zeros; outputs beside it go to
+scratch. Quotients are made where their row is met first, and kept in a ring of rows in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.machine.prepared import LINE
+from cotswold.kernels.maps.pooling_window import Kind, Map, PoolJob, part_of
+from cotswold.kernels.maps.tasks import Strip, between, number_field, tasks, up_to_power
+
+Values = list[ir.Value]
+"""The vectors of a strip."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a kernel is written: the window's size, rows of outputs together, vectors of a strip.
+
+    With ``stream``, outputs go past the caches; they must lie at whole vectors then.
+    """
+
+    size: int
+    rows: int
+    vectors: int
+    stream: bool = False
+
+
+def ring_rows(size: int) -> int:
+    """Rows of quotients that are kept."""
+    return up_to_power(max(1, size - 1))
+
+
+def scratch_elements(kind: Kind, form: Form, lanes: int, block: int, columns: int) -> int:
+    """Numbers of scratch a thread: zeros, waste, a ring of rows of quotients."""
+    strip = form.vectors * lanes
+    ring = ring_rows(form.size) * (columns + form.size) * block if kind.quotient else 0
+    return 2 * strip + ring
+
+
+def write_walk(kind: Kind, form: Form, lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
+    module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        (group, lane, beside), first, stop = part_of(w, job, number)
+        _Block(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
+        if form.stream:
+            w.b.fence("seq_cst")
+    return module
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """How numbers are added: the first of them, one more, two sums."""
+
+    first: Callable[[Values], Values]
+    more: Callable[[Values, Values], Values]
+    joined: Callable[[Values, Values], Values]
+
+
+def _middle(
+    sums: _Sum, size: int, pair: Callable[[int], Values], one: Callable[[int], Values]
+) -> Values | None:
+    """The sum of numbers 1 to ``size - 1``, in pairs; None where there are none."""
+    total: Values | None = None
+    for i in range(1, size - 1, 2):
+        total = pair(i) if total is None else sums.joined(total, pair(i))
+    if size % 2 == 0:
+        total = sums.first(one(size - 1)) if total is None else sums.more(one(size - 1), total)
+    return total
+
+
+def _from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
+    return numbers(first + i)
+
+
+class _Block:
+    """The block of lanes that a task works on."""
+
+    def __init__(
+        self,
+        w: Writer,
+        kind: Kind,
+        form: Form,
+        job: ir.Value,
+        scratch: ir.Value,
+        group: ir.Value,
+        lane: ir.Value,
+        beside: ir.Value,
+    ) -> None:
+        self.w, self.kind, self.form = w, kind, form
+        b = w.b
+
+        def field(index: int) -> ir.Value:
+            return w.field(job, index)
+
+        self.low = field(PoolJob.LOW)
+        self.in_height, self.in_width = field(PoolJob.IN_HEIGHT), field(PoolJob.IN_WIDTH)
+        columns = field(PoolJob.PART_COLUMNS)
+        self.left = b.mul(beside, columns)
+        self.right = w.least(b.add(self.left, columns), field(PoolJob.OUT_WIDTH))
+        self.source_left = b.sub(self.left, self.low)
+        self.scalar = number_field(w, job, PoolJob.SCALAR)
+        self.lanes = w.least(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
+        self.input = Map(w, job, PoolJob.INPUT, group, lane)
+        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        self.strip_size = form.vectors * w.lanes.count
+        self.zeros = scratch
+        self.waste = w.at(scratch, self.strip_size)
+        plain = _Sum(lambda new: new, self._joined, self._joined)
+        self.across = plain
+        if kind.quotient:
+            self.down = plain
+            self.second = Map(w, job, PoolJob.SECOND, group, lane)
+            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
+            self.ring = w.at(self.waste, self.strip_size)
+            self.ring_pitch = field(PoolJob.BLOCK)
+            self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(form.size)))
+        else:
+            self.down = _Sum(self._squares, self._squares_added, self._joined)
+        for v in range(form.vectors):
+            w.write(w.at(self.zeros, v * w.lanes.count), w.lanes.zero)
+
+    def _joined(self, new: Values, total: Values) -> Values:
+        return [self.w.b.fadd(one, other) for one, other in zip(new, total, strict=True)]
+
+    def _squares(self, new: Values) -> Values:
+        return [self.w.b.fmul(one, one) for one in new]
+
+    def _squares_added(self, new: Values, total: Values) -> Values:
+        return [self.w.multiply_add(one, one, other) for one, other in zip(new, total, strict=True)]
+
+    def write(self, first: ir.Value, stop: ir.Value) -> None:
+        """Rows from ``first``, which is even, to ``stop``."""
+        w, b, rows, size = self.w, self.w.b, self.form.rows, self.form.size
+        if self.kind.quotient:
+            self._write_first_quotients(b.sub(first, self.low))
+        groups = b.sdiv(b.add(b.sub(stop, first), integer(rows - 1)), integer(rows))
+        with loop(w, groups) as turn:
+            y = b.add(first, b.mul(turn.index, integer(rows)))
+            top = b.sub(y, self.low)
+            inside = b.and_(
+                b.icmp_signed(">=", top, integer(0)),
+                b.and_(
+                    b.icmp_signed("<=", b.add(top, integer(rows + size - 1)), self.in_height),
+                    b.icmp_signed("<=", b.add(y, integer(rows)), stop),
+                ),
+            )
+            whole = b.sdiv(self.lanes, integer(self.strip_size))
+            ahead = _Ahead(self, y, top)
+            with b.if_else(inside) as (then, otherwise):
+                with then, loop(w, whole, integer(0), integer(0)) as strips:
+                    lane = b.mul(strips.index, integer(self.strip_size))
+                    walk = _Walk(self, Strip(w, self.form.vectors, None), lane, y, top, None, ahead)
+                    strips.next = walk.write(strips.values)
+                with otherwise, loop(w, whole, integer(0), integer(0)) as strips:
+                    lane = b.mul(strips.index, integer(self.strip_size))
+                    walk = _Walk(self, Strip(w, self.form.vectors, None), lane, y, top, stop, ahead)
+                    strips.next = walk.write(strips.values)
+            done = b.mul(whole, integer(self.strip_size))
+            rest = b.sub(self.lanes, done)
+            with loop(w, rest, step=w.lanes.count) as parts:
+                strip = Strip(w, 1, b.sub(rest, parts.index))
+                walk = _Walk(self, strip, b.add(done, parts.index), y, top, stop, None)
+                walk.write([integer(0), integer(0)])
+
+    def _write_first_quotients(self, top: ir.Value) -> None:
+        """The quotients of the rows that the first windows share with those above them."""
+        w, b = self.w, self.w.b
+        width = b.add(b.sub(self.right, self.left), integer(self.form.size))
+        with loop(w, integer(self.form.size - 1)) as down, loop(w, width) as along:
+            y, x = b.add(top, down.index), b.add(self.source_left, along.index)
+            there = b.and_(self.within(y, self.in_height), self.within(x, self.in_width))
+            with loop(w, self.lanes, step=w.lanes.count) as turn:
+                strip = Strip(w, 1, b.sub(self.lanes, turn.index))
+                values = self.quotients(strip, self.second.at(y, x), self.input.at(y, x), turn.index, there)
+                strip.keep(w.at(self.ring_place(y, along.index), turn.index), values)
+
+    def quotients(
+        self, strip: Strip, below: ir.Value, above: ir.Value, lane: ir.Value, there: ir.Value | None
+    ) -> Values:
+        """``(grad + weight) / pooled``, or zeros."""
+        w, b = self.w, self.w.b
+        divisors = strip.read(self.chosen(there, w.at(below, lane), self.zeros))
+        values = [self.scalar] * strip.vectors
+        if self.kind.grad:
+            grads = strip.read(self.chosen(there, w.at(above, lane), self.zeros))
+            values = [b.fadd(one, self.scalar) for one in grads]
+        found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
+        return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
+
+    def ring_place(self, y: ir.Value, along: ir.Value) -> ir.Value:
+        """Where the quotients of a row are kept, so many columns from the left."""
+        b = self.w.b
+        row = b.mul(b.and_(y, integer(ring_rows(self.form.size) - 1)), self.ring_row)
+        return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
+
+    def chosen(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
+        """An address in a map, or in scratch where that would be beside the map."""
+        return place if there is None else self.w.b.select(there, place, other)
+
+    def within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
+        """Whether a row or column is one of the map's."""
+        return self.w.b.icmp_unsigned("<", value, extent)
+
+
+class _Ahead:
+    """What the next rows of outputs read for the first time, which is asked for while these are made.
+
+    The lines are asked for in the order in which they lie in memory, a few at every column of every strip: a
+    strip by itself would touch a page for every line.
+    """
+
+    def __init__(self, block: _Block, y: ir.Value, top: ir.Value) -> None:
+        self.w, self.block = block.w, block
+        self.step = max(1, LINE // (block.w.lanes.count * block.w.lanes.scalar_bytes)) * block.w.lanes.count
+        b, rows, size = self.w.b, block.form.rows, block.form.size
+        maps = [block.input] if block.kind.grad or not block.kind.quotient else []
+        maps += [block.second] if block.kind.quotient else []
+        new = [b.add(top, integer(i + rows)) for i in range(size - 1, size - 1 + rows)]
+        self.places = [(one, one.at(row, block.source_left)) for one in maps for row in new]
+        if block.kind.quotient:
+            below = [b.add(y, integer(i + rows)) for i in range(rows)]
+            self.places += [(block.factor, block.factor.at(row, block.left)) for row in below]
+
+    def fetch(self, position: Values, columns: int) -> Values:
+        """Ask for as many lines of every row as a strip has in so many columns; the next position."""
+        w, b = self.w, self.w.b
+        lane, column = position
+        for _ in range(columns * self.block.strip_size // self.step):
+            for one, start in self.places:
+                w.fetch_far(w.at(start, b.add(b.mul(column, one.column), lane)))
+            lane = b.add(lane, integer(self.step))
+            over = b.icmp_signed(">=", lane, self.block.lanes)
+            lane, column = b.select(over, integer(0), lane), b.add(column, b.zext(over, INT))
+        return [lane, column]
+
+
+class _Walk:
+    """A walk of a strip of lanes along some rows of outputs; with ``stop``, rows may lie beside the map."""
+
+    def __init__(
+        self,
+        block: _Block,
+        strip: Strip,
+        lane: ir.Value,
+        y: ir.Value,
+        top: ir.Value,
+        stop: ir.Value | None,
+        ahead: _Ahead | None,
+    ) -> None:
+        self.ahead = ahead
+        self.block, self.strip, self.lane, self.w = block, strip, lane, block.w
+        self.size, self.rows = block.form.size, block.form.rows
+        b, w = self.w.b, self.w
+        count = self.rows + self.size - 1
+        self.sources = [b.add(top, integer(i)) for i in range(count)]
+        self.targets = [b.add(y, integer(i)) for i in range(self.rows)]
+        self.sources_there: list[ir.Value | None] = [None] * count
+        self.targets_there: list[ir.Value | None] = [None] * self.rows
+        if stop is not None:
+            self.sources_there = [block.within(one, block.in_height) for one in self.sources]
+            self.targets_there = [b.icmp_signed("<", one, stop) for one in self.targets]
+        self.inside = stop is None
+        zero = integer(0)
+        self.input = [w.at(block.input.at(one, zero), lane) for one in self.sources]
+        self.output = [w.at(block.output.at(one, zero), lane) for one in self.targets]
+        if block.kind.quotient:
+            self.second = [w.at(block.second.at(one, zero), lane) for one in self.sources]
+            self.factor = [w.at(block.factor.at(one, zero), lane) for one in self.targets]
+            self.ring = [w.at(block.ring_place(one, zero), lane) for one in self.sources]
+
+    def write(self, position: Values) -> Values:
+        """All columns of the task; how far ahead lines were asked for, before and after."""
+        w, b, block, size = self.w, self.w.b, self.block, self.size
+        columns = {}
+        for j in range(size - 1):
+            x = b.add(block.source_left, integer(j))
+            columns[j] = self._column(x, block.within(x, block.in_width))
+        if self.ahead is not None:
+            position = self.ahead.fetch(position, size - 1)
+        state = [*position, *self._first_state(columns)]
+        width = b.sub(block.right, block.left)
+        turns = b.sdiv(b.add(width, integer(1)), integer(2))
+        done: ir.Value = integer(0)
+        if self.inside:
+            covered = b.sub(b.sub(block.in_width, block.source_left), integer(size - 1))
+            sure = b.sdiv(between(w, integer(0), w.least(width, covered)), integer(2))
+            state = self._write_turns(integer(0), sure, state, sure=True)
+            done = sure
+        return self._write_turns(done, turns, state, sure=False)[:2]
+
+    def _write_turns(self, first: ir.Value, stop: ir.Value, state: Values, *, sure: bool) -> Values:
+        w, b = self.w, self.w.b
+        with loop(w, b.sub(stop, first), *state) as turn:
+            along = b.mul(b.add(first, turn.index), integer(2))
+            position = turn.values[:2]
+            if self.ahead is not None:
+                position = self.ahead.fetch(position, 2)
+            turn.next = [*position, *self._turn(along, turn.values[2:], sure)]
+        return turn.values
+
+    @property
+    def _kept(self) -> list[tuple[str, int]]:
+        """What is known from the columns before: columns, by their number from the left, and pairs."""
+        size = self.size
+        singles = [j for j in range(size - 1) if j % 2 == 0 or (j == size - 2 and size % 2)]
+        return [("one", j) for j in singles] + [("pair", i) for i in range(1, size - 2, 2)]
+
+    def _first_state(self, columns: dict[int, list[Values]]) -> Values:
+        flat = []
+        for row in range(self.rows):
+            for name, j in self._kept:
+                one = columns[j][row]
+                flat += one if name == "one" else self.block.across.joined(one, columns[j + 1][row])
+        return flat
+
+    def _turn(self, along: ir.Value, state: Values, sure: bool) -> Values:
+        """Two columns of outputs; what is kept for the next two."""
+        b, block, size, vectors = self.w.b, self.block, self.size, self.strip.vectors
+        new = []
+        for j in (size - 1, size):
+            x = b.add(block.source_left, b.add(along, integer(j)))
+            new.append(self._column(x, None if sure else block.within(x, block.in_width)))
+        following: Values = []
+        kept = self._kept
+        for row in range(self.rows):
+            known: dict[tuple[str, int], Values] = {}
+            for i, key in enumerate(kept):
+                start = (row * len(kept) + i) * vectors
+                known[key] = list(state[start : start + vectors])
+            known["one", size - 1], known["one", size] = new[0][row], new[1][row]
+
+            def pair(i: int, known: dict[tuple[str, int], Values] = known) -> Values:
+                if ("pair", i) not in known:
+                    known["pair", i] = block.across.joined(known["one", i], known["one", i + 1])
+                return known["pair", i]
+
+            def one(j: int, known: dict[tuple[str, int], Values] = known) -> Values:
+                return known["one", j]
+
+            middle = _middle(block.across, size, pair, one)
+            for j in range(2):
+                end = known["one", size * j]
+                total = end if middle is None else block.across.joined(end, middle)
+                self._finish(row, b.add(block.left, b.add(along, integer(j))), total, sure)
+            for name, j in kept:
+                following += known["one", j + 2] if name == "one" else pair(j + 2)
+        return following
+
+    def _column(self, x: ir.Value, there: ir.Value | None) -> list[Values]:
+        """The sums downwards of a column, for every row of outputs."""
+        block, size = self.block, self.size
+        values = [self._summand(i, x, there) for i in range(len(self.sources))]
+        if block.kind.quotient:
+            self._keep_quotients(values, x)
+        pairs: dict[int, Values] = {}
+
+        def pair(i: int) -> Values:
+            if i not in pairs:
+                pairs[i] = block.down.more(values[i + 1], block.down.first(values[i]))
+            return pairs[i]
+
+        sums = []
+        for row in range(0, self.rows, 2):
+            middle = _middle(
+                block.down, size, partial(_from, pair, row), partial(_from, values.__getitem__, row)
+            )
+            for end in (values[row], values[row + size]):
+                sums.append(block.down.first(end) if middle is None else block.down.more(end, middle))
+        return sums
+
+    def _summand(self, i: int, x: ir.Value, there: ir.Value | None) -> Values:
+        """What is summed, of a row and column."""
+        w, b, block = self.w, self.w.b, self.block
+        both = self._both(self.sources_there[i], there)
+        if not block.kind.quotient:
+            place = w.at(self.input[i], b.mul(x, block.input.column))
+            return self.strip.read(block.chosen(both, place, block.zeros))
+        if i < self.size - 1:
+            return self.strip.recall(self._ring(i, x))
+        below = w.at(self.second[i], b.mul(x, block.second.column))
+        above = w.at(self.input[i], b.mul(x, block.input.column))
+        return block.quotients(self.strip, below, above, integer(0), both)
+
+    def _ring(self, i: int, x: ir.Value) -> ir.Value:
+        b, block = self.w.b, self.block
+        return self.w.at(self.ring[i], b.mul(b.sub(x, block.source_left), block.ring_pitch))
+
+    def _keep_quotients(self, values: list[Values], x: ir.Value) -> None:
+        """The last rows are the next windows' first."""
+        for i in range(max(self.size - 1, self.rows), len(values)):
+            self.strip.keep(self._ring(i, x), values[i])
+
+    def _both(self, one: ir.Value | None, other: ir.Value | None) -> ir.Value | None:
+        if one is None or other is None:
+            return one if other is None else other
+        return self.w.b.and_(one, other)
+
+    def _finish(self, row: int, x: ir.Value, total: Values, sure: bool) -> None:
+        """What becomes of a sum, to the map."""
+        w, b, block = self.w, self.w.b, self.block
+        there = None if sure else b.icmp_signed("<", x, block.right)
+        both = self._both(self.targets_there[row], there)
+        if block.kind.quotient:
+            place = w.at(self.factor[row], b.mul(x, block.factor.column))
+            factors = self.strip.read(block.chosen(both, place, block.zeros))
+            found = [b.fmul(one, other) for one, other in zip(factors, total, strict=True)]
+        else:
+            found = [w.root(b.fadd(one, block.scalar)) for one in total]
+        output = w.at(self.output[row], b.mul(x, block.output.column))
+        self._store(block.chosen(both, output, block.waste), found)
+
+    def _store(self, place: ir.Value, values: Values) -> None:
+        if not self.block.form.stream or self.strip.mask is not None:
+            self.strip.write(place, values)
+            return
+        w = self.w
+        past = w.function.module.add_metadata([ir.Constant(SHORT, 1)])
+        size = w.lanes.count * w.lanes.scalar_bytes
+        for v, value in enumerate(values):
+            w.b.store(value, self.strip.place(place, v), align=size).set_metadata("nontemporal", past)

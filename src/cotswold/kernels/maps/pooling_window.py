@@ -1,0 +1,337 @@
+"""The kernels of L2 pooling for windows of any size: sums over squares, forward and backward, row by row.
+
+Knows: the order of a window's sum, rings of rows and columns in scratch. Does not know: tensors, autograd.
+
+Outputs are made in squares of two rows and two columns. Two neighbouring windows share all but their ends,
+so their middle is summed once, and the end of either is added to it:
+
+    sum of rows 0..k-1 = end(0) + middle(1..k-1);  sum of rows 1..k = middle(1..k-1) + end(k)
+
+which is 3 additions an output instead of 4 along each axis, and never a subtraction. Squares begin at even
+rows and columns, wherever a task begins, so that a sum's order depends on its place in the map alone. Columns
+are summed downwards first, into a ring of columns in the first cache, then across. Lanes are channels and
+images, and a task has a block of them, so that what it reads is contiguous. Rows and columns beside the map
+are zeros; outputs beside it go to scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.maps.tasks import (
+    JobHead,
+    Strip,
+    between,
+    most,
+    number_field,
+    strips,
+    tasks,
+    upto,
+)
+
+VECTORS = 2
+"""Vectors that are worked on at a time."""
+
+PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
+"""Of a square: rows, then columns."""
+
+
+class PoolJob(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    LANES = JobHead.FIELDS
+    BLOCKS = 6
+    BLOCK = 7
+    PARTS = 8
+    PART_ROWS = 9
+    IN_HEIGHT = 10
+    IN_WIDTH = 11
+    OUT_HEIGHT = 12
+    OUT_WIDTH = 13
+    LOW = 14
+    SIZE = 15
+    RING = 16
+    SCALAR = 17
+    INPUT = 18
+    SECOND = 22
+    FACTOR = 26
+    OUTPUT = 30
+    COLUMN_PARTS = 34
+    PART_COLUMNS = 35
+    FIELDS = 36
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is summed, and what becomes of a sum.
+
+    ``pool``: ``sqrt(sum x² + epsilon)``. ``slope``: ``x * sum((grad + weight) / pooled)``; without ``grad``
+    the sum is of ``weight / pooled``.
+    """
+
+    name: str
+    quotient: bool
+    grad: bool = False
+
+
+POOL = Kind("pool", quotient=False)
+SLOPE = Kind("slope", quotient=True, grad=True)
+PENALTY = Kind("penalty", quotient=True)
+
+
+def scratch_elements(kind: Kind, block: int, ring: int, width: int) -> int:
+    """Numbers of scratch a thread: zeros, waste, a ring of columns, one of rows of ``width`` quotients."""
+    return block * (2 + 1 + 2 * ring + (ring * width if kind.quotient else 0))
+
+
+def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
+    module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        (group, lane, beside), first, stop = part_of(w, job, number)
+        _Block(w, kind, job, scratch, group, lane, beside).write(first, stop)
+    return module
+
+
+def part_of(
+    w: Writer, job: ir.Value, number: ir.Value
+) -> tuple[tuple[ir.Value, ir.Value, ir.Value], ir.Value, ir.Value]:
+    """Of a task: group of lanes, first lane, part of the columns; first row and the one after its last."""
+    b = w.b
+    parts, blocks = w.field(job, PoolJob.PARTS), w.field(job, PoolJob.BLOCKS)
+    columns = w.field(job, PoolJob.COLUMN_PARTS)
+    beside, rest = b.urem(number, columns), b.udiv(number, columns)
+    part, rest = b.urem(rest, parts), b.udiv(rest, parts)
+    lane = b.mul(b.urem(rest, blocks), w.field(job, PoolJob.BLOCK))
+    rows = w.field(job, PoolJob.PART_ROWS)
+    first = b.mul(part, rows)
+    stop = w.least(b.add(first, rows), w.field(job, PoolJob.OUT_HEIGHT))
+    return (b.udiv(rest, blocks), lane, beside), first, stop
+
+
+class Map:
+    """A map of a job: where a block of lanes begins, its pitches."""
+
+    def __init__(self, w: Writer, job: ir.Value, field: int, group: ir.Value, lane: ir.Value) -> None:
+        self.w = w
+        self.row, self.column = w.field(job, field + 1), w.field(job, field + 2)
+        offset = w.b.add(w.b.mul(group, w.field(job, field + 3)), lane)
+        self.base = w.at(w.pointer_field(job, field), offset)
+
+    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
+        """The address of a place."""
+        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
+
+
+class _Block:
+    """The block of lanes that a task works on."""
+
+    def __init__(
+        self,
+        w: Writer,
+        kind: Kind,
+        job: ir.Value,
+        scratch: ir.Value,
+        group: ir.Value,
+        lane: ir.Value,
+        beside: ir.Value,
+    ) -> None:
+        self.w, self.kind = w, kind
+        self.low, self.size = w.field(job, PoolJob.LOW), w.field(job, PoolJob.SIZE)
+        self.in_height, self.in_width = w.field(job, PoolJob.IN_HEIGHT), w.field(job, PoolJob.IN_WIDTH)
+        self.out_height, self.out_width = w.field(job, PoolJob.OUT_HEIGHT), w.field(job, PoolJob.OUT_WIDTH)
+        columns = w.field(job, PoolJob.PART_COLUMNS)
+        self.left = w.b.mul(beside, columns)
+        self.right = w.least(w.b.add(self.left, columns), self.out_width)
+        self.source_left = most(w, w.b.sub(self.left, self.low), integer(0))
+        reach = w.b.sub(w.b.add(self.right, self.size), w.b.add(self.low, integer(1)))
+        self.source_width = between(w, self.source_left, w.least(reach, self.in_width))
+        self.scalar = number_field(w, job, PoolJob.SCALAR)
+        self.block = w.field(job, PoolJob.BLOCK)
+        self.lanes = w.least(self.block, w.b.sub(w.field(job, PoolJob.LANES), lane))
+        self.input = Map(w, job, PoolJob.INPUT, group, lane)
+        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        ring = w.field(job, PoolJob.RING)
+        self.mask = w.b.sub(ring, integer(1))
+        self.pair = w.b.shl(self.block, integer(1))
+        self.zeros = scratch
+        self.waste = w.at(scratch, self.pair)
+        self.columns = w.at(self.waste, self.block)
+        if kind.quotient:
+            self.second = Map(w, job, PoolJob.SECOND, group, lane)
+            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
+            self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
+            self.row_size = w.b.mul(self.source_width, self.block)
+        with loop(w, self.pair, step=w.lanes.count) as turn:
+            w.write(w.at(self.zeros, turn.index), w.lanes.zero)
+
+    def write(self, first: ir.Value, stop: ir.Value) -> None:
+        """Rows from ``first``, which is even, to ``stop``."""
+        w, b = self.w, self.w.b
+        pairs = b.sdiv(b.add(b.sub(stop, first), integer(1)), integer(2))
+        with loop(w, pairs, most(w, b.sub(first, self.low), integer(0))) as turn:
+            y = b.add(first, b.mul(turn.index, integer(2)))
+            top = b.sub(y, self.low)
+            if self.kind.quotient:
+                below = w.least(b.add(b.add(top, self.size), integer(1)), self.in_height)
+                with upto(w, turn.values[0], below) as row:
+                    self._write_quotients(row)
+                turn.next = [most(w, turn.values[0], below)]
+            self._write_pair(y, top, stop)
+
+    def _write_quotients(self, y: ir.Value) -> None:
+        """``(grad + weight) / pooled`` of a row, to its place in the ring."""
+        w, b = self.w, self.w.b
+        target = self._row(y)
+        ahead = b.add(y, integer(2))
+        with loop(w, self.source_width) as turn:
+            x = b.add(self.source_left, turn.index)
+            to, below = w.at(target, b.mul(turn.index, self.block)), self.second.at(y, x)
+            below_ahead = self.second.at(ahead, x)
+            if self.kind.grad:
+                above, above_ahead = self.input.at(y, x), self.input.at(ahead, x)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                strip.fetch(w.at(below_ahead, lane))
+                divisors = strip.read(w.at(below, lane))
+                if self.kind.grad:
+                    strip.fetch(w.at(above_ahead, lane))
+                    values = [b.fadd(one, self.scalar) for one in strip.read(w.at(above, lane))]
+                else:
+                    values = [self.scalar] * strip.vectors
+                found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
+                strip.keep(w.at(to, lane), found)
+
+            strips(w, VECTORS, self.lanes, body)
+
+    def _row(self, y: ir.Value) -> ir.Value:
+        """Where a row of what is summed begins."""
+        w = self.w
+        if self.kind.quotient:
+            return w.at(self.rows, w.b.mul(w.b.and_(y, self.mask), self.row_size))
+        return w.at(self.input.base, w.b.mul(y, self.input.row))
+
+    def _column(self, x: ir.Value) -> ir.Value:
+        """Where two sums downwards of a column are kept."""
+        return self.w.at(self.columns, self.w.b.mul(self.w.b.and_(x, self.mask), self.pair))
+
+    def _within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
+        return self.w.b.icmp_unsigned("<", value, extent)
+
+    def _write_pair(self, y: ir.Value, top: ir.Value, stop: ir.Value) -> None:
+        """Two rows of outputs, or one."""
+        w, b = self.w, self.w.b
+        two = b.icmp_signed("<", b.add(y, integer(1)), stop)
+        column = self._column_writer(top)
+        pairs = b.sdiv(b.add(b.sub(self.right, self.left), integer(1)), integer(2))
+        with loop(w, pairs, self.source_left) as turn:
+            x = b.add(self.left, b.mul(turn.index, integer(2)))
+            left = b.sub(x, self.low)
+            reach = w.least(b.add(b.add(left, self.size), integer(1)), self.in_width)
+            ready = w.least(reach, b.add(self.source_left, self.source_width))
+            with upto(w, turn.values[0], ready) as one:
+                column(one)
+            turn.next = [most(w, turn.values[0], ready)]
+            self._write_square(y, x, left, two)
+
+    def _column_writer(self, top: ir.Value) -> Callable[[ir.Value], None]:
+        """What sums a column downwards, for the rows that begin at ``top`` and one below."""
+        w, b = self.w, self.w.b
+        pitch = self.block if self.kind.quotient else self.input.column
+        bottom = b.add(top, self.size)
+
+        def row_of(y: ir.Value) -> tuple[ir.Value, ir.Value]:
+            there = self._within(y, self.in_height)
+            return b.select(there, self._row(y), self.zeros), b.select(there, pitch, integer(0))
+
+        ends = [row_of(top), row_of(bottom)]
+        first = most(w, b.add(top, integer(1)), integer(0))
+        count = between(w, first, w.least(bottom, self.in_height))
+        ahead = [self._row(b.add(bottom, integer(i))) for i in (1, 2)]
+
+        def write(x: ir.Value) -> None:
+            along = b.sub(x, self.source_left) if self.kind.quotient else x
+            places = [w.at(row, b.mul(along, step)) for row, step in ends]
+            offset = b.mul(along, pitch)
+            ahead_here = [w.at(row, offset) for row in ahead]
+            target = self._column(x)
+
+            def body(strip: Strip, lane: ir.Value) -> None:
+                read = strip.recall if self.kind.quotient else strip.read
+                if not self.kind.quotient:
+                    for one in ahead_here:
+                        strip.fetch(w.at(one, lane))
+                with loop(w, count, *strip.zeros()) as down:
+                    here = w.at(self._row(b.add(first, down.index)), b.add(offset, lane))
+                    down.next = self._added(read(here), down.values)
+                for i, place in enumerate(places):
+                    values = self._added(read(w.at(place, lane)), down.values)
+                    strip.keep(w.at(target, b.add(lane, b.mul(self.block, integer(i)))), values)
+
+            strips(w, VECTORS, self.lanes, body)
+
+        return write
+
+    def _added(self, values: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
+        """A sum and one row more."""
+        b = self.w.b
+        if self.kind.quotient:
+            return _sums(b, values, total)
+        return [self.w.multiply_add(one, one, other) for one, other in zip(values, total, strict=True)]
+
+    def _write_square(self, y: ir.Value, x: ir.Value, left: ir.Value, two: ir.Value) -> None:
+        """Sums across, for two rows and two columns, and what becomes of them."""
+        w, b = self.w, self.w.b
+        right = b.add(left, self.size)
+
+        def place_of(column: ir.Value) -> ir.Value:
+            return b.select(self._within(column, self.in_width), self._column(column), self.zeros)
+
+        ends = [place_of(left), place_of(right)]
+        first = most(w, b.add(left, integer(1)), integer(0))
+        count = between(w, first, w.least(right, self.in_width))
+        outputs = []
+        for i, j in PLACES:
+            below, beside = b.add(y, integer(i)), b.add(x, integer(j))
+            there = self._within(beside, self.out_width)
+            there = b.and_(there, two) if i else there
+            factor = self.factor.at(below, beside) if self.kind.quotient else self.zeros
+            output = b.select(there, self.output.at(below, beside), self.waste)
+            outputs.append((output, b.select(there, factor, self.zeros)))
+        factors_ahead = (
+            [self.factor.at(b.add(y, integer(2 + i)), b.add(x, integer(j))) for i, j in PLACES]
+            if self.kind.quotient
+            else []
+        )
+
+        def body(strip: Strip, lane: ir.Value) -> None:
+            for one in factors_ahead:
+                strip.fetch(w.at(one, lane))
+            for i in range(2):
+                start = b.add(lane, b.mul(self.block, integer(i)))
+                with loop(w, count, *strip.zeros()) as across:
+                    here = self._column(b.add(first, across.index))
+                    across.next = _sums(b, strip.recall(w.at(here, start)), across.values)
+                for j, place in enumerate(ends):
+                    values = strip.recall(w.at(place, start))
+                    found = _sums(b, values, across.values)
+                    output, factor = outputs[2 * i + j]
+                    strip.write(w.at(output, lane), self._finished(strip, found, w.at(factor, lane)))
+
+        strips(w, VECTORS, self.lanes, body)
+
+    def _finished(self, strip: Strip, sums: list[ir.Value], factor: ir.Value) -> list[ir.Value]:
+        b = self.w.b
+        if self.kind.quotient:
+            return [b.fmul(one, total) for one, total in zip(strip.read(factor), sums, strict=True)]
+        return [self.w.root(b.fadd(total, self.scalar)) for total in sums]
+
+
+def _sums(b: ir.IRBuilder, values: list[ir.Value], totals: list[ir.Value]) -> list[ir.Value]:
+    return [b.fadd(one, total) for one, total in zip(values, totals, strict=True)]

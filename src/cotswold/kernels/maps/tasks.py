@@ -1,0 +1,206 @@
+"""What kernels over maps share: what was prepared, tasks taken from a counter, parts of vectors.
+
+Knows: how a job is a table of integers, how threads take tasks from it. Does
+not know: what is computed. A job begins with the fields of `JobHead`; a kernel's own fields follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import pack, unpack
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from cotswold.kernels.compile.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
+from cotswold.kernels.machine.prepared import LINE, Bounded, Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.operands import Pitches
+
+DOUBLE = ir.DoubleType()
+BYTES = {"float32": 4, "float64": 8}
+
+
+class JobHead(IntEnum):
+    """The first fields of every job."""
+
+    NEXT = 0
+    SLOTS = 1
+    TASKS = 2
+    SCRATCH = 3
+    SLOT_SIZE = 4
+    FIELDS = 5
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many images of which dtype are worked on, by how many threads of which processor."""
+
+    images: int
+    dtype: str
+    processor: Processor
+    threads: int
+
+
+READY: Bounded[tuple[object, ...], Prepared] = Bounded(256)
+"""The passes over maps and filters that were prepared last, by all that they depend on."""
+
+
+def bits(value: float) -> int:
+    """A float64 as the integer that has its bits."""
+    found: int = unpack("<q", pack("<d", value))[0]
+    return found
+
+
+def up_to_power(least: int) -> int:
+    """The least power of two that is not below ``least``."""
+    return 1 << max(0, least - 1).bit_length()
+
+
+def ready(key: tuple[object, ...], make: Callable[[], Prepared]) -> Prepared:
+    """What was prepared before under a key, or is made now."""
+    found = READY.get(key)
+    return found if found is not None else READY.put(key, make)
+
+
+def prepared(
+    code: int,
+    fields: NDArray[np.int64],
+    places: tuple[int, ...],
+    scratch: int,
+    workers: tuple[str, int],
+    held: object = None,
+) -> Prepared:
+    """A kernel with its job, but for the addresses that go to ``places``.
+
+    ``workers`` are the type of its numbers and how many threads there are, each with so many numbers of
+    scratch; ``held`` is what the job points at.
+    """
+    dtype, threads = workers
+    whole = -(-scratch * BYTES[dtype] // LINE) * LINE
+    fields[JobHead.SLOT_SIZE] = whole // BYTES[dtype]
+    return Prepared(code, fields, places, JobHead.SCRATCH, whole * threads, threads, held)
+
+
+def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
+    """Put the pitches of a map behind the place of its address; none for no map."""
+    if map_ is not None:
+        fields[place + 1 : place + 4] = map_.row, map_.column, map_.channel
+
+
+@contextmanager
+def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, ir.Value, ir.Value]]:
+    """Write ``work(job)``, whose body is one task: yields the writer, the job, the task's number, scratch."""
+    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
+    w = Writer(function, lanes)
+    (job,) = function.args
+    slot = w.b.atomic_rmw("add", w.slot(job, JobHead.SLOTS), integer(1), "monotonic")
+    scratch = w.at(w.pointer_field(job, JobHead.SCRATCH), w.b.mul(slot, w.field(job, JobHead.SLOT_SIZE)))
+    again, taken, done = (function.append_basic_block(name) for name in ("again", "taken", "done"))
+    w.b.branch(again)
+    w.b.position_at_end(again)
+    number = w.b.atomic_rmw("add", w.slot(job, JobHead.NEXT), integer(1), "monotonic")
+    w.b.cbranch(w.b.icmp_signed("<", number, w.field(job, JobHead.TASKS)), taken, done)
+    w.b.position_at_end(taken)
+    yield w, job, number, scratch
+    w.b.branch(again)
+    w.b.position_at_end(done)
+    w.b.ret_void()
+
+
+class Strip:
+    """So many vectors side by side, the last of which may be a part: how they are read and written."""
+
+    def __init__(self, w: Writer, vectors: int, last: ir.Value | None) -> None:
+        self.w, self.vectors = w, vectors
+        self.mask = w.first_lanes(last) if last is not None else None
+
+    @property
+    def size(self) -> int:
+        """Numbers of a strip in scratch."""
+        return self.vectors * self.w.lanes.count
+
+    def place(self, pointer: ir.Value, vector: int) -> ir.Value:
+        """Where a vector of the strip that begins at ``pointer`` lies."""
+        return self.w.at(pointer, vector * self.w.lanes.count)
+
+    def read(self, pointer: ir.Value) -> list[ir.Value]:
+        """The strip from a map."""
+        return [self._read(self.place(pointer, v), v) for v in range(self.vectors)]
+
+    def _read(self, place: ir.Value, vector: int) -> ir.Value:
+        if self.mask is not None and vector == self.vectors - 1:
+            return self.w.read_part(place, self.mask)
+        return self.w.read(place)
+
+    def write(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+        """The strip to a map."""
+        for v, value in enumerate(values):
+            if self.mask is not None and v == self.vectors - 1:
+                self.w.write_part(self.place(pointer, v), value, self.mask)
+            else:
+                self.w.write(self.place(pointer, v), value)
+
+    def recall(self, pointer: ir.Value) -> list[ir.Value]:
+        """The strip from scratch, where all vectors are whole."""
+        return [self.w.read(self.place(pointer, v)) for v in range(self.vectors)]
+
+    def keep(self, pointer: ir.Value, values: list[ir.Value]) -> None:
+        """The strip to scratch."""
+        for v, value in enumerate(values):
+            self.w.write(self.place(pointer, v), value)
+
+    def zeros(self) -> list[ir.Value]:
+        """A strip of zeros."""
+        return [self.w.lanes.zero] * self.vectors
+
+    def fetch(self, pointer: ir.Value) -> None:
+        """Ask for the strip's lines; the second cache is near enough."""
+        words = [ir.Constant(SHORT, one) for one in (0, 2, 1)]
+        prefetch = declare(
+            self.w.function.module, "llvm.prefetch.p0", NOTHING, [POINTER, SHORT, SHORT, SHORT]
+        )
+        per_line = max(1, LINE // (self.w.lanes.count * BYTES[self.w.lanes.dtype]))
+        for v in range(0, self.vectors, per_line):
+            self.w.b.call(prefetch, [self.place(pointer, v), *words])
+
+
+def most(w: Writer, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The greater of two integers."""
+    return w.b.select(w.b.icmp_signed(">", a, b), a, b)
+
+
+def between(w: Writer, first: ir.Value, stop: ir.Value) -> ir.Value:
+    """How many integers lie in a half-open range; 0 where it is turned round."""
+    return most(w, w.b.sub(stop, first), integer(0))
+
+
+def number_field(w: Writer, job: ir.Value, index: int) -> ir.Value:
+    """A float64 of a job, in every lane."""
+    value = w.b.load(w.slot(job, index), typ=DOUBLE)
+    if w.lanes.dtype == "float32":
+        value = w.b.fptrunc(value, w.lanes.scalar)
+    return w.spread_value(value)
+
+
+@contextmanager
+def upto(w: Writer, done: ir.Value, stop: ir.Value) -> Iterator[ir.Value]:
+    """``for index in range(done, stop)``, which may be empty."""
+    with loop(w, between(w, done, stop)) as turn:
+        yield w.b.add(done, turn.index)
+
+
+def strips(w: Writer, vectors: int, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
+    """Do ``body(strip, first lane)`` for all lanes: wide strips first, then single vectors with a mask."""
+    b, wide = w.b, vectors * w.lanes.count
+    whole = b.sdiv(lanes, integer(wide))
+    with loop(w, whole) as turn:
+        body(Strip(w, vectors, None), b.mul(turn.index, integer(wide)))
+    done = b.mul(whole, integer(wide))
+    rest = b.sub(lanes, done)
+    with loop(w, rest, step=w.lanes.count) as turn:
+        body(Strip(w, 1, b.sub(rest, turn.index)), b.add(done, turn.index))

@@ -1,0 +1,92 @@
+"""Activations in vectors: tanh, sigmoid, rectifier.
+
+Knows: polynomials for float32. Does not know: where values come from.
+
+The polynomials and the two halves of log 2 are those of the Cephes library (Moshier 1984-2000), good to two
+units in the last place. NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import SHORT, Writer
+
+_LOG2_E = 1.44269504088896341
+_LOG_2_HIGH, _LOG_2_LOW = 0.693359375, -2.12194440e-4
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP_RANGE = (-87.3, 88.3)
+_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_TANH_SMALL = 0.625
+_TANH_LARGE = 10.0
+_SIGMOID_LEAST = -103.0
+"""Below this float32 has only 0 for a sigmoid; from -88 on it is less than 1e-38, and kept there."""
+_EXPONENT_BIAS, _MANTISSA_BITS = 127, 23
+
+
+def write_activation(name: str, w: Writer, value: ir.Value) -> ir.Value:
+    """The activation of a vector of float32."""
+    return ACTIVATIONS[name](w, value)
+
+
+def _polynomial(w: Writer, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
+    """Horner's rule, the highest power first."""
+    found = w.lanes.constant(coefficients[0])
+    for one in coefficients[1:]:
+        found = w.multiply_add(found, x, w.lanes.constant(one))
+    return found
+
+
+def _exp(w: Writer, x: ir.Value) -> ir.Value:
+    """e to the x, which stays finite and normal: x is cut to the range where it is."""
+    low, high = (w.lanes.constant(one) for one in _EXP_RANGE)
+    x = w.lesser(w.greater(x, low), high)
+    power = w.rounded(w.b.fmul(x, w.lanes.constant(_LOG2_E)))
+    rest = w.multiply_add(power, w.lanes.constant(-_LOG_2_HIGH), x)
+    rest = w.multiply_add(power, w.lanes.constant(-_LOG_2_LOW), rest)
+    square = w.b.fmul(rest, rest)
+    found = w.multiply_add(_polynomial(w, rest, _EXP), square, w.b.fadd(rest, w.lanes.constant(1.0)))
+    integers = ir.VectorType(SHORT, w.lanes.count)
+    exponent = w.b.add(w.b.fptosi(power, integers), ir.Constant(integers, [_EXPONENT_BIAS] * w.lanes.count))
+    bits = w.b.shl(exponent, ir.Constant(integers, [_MANTISSA_BITS] * w.lanes.count))
+    return w.b.fmul(found, w.b.bitcast(bits, w.lanes.type))
+
+
+def _tanh(w: Writer, x: ir.Value) -> ir.Value:
+    """Near 0 a polynomial, elsewhere ``1 - 2 / (exp(2 |x|) + 1)``, which is 1 beyond 10."""
+    one = w.lanes.constant(1.0)
+    size = w.lesser(w.magnitude(x), w.lanes.constant(_TANH_LARGE))
+    exp = _exp(w, w.b.fadd(size, size))
+    large = w.b.fsub(one, w.b.fdiv(w.lanes.constant(2.0), w.b.fadd(exp, one)))
+    square = w.b.fmul(x, x)
+    small = w.multiply_add(w.b.fmul(_polynomial(w, square, _TANH), square), x, x)
+    near = w.b.fcmp_ordered("<", w.magnitude(x), w.lanes.constant(_TANH_SMALL))
+    found = w.signed_as(w.b.select(near, small, large), x)
+    return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
+
+
+def _sigmoid(w: Writer, x: ir.Value) -> ir.Value:
+    one = w.lanes.constant(1.0)
+    found = w.b.fdiv(one, w.b.fadd(_exp(w, w.b.fneg(x)), one))
+    found = w.b.select(w.b.fcmp_ordered("<", x, w.lanes.constant(_SIGMOID_LEAST)), w.lanes.zero, found)
+    return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
+
+
+def _rectifier(w: Writer, x: ir.Value) -> ir.Value:
+    return w.b.select(w.b.fcmp_ordered("<=", x, w.lanes.zero), w.lanes.zero, x)
+
+
+def _identity(w: Writer, x: ir.Value) -> ir.Value:
+    return x
+
+
+ACTIVATIONS: dict[str, Callable[[Writer, ir.Value], ir.Value]] = {
+    "identity": _identity,
+    "tanh": _tanh,
+    "sigmoid": _sigmoid,
+    "relu": _rectifier,
+}
+CURVES = ("tanh", "sigmoid")
+"""Those whose bits are ours, not torch's."""

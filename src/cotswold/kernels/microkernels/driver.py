@@ -1,0 +1,320 @@
+"""The walk through the tasks of a plan: what one thread does.
+
+Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, what a table means.
+
+Threads take tasks from a common counter. For a task, entries go outermost in sections, then tiles of
+lanes, then tiles of rows: the part of B that a tile of lanes needs stays near while A passes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.microkernels.activation import ACTIVATIONS
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
+from cotswold.kernels.microkernels.transpose import write_transpose
+from cotswold.kernels.microkernels.update import WIDEST, write_update
+
+
+class Job(IntEnum):
+    """The fields of a job, 64-bit integers: pointers, pitches in numbers, counters."""
+
+    TASKS = 0
+    TASK_COUNT = 1
+    ENTRIES = 2
+    ROW_TILES = 3
+    LANE_TILES = 4
+    OFFSETS = 5
+    A = 6
+    B = 7
+    C = 8
+    A_PITCH = 9
+    B_PITCH = 10
+    NEXT = 11
+    CLAIM = 12
+    SECTION = 13
+    SCRATCH = 14
+    SLOTS = 15
+    SLOT_SIZE = 16
+    SCRATCH_PITCH = 17
+    IMAGES = 18
+    SECOND_B = 19
+    FILTERS = 20
+    MOMENTUM = 21
+    NORMS = 22
+    CONSTANTS = 23
+    FILTER_PITCH = 24
+    FILTER_ROWS = 25
+    GRADIENT = 26
+    BIASES = 27
+    PACKED_A = 28
+    SUMS = 29
+    FIELDS = 30
+
+
+class Task(IntEnum):
+    """The fields of a task."""
+
+    ENTRY = 0
+    ENTRIES = 1
+    A = 2
+    B = 3
+    C = 4
+    ROW_TILE = 5
+    ROW_TILES = 6
+    LANE_TILE = 7
+    LANE_TILES = 8
+    OFFSET = 9
+    LANES = 10
+    NEURON = 11
+    NORM = 12
+    PADDED = 13
+    FIELDS = 14
+
+
+ROW_TILE_FIELDS = 3
+"""Integers of a tile of rows: its first row in the offsets, its height's number, where its A begins."""
+LANE_TILE_FIELDS = 3
+"""Integers of a tile of lanes: its first lane, its variant, the lanes in its last vector."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kernel does around its tiles.
+
+    ``rows_adjoin``, ``finish``: see `tile.Form`. ``gather``: B is made first, by transposing what the task's
+    neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes to
+    scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which filters
+    move.
+    """
+
+    name: str
+    rows_adjoin: bool
+    gather: bool = False
+    scatter: bool = False
+    update: bool = False
+    finish: str = ""
+
+    @property
+    def form(self) -> Form:
+        """That of its tiles."""
+        return Form(self.rows_adjoin, self.finish)
+
+
+PRODUCT = Kind("product", rows_adjoin=True)
+PRODUCT_FEW = Kind("product_few", rows_adjoin=True, scatter=True)
+ADJOINT = Kind("adjoint", rows_adjoin=False)
+OUTER = Kind("outer", rows_adjoin=False, gather=True)
+STEP = Kind("step", rows_adjoin=False, gather=True, update=True)
+FINISHED = {name: Kind(f"product_{name}", rows_adjoin=True, finish=name) for name in ACTIVATIONS}
+KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP, *FINISHED.values())}
+
+
+def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
+    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
+    module.triple = triple
+    tiles = _write_tiles(module, kind, lanes, tile)
+    write_work(
+        module, lanes, lambda w, job, task, scratch: _write_task(w, kind, tile, tiles, job, task, scratch)
+    )
+    return module
+
+
+def write_work(
+    module: ir.Module, lanes: Lanes, write_task: Callable[[Writer, ir.Value, ir.Value, ir.Value], None]
+) -> None:
+    """``work(job)``; what it does with the job, a task and its scratch is written by ``write_task``."""
+    function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
+    w = Writer(function, lanes)
+    (job,) = function.args
+    slot = w.b.atomic_rmw("add", w.slot(job, Job.SLOTS), integer(1), "monotonic")
+    scratch = w.at(w.pointer_field(job, Job.SCRATCH), w.b.mul(slot, w.field(job, Job.SLOT_SIZE)))
+    count, claim = w.field(job, Job.TASK_COUNT), w.field(job, Job.CLAIM)
+    again, done = function.append_basic_block("again"), function.append_basic_block("done")
+    taken = function.append_basic_block("taken")
+    w.b.branch(again)
+    w.b.position_at_end(again)
+    first = w.b.atomic_rmw("add", w.slot(job, Job.NEXT), claim, "monotonic")
+    w.b.cbranch(w.b.icmp_signed("<", first, count), taken, done)
+    w.b.position_at_end(taken)
+    here = w.least(claim, w.b.sub(count, first))
+    with loop(w, here) as turn:
+        number = w.b.add(first, turn.index)
+        task = w.slot(w.pointer_field(job, Job.TASKS), w.b.mul(number, integer(Task.FIELDS)))
+        write_task(w, job, task, scratch)
+    w.b.branch(again)
+    w.b.position_at_end(done)
+    w.b.ret_void()
+
+
+def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
+    """A table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
+    found = []
+    for rows in heights(tile):
+        for vectors in range(1, tile.vectors + 1):
+            name = f"tile_{rows}x{vectors}_masked"
+            found.append(write_tile(module, name, lanes, Tile(rows, vectors), kind.form, True))
+        shape = Tile(rows, tile.vectors)
+        found.append(write_tile(module, f"tile_{shape}", lanes, shape, kind.form, False))
+    table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(found)), "tiles")
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in found])
+    return table
+
+
+def _write_task(
+    w: Writer, kind: Kind, tile: Tile, tiles: ir.Value, job: ir.Value, task: ir.Value, scratch: ir.Value
+) -> None:
+    b, c = w.pointer_field(job, Job.B), w.pointer_field(job, Job.C)
+    b_pitch, pitch = w.field(job, Job.B_PITCH), w.field(job, Job.SCRATCH_PITCH)
+    b_first, c_first = w.at(b, w.field(task, Task.B)), w.at(c, w.field(task, Task.C))
+    offsets = w.pointer_field(job, Job.OFFSETS)
+    lanes, images = w.field(task, Task.LANES), w.field(job, Job.IMAGES)
+    neurons = w.slot(offsets, w.field(task, Task.NEURON))
+    transpose = write_transpose(w.function.module, w.lanes)
+    if kind.gather:
+        w.b.call(transpose, [b_first, neurons, lanes, images, scratch, pitch, integer(0)])
+        second = w.pointer_field(job, Job.SECOND_B)
+        there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, INT), integer(0))
+        with w.b.if_then(there):
+            from_second = w.at(second, w.field(task, Task.B))
+            below = w.at(scratch, w.b.mul(images, pitch))
+            w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
+        b_first, b_pitch = scratch, pitch
+    target = scratch if kind.scatter else c_first
+    if kind.update:
+        target = w.at(scratch, w.field(job, Job.GRADIENT))
+        _write_zeros(w, job, task, target)
+    _write_tiled(w, kind, tile, tiles, job, task, b_first, b_pitch, target)
+    if kind.update:
+        _write_updates(w, job, task, target)
+    if kind.scatter:
+        w.b.call(transpose, [c_first, neurons, lanes, images, scratch, pitch, integer(1)])
+
+
+def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+    """Where a field reaches into the padding, no tile writes the gradient of what lies there."""
+    with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
+        size = w.b.mul(w.field(job, Job.FILTER_ROWS), w.field(job, Job.SCRATCH_PITCH))
+        with loop(w, size, step=w.lanes.count) as turn:
+            w.write(w.at(gradient, turn.index), w.lanes.zero)
+
+
+def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
+    """Move the filters of the task's neurons, some vectors at a time."""
+    functions = write_update(w.function.module, w.lanes)
+    build, widest = w.b, WIDEST * w.lanes.count
+    place = w.field(task, Task.C)
+    filters, momentum = (w.at(w.pointer_field(job, one), place) for one in (Job.FILTERS, Job.MOMENTUM))
+    norms = w.at(w.pointer_field(job, Job.NORMS), w.field(task, Task.NORM))
+    count = w.field(task, Task.LANES)
+    with loop(w, count, step=widest) as turn:
+        here = w.least(build.sub(count, turn.index), integer(widest))
+        vectors = build.sdiv(build.add(here, integer(w.lanes.count - 1)), integer(w.lanes.count))
+        last = build.sub(here, build.mul(build.sub(vectors, integer(1)), integer(w.lanes.count)))
+        arguments = [
+            w.at(filters, turn.index),
+            w.at(momentum, turn.index),
+            w.field(job, Job.FILTER_PITCH),
+            w.at(gradient, turn.index),
+            w.field(job, Job.SCRATCH_PITCH),
+            w.at(norms, turn.index),
+            w.field(job, Job.FILTER_ROWS),
+            last,
+            w.pointer_field(job, Job.CONSTANTS),
+        ]
+        for number, function in enumerate(functions, 1):
+            with build.if_then(build.icmp_signed("==", vectors, integer(number))):
+                build.call(function, arguments)
+
+
+def _write_tiled(
+    w: Writer,
+    kind: Kind,
+    tile: Tile,
+    tiles: ir.Value,
+    job: ir.Value,
+    task: ir.Value,
+    b: ir.Value,
+    b_pitch: ir.Value,
+    c: ir.Value,
+) -> None:
+    """The loops over sections of entries, tiles of lanes, tiles of rows."""
+    build = w.b
+    a = w.at(w.pointer_field(job, Job.A), w.field(task, Task.A))
+    a_pitch, section = w.field(job, Job.A_PITCH), w.field(job, Job.SECTION)
+    offsets = w.slot(w.pointer_field(job, Job.OFFSETS), w.field(task, Task.OFFSET))
+    entry_size = integer(ENTRY_FIELDS)
+    entries = w.slot(w.pointer_field(job, Job.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size))
+    count = w.field(task, Task.ENTRIES)
+    lane_tiles, row_tiles = (
+        w.slot(w.pointer_field(job, table), build.mul(w.field(task, field), integer(size)))
+        for table, field, size in (
+            (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+            (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+        )
+    )
+    biases = w.at(w.pointer_field(job, Job.BIASES), w.field(task, Task.NORM)) if kind.finish else None
+    sections = build.sdiv(build.sub(build.add(count, section), integer(1)), section)
+    at_least_one = build.select(build.icmp_signed(">", sections, integer(0)), sections, integer(1))
+    with loop(w, at_least_one) as part:
+        first = build.mul(part.index, section)
+        here = w.least(section, build.sub(count, first))
+        now = w.slot(entries, build.mul(first, entry_size))
+        final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
+        with loop(w, w.field(task, Task.LANE_TILES)) as across:
+            record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
+            lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
+            b_here, c_here = w.at(b, lane), w.at(c, lane)
+            with loop(w, w.field(task, Task.ROW_TILES)) as down:
+                record = w.slot(row_tiles, build.mul(down.index, integer(ROW_TILE_FIELDS)))
+                row, height, a_offset = (w.field(record, i) for i in range(ROW_TILE_FIELDS))
+                if kind.update:
+                    _write_fetches(w, tile, job, task, row, lane)
+                number = build.add(build.mul(height, integer(tile.vectors + 1)), variant)
+                place = build.gep(tiles, [integer(0), number], source_etype=tiles.value_type)
+                if kind.rows_adjoin:
+                    towards, onward = integer(0), integer(1)
+                else:
+                    towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
+                arguments = [now, here, w.at(a, a_offset), a_pitch, towards, onward, b_here, b_pitch]
+                # all sections but the first are added to C
+                arguments += [c_here, w.slot(offsets, row), last, first]
+                none = ir.Constant(POINTER, None)
+                arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
+                signature = ir.FunctionType(NOTHING, [one.type for one in arguments])
+                build.call(build.load(place, typ=signature.as_pointer()), arguments)
+
+
+def _next_tile(
+    w: Writer, task: ir.Value, row_tiles: ir.Value, across: ir.Value, down: ir.Value, a: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """How far A of the next tile of rows is, and whether it is of the next section (1) or of this one (0)."""
+    count, one = w.field(task, Task.ROW_TILES), integer(1)
+    following = w.b.add(down, one)
+    last = w.b.icmp_signed("==", following, count)
+    number = w.b.select(last, integer(0), following)
+    record = w.slot(row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
+    towards = w.b.sub(w.field(record, ROW_TILE_FIELDS - 1), a)
+    end = w.b.icmp_signed("==", w.b.add(across, one), w.field(task, Task.LANE_TILES))
+    return towards, w.b.zext(w.b.and_(last, end), INT)
+
+
+def _write_fetches(
+    w: Writer, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
+) -> None:
+    """Ask for the filters and the momentum that will move by what the next tile computes."""
+    pitch = w.field(job, Job.FILTER_PITCH)
+    start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
+    for table in (Job.FILTERS, Job.MOMENTUM):
+        base = w.at(w.pointer_field(job, table), start)
+        for i in range(tile.rows):
+            line = w.at(base, w.b.mul(pitch, integer(i)))
+            for v in range(tile.vectors):
+                w.fetch_far(w.at(line, v * w.lanes.count))

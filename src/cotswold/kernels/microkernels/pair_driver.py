@@ -1,0 +1,322 @@
+"""The walk through the tasks of a plan for bfloat16: what one thread does.
+
+Knows: the tables of `plan`, what is packed when, scratch. Does not know: layers, what a table means.
+
+For a task, tiles of lanes go outermost, then chunks of entries: what a tile of lanes needs of B is packed
+once a chunk and meets every tile of rows. Where rows of A adjoin, A is packed as well, some tiles of rows at
+a time, each of which meets some tiles of lanes. Between chunks the sums of all rows stay in scratch, in
+float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer, loop
+from cotswold.kernels.microkernels.driver import (
+    LANE_TILE_FIELDS,
+    ROW_TILE_FIELDS,
+    Job,
+    Kind,
+    Task,
+    write_work,
+)
+from cotswold.kernels.microkernels.pair_tile import write_pair_tile
+from cotswold.kernels.microkernels.pairs import (
+    LANES,
+    NUMBERS,
+    SUM_NUMBERS,
+    pair_at,
+    write_packing,
+    write_packing_transposed,
+)
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, heights
+
+KINDS = ("product", "product_few", "adjoint", "outer")
+"""The kinds of kernel that there are for bfloat16."""
+CHUNK = 1024
+"""About how many k make a chunk: what is packed of them fits the second cache."""
+LANE_TILES = 4
+"""Tiles of lanes whose B is packed at a time, if A is packed too."""
+PANEL_ROWS = 128
+"""About as many rows of A are packed at a time."""
+_FIELD_A, _FIELD_B = 0, 1
+
+
+def _lane_tiles(kind: str) -> int:
+    """Tiles of lanes that packed A meets; where A is not packed, B of one is kept near."""
+    return LANE_TILES if kind in ("product", "product_few") else 1
+
+
+def _panel_tiles(tile: Tile) -> int:
+    """Tiles of rows that are packed at a time."""
+    return max(1, PANEL_ROWS // tile.rows)
+
+
+def _panel_pitch(tile: Tile) -> int:
+    """Pairs between rows of packed A; an odd number of lines, so that they fall into all sets of a cache."""
+    return (-(-_panel_tiles(tile) * tile.rows // LANES) | 1) * LANES
+
+
+def scratch(
+    tables: tuple[NDArray[np.int64], NDArray[np.int64]], kind: Kind, tile: Tile, chunk: int, transposed: int
+) -> tuple[int, int, int, int]:
+    """``(size, where packed A begins, sums, a C to be transposed)`` of a thread's scratch, in numbers.
+
+    ``tables`` are tasks and entries, ``chunk`` is in entries, ``transposed`` is the size of such a C. B
+    begins at 0.
+    """
+    if not len(tables[0]):
+        return 0, 0, 0, 0
+    entries, tiles = (int(tables[0][:, one].max()) for one in (Task.ENTRIES, Task.ROW_TILES))
+    longest = int(tables[1][:, 2].max(initial=0))
+    pairs = min(chunk, entries) * -(-longest // 2)
+    at_once = _lane_tiles(kind.name)
+    packed_b = at_once * (pairs + LANES) * tile.vectors * LANES * SUM_NUMBERS
+    packed_a = pairs * _panel_pitch(tile) * SUM_NUMBERS if kind.rows_adjoin else 0
+    sums = at_once * tiles * tile.rows * tile.vectors * LANES * SUM_NUMBERS if entries > chunk else 0
+    end = packed_b + packed_a + sums
+    return end + (transposed if kind.scatter else 0), packed_b, packed_b + packed_a, end
+
+
+def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:
+    """A module with one function, ``work(job)``: tasks of the job until none is left."""
+    assert kind.name in KINDS, f"there is no kernel for bfloat16 that does {kind.name}"
+    module = ir.Module(f"{kind.name}_bfloat16_{tile}")
+    module.triple = triple
+    functions = _Functions(module, kind, tile)
+    write_work(
+        module,
+        NUMBERS,
+        lambda w, job, task, scratch: _Task(w, functions, kind, tile, job, task, scratch).write(),
+    )
+    return module
+
+
+class _Functions:
+    """The tiles and packings of a kernel."""
+
+    def __init__(self, module: ir.Module, kind: Kind, tile: Tile) -> None:
+        tiles = []
+        for rows in heights(tile):
+            for vectors in range(1, tile.vectors + 1):
+                name = f"tile_{rows}x{vectors}_masked"
+                tiles.append(write_pair_tile(module, name, Tile(rows, vectors), kind.rows_adjoin, True))
+            shape = Tile(rows, tile.vectors)
+            tiles.append(write_pair_tile(module, f"tile_{shape}", shape, kind.rows_adjoin, False))
+        packings = [write_packing(module, vectors) for vectors in range(1, tile.vectors + 1)]
+        self.tiles, self.packings = _table(module, "tiles", tiles), _table(module, "packings", packings)
+        self.transposed = write_packing_transposed(module) if kind.gather else None
+        numbers = ir.ArrayType(INT, len(heights(tile)))
+        self.heights = ir.GlobalVariable(module, numbers, "heights")
+        self.heights.linkage, self.heights.global_constant = "internal", True
+        self.heights.initializer = ir.Constant(numbers, list(heights(tile)))
+
+
+def _table(module: ir.Module, name: str, functions: list[ir.Function]) -> ir.GlobalVariable:
+    table = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(functions)), name)
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(table.value_type, [one.bitcast(POINTER) for one in functions])
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class _LaneTile:
+    """A tile of lanes: its number in the group, first lane, variant, lanes in the last vector, packed B."""
+
+    number: ir.Value
+    lane: ir.Value
+    variant: ir.Value
+    last: ir.Value
+    vectors: ir.Value
+    packed: ir.Value
+
+
+@dataclass(frozen=True, eq=False)
+class _RowTile:
+    """A tile of rows: its number in the task, first row in the offsets, height's number, begin in A."""
+
+    number: ir.Value
+    row: ir.Value
+    height: ir.Value
+    a: ir.Value
+
+
+class _Task:
+    """The code of a task, while it is written."""
+
+    def __init__(
+        self,
+        w: Writer,
+        functions: _Functions,
+        kind: Kind,
+        tile: Tile,
+        job: ir.Value,
+        task: ir.Value,
+        scratch: ir.Value,
+    ) -> None:
+        self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
+        self.job, self.task, self.packed_b = job, task, scratch
+        self.packed_a = w.at(scratch, w.field(job, Job.PACKED_A))
+        self.sums = w.at(scratch, w.field(job, Job.SUMS))
+        self.a, self.b, self.c = (
+            w.at(w.pointer_field(job, operand), w.field(task, place))
+            for operand, place in ((Job.A, Task.A), (Job.B, Task.B), (Job.C, Task.C))
+        )
+        if kind.scatter:
+            self.map, self.c = self.c, w.at(scratch, w.field(job, Job.GRADIENT))
+        self.a_pitch, self.b_pitch = w.field(job, Job.A_PITCH), w.field(job, Job.B_PITCH)
+        table = w.pointer_field(job, Job.OFFSETS)
+        self.offsets = w.slot(table, w.field(task, Task.OFFSET))
+        self.neurons = w.slot(table, w.field(task, Task.NEURON))
+        self.entries, self.lane_tiles, self.row_tiles = (
+            w.slot(w.pointer_field(job, one), w.b.mul(w.field(task, field), integer(size)))
+            for one, field, size in (
+                (Job.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
+                (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+                (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+            )
+        )
+
+    def write(self) -> None:
+        """The loops over groups of tiles of lanes, and over chunks of entries."""
+        w, task = self.w, self.task
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.SECTION)
+        tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind.name)
+        chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
+        chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
+        with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
+            self.group = group.index
+            self.many = w.least(integer(at_once), w.b.sub(tiles, group.index))
+            first = w.b.mul(part.index, chunk)
+            self.here = w.least(chunk, w.b.sub(count, first))
+            self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+            self.added = part.index
+            last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
+            self.final = w.b.zext(last_one, INT)
+            with loop(w, self.many) as across:
+                self._write_packing_of_b(self._lane_tile(across.index))
+            if self.kind.rows_adjoin:
+                self._write_panels()
+            else:
+                self._write_rows()
+        if self.kind.scatter:
+            self._write_scatter()
+
+    def _write_scatter(self) -> None:
+        """C, lanes last in scratch, goes to its map, where rows are last: one number after the other."""
+        w = self.w
+        pitch = w.field(self.job, Job.SCRATCH_PITCH)
+        with loop(w, w.field(self.task, Task.LANES)) as lanes:
+            place = w.at(self.map, w.field(self.neurons, lanes.index))
+            with loop(w, w.field(self.job, Job.IMAGES), w.at(self.c, lanes.index)) as rows:
+                number = w.b.load(rows.values[0], typ=NUMBERS.scalar, align=2)
+                w.b.store(number, w.at(place, rows.index), align=2)
+                rows.next = [w.at(rows.values[0], pitch)]
+
+    def _lane_tile(self, number: ir.Value) -> _LaneTile:
+        """A tile of lanes, counted from the group's first."""
+        w = self.w
+        place = w.b.mul(w.b.add(self.group, number), integer(LANE_TILE_FIELDS))
+        lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
+        vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
+        # A begins where the packed B of a whole group ends
+        size = w.b.sdiv(w.field(self.job, Job.PACKED_A), integer(_lane_tiles(self.kind.name)))
+        return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
+
+    def _write_packing_of_b(self, tile: _LaneTile) -> None:
+        w, pitch = self.w, self.w.b.mul(tile.vectors, integer(LANES))
+        if self.functions.transposed is None:
+            source = w.at(self.b, tile.lane)
+            self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
+            return
+        lanes = w.b.add(w.b.sub(pitch, integer(LANES)), tile.last)
+        places = w.slot(self.neurons, tile.lane)
+        arguments = [self.now, self.here, self.b, places, lanes, tile.packed, pitch]
+        w.b.call(self.functions.transposed, arguments)
+
+    def _write_pack(
+        self,
+        field: int,
+        source: ir.Value,
+        pitch: ir.Value,
+        vectors: ir.Value,
+        last: ir.Value,
+        out: ir.Value,
+        out_pitch: ir.Value,
+    ) -> ir.Value:
+        arguments = [self.now, self.here, integer(field), source, pitch, last, out, out_pitch]
+        return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), INT, arguments)
+
+    def _call(
+        self, table: ir.GlobalVariable, number: ir.Value, kind: ir.Type, arguments: list[ir.Value]
+    ) -> ir.Value:
+        place = self.w.b.gep(table, [integer(0), number], source_etype=table.value_type)
+        signature = ir.FunctionType(kind, [one.type for one in arguments])
+        return self.w.b.call(self.w.b.load(place, typ=signature.as_pointer()), arguments)
+
+    def _write_rows(self) -> None:
+        """The loops over tiles of lanes and of rows, where pairs of k are neighbours in A."""
+        w = self.w
+        with loop(w, self.many) as across:
+            lanes = self._lane_tile(across.index)
+            with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
+                rows = self._row_tile(down.index)
+                self._write_tile(lanes, rows, [self.now, self.here, w.at(self.a, rows.a), self.a_pitch])
+
+    def _write_panels(self) -> None:
+        """The same where rows of A adjoin: some tiles of rows at a time, for which A is packed first."""
+        w, count = self.w, self.w.field(self.task, Task.ROW_TILES)
+        with loop(w, count, step=_panel_tiles(self.tile)) as panel:
+            here = w.least(integer(_panel_tiles(self.tile)), w.b.sub(count, panel.index))
+            first = self._row_tile(panel.index).a
+            last = self._row_tile(w.b.add(panel.index, w.b.sub(here, integer(1))))
+            table = self.functions.heights
+            place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
+            pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=INT)), first))
+            with loop(w, self.many) as across:
+                lanes = self._lane_tile(across.index)
+                with loop(w, here) as down:
+                    rows = self._row_tile(w.b.add(panel.index, down.index))
+                    packed = pair_at(w, self.packed_a, w.b.sub(rows.a, first))
+                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.shl(pairs, integer(1))))
+                    self._write_tile(lanes, rows, [ahead, pairs, packed, integer(_panel_pitch(self.tile))])
+
+    def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
+        """Pack so many rows of A, from the first on; returns the rows of pairs, which are k here."""
+        w, widest = self.w, self.tile.vectors * LANES
+        with loop(w, rows, integer(0), step=widest) as turn:
+            left = w.least(w.b.sub(rows, turn.index), integer(widest))
+            vectors = w.b.sdiv(w.b.add(left, integer(LANES - 1)), integer(LANES))
+            last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(LANES)))
+            source = w.at(self.a, w.b.add(first, turn.index))
+            out, pitch = pair_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
+            turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
+        return turn.values[0]
+
+    def _next_a(self) -> ir.Value:
+        """Where A goes on after this chunk, in this task or in the next; only ever prefetched."""
+        w = self.w
+        last = w.slot(self.now, w.b.mul(w.b.sub(self.here, integer(1)), integer(ENTRY_FIELDS)))
+        # where there is no entry, any memory may be read as one
+        record = w.b.select(w.b.icmp_signed(">", self.here, integer(0)), last, self.task)
+        return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
+
+    def _row_tile(self, number: ir.Value) -> _RowTile:
+        w = self.w
+        record = w.slot(self.row_tiles, w.b.mul(number, integer(ROW_TILE_FIELDS)))
+        return _RowTile(number, *(w.field(record, i) for i in range(ROW_TILE_FIELDS)))
+
+    def _write_tile(self, lanes: _LaneTile, rows: _RowTile, operands: list[ir.Value]) -> None:
+        w = self.w
+        which = w.b.add(w.b.mul(rows.height, integer(self.tile.vectors + 1)), lanes.variant)
+        before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
+        size = integer(self.tile.rows * self.tile.vectors * LANES)
+        sums = pair_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
+        arguments = [*operands, lanes.packed, sums, w.at(self.c, lanes.lane)]
+        arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
+        self._call(self.functions.tiles, which, NOTHING, arguments)

@@ -1,0 +1,190 @@
+"""The micro-kernel: one register tile of a batch-reduce matrix product.
+
+Knows: how many rows and vectors a tile has, how its operands are addressed. Does not know: layers, threads.
+
+A tile is ``rows x vectors`` accumulators. For every entry of a list and every k of the entry it reads
+``vectors`` vectors of B and one number of A a row, and adds their products:
+
+    C[row, lane] += sum over entries, then over k, of A[row, k] B[k, lane]
+
+Lanes are always independent outputs. So an output is a chain of fused multiply-adds in the order of the list,
+begun at 0, and added at its end to what is in C, whatever the tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import (
+    INT,
+    NOTHING,
+    POINTER,
+    Lanes,
+    Writer,
+    integer,
+    loop,
+    loop_at_least_once,
+)
+from cotswold.kernels.microkernels.activation import write_activation
+
+ENTRY_FIELDS = 4
+"""Integers of an entry: where it begins in A, where in B, its k, and how much further A is needed next."""
+LINE_BYTES = 64
+"""What a processor fetches at once."""
+GROUP = 4
+"""Rows that are addressed from one pointer: at 0, 1, 2 and 3 pitches of A."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile, or the largest of a kernel: rows and vectors."""
+
+    rows: int
+    vectors: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.vectors}"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How A lies, and what follows the products.
+
+    ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours.
+    ``finish``: the activation of the finished sums, to which a number a row is added before; '' for none.
+    """
+
+    rows_adjoin: bool
+    finish: str = ""
+
+
+def heights(tile: Tile) -> tuple[int, ...]:
+    """Heights that a kernel has, so that any number of rows is a few tiles: its own, then smaller ones."""
+    return tuple(sorted({tile.rows, *(h for h in (8, 4, 2, 1) if h < tile.rows)}, reverse=True))
+
+
+def write_tile(
+    module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Form, masked: bool
+) -> ir.Function:
+    """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
+
+    Its arguments: entries, number of entries, A, pitch of A, where A is needed next (how far from here; 1
+    where an entry's own way comes to that, else 0), B, pitch of B, C, the rows' offsets in C, lanes
+    in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a
+    finish, where the rows' biases are, or 0 where sums are not finished yet.
+    """
+    kind = ir.FunctionType(
+        NOTHING, [POINTER, INT, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
+    )
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases = function.args
+    w = Writer(function, lanes)
+    mask = w.first_lanes(last) if masked else None
+    places = [
+        [w.at(w.at(c, w.field(offsets, row)), v * lanes.count) for v in range(shape.vectors)]
+        for row in range(shape.rows)
+    ]
+
+    def load(pointer: ir.Value, vector: int) -> ir.Value:
+        return w.read_part(pointer, mask) if mask and vector == shape.vectors - 1 else w.read(pointer)
+
+    flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
+    for row, v in flat:
+        w.fetch_to_write(places[row][v])
+
+    thrice = w.b.mul(a_pitch, integer(3))
+    steps = [integer(0), a_pitch, w.b.shl(a_pitch, integer(1)), thrice]
+    four = w.b.shl(a_pitch, integer(2))
+    with loop(w, count, *[lanes.zero] * len(flat)) as entry:
+        record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
+        first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
+        groups = [first_a]
+        ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
+        upcoming = w.at(first_a, ahead)
+        if not form.rows_adjoin:
+            for _ in range(GROUP, shape.rows, GROUP):
+                groups.append(w.at(groups[-1], four))
+        with loop_at_least_once(w, w.field(record, 2), first_b, *groups, *entry.values) as turn:
+            here, *rest = turn.values
+            pointers, sums = rest[: len(groups)], rest[len(groups) :]
+            vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
+            for row in range(shape.rows):
+                place = (
+                    w.at(pointers[0], row)
+                    if form.rows_adjoin
+                    else w.at(pointers[row // GROUP], steps[row % GROUP])
+                )
+                factor = w.spread(place)
+                for v in range(shape.vectors):
+                    i = row * shape.vectors + v
+                    sums[i] = w.multiply_add(factor, vectors[v], sums[i])
+            if form.rows_adjoin:
+                w.fetch(w.at(pointers[0], ahead))
+            else:
+                # one line a turn: the low bits of the turns left name a row, the others a line of it
+                before = w.b.sub(turn.index, integer(1))
+                line = w.b.and_(before, integer(-LINE_BYTES // lanes.scalar_bytes))
+                number = w.b.and_(
+                    before, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
+                )
+                w.fetch(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
+            further = a_pitch if form.rows_adjoin else 1
+            turn.next = [w.at(here, b_pitch), *(w.at(p, further) for p in pointers), *sums]
+        entry.next = turn.values[1 + len(groups) :]
+
+    def put(row: int, v: int, value: ir.Value) -> None:
+        if mask and v == shape.vectors - 1:
+            w.write_part(places[row][v], value, mask)
+        else:
+            w.write(places[row][v], value)
+
+    sums = entry.values
+    adding = w.b.icmp_signed("!=", keep, integer(0))
+    start = w.b.block
+    with w.b.if_then(adding):
+        added = [w.b.fadd(load(places[row][v], v), value) for (row, v), value in zip(flat, sums, strict=True)]
+        after = w.b.block
+    sums = _either(w, (sums, start), (added, after))
+    if form.finish:
+        sums = _finished(w, form, biases, flat, sums)
+    for (row, v), value in zip(flat, sums, strict=True):
+        put(row, v, value)
+    w.b.ret_void()
+    return function
+
+
+def _finished(
+    w: Writer, form: Form, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
+) -> list[ir.Value]:
+    """The activations of the sums with their biases, where there are biases."""
+    before = w.b.block
+    with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, INT), integer(0))):
+        rows = {row: w.spread(w.at(biases, row)) for row, _ in flat}
+        done = [
+            write_activation(form.finish, w, w.b.fadd(value, rows[row]))
+            for (row, _), value in zip(flat, sums, strict=True)
+        ]
+        after = w.b.block
+    return _either(w, (sums, before), (done, after))
+
+
+def _either(
+    w: Writer, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
+) -> list[ir.Value]:
+    """The values of whichever block the code came from."""
+    found = []
+    for values in zip(one[0], other[0], strict=True):
+        phi = w.b.phi(w.lanes.type)
+        for value, block in zip(values, (one[1], other[1]), strict=True):
+            phi.add_incoming(value, block)
+        found.append(phi)
+    return found
+
+
+def _power(number: int) -> int:
+    """The least power of 2 that is not less."""
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,85 @@
+"""Transposition between a map, images last, and scratch, neurons last.
+
+Knows: square tiles of vectors. Does not know: why neurons are wanted last.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+
+
+def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
+    """``transpose(map, neurons' offsets, neurons, images, scratch, pitch, back)``, written once a module.
+
+    With ``back`` 0 the map's numbers go to ``scratch[image * pitch + neuron]``, which must have room for
+    whole tiles; otherwise they come from there.
+    """
+    found = module.globals.get("transpose")
+    if found is not None:
+        return found
+    kind = ir.FunctionType(NOTHING, [POINTER, POINTER, INT, INT, POINTER, INT, INT])
+    function = ir.Function(module, kind, "transpose")
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    source, offsets, neurons, images, scratch, pitch, back = function.args
+    w = Writer(function, lanes)
+    last_neuron = w.b.sub(neurons, integer(1))
+    last_image = w.b.sub(images, integer(1))
+    backwards = w.b.icmp_signed("!=", back, integer(0))
+    with (
+        loop(w, neurons, step=lanes.count) as across,
+        loop(w, images, step=lanes.count) as down,
+    ):
+        mask = w.first_lanes(w.b.sub(images, down.index))
+        places = []
+        for i in range(lanes.count):
+            neuron = w.least(w.b.add(across.index, integer(i)), last_neuron)
+            places.append(w.at(w.at(source, w.field(offsets, neuron)), down.index))
+        rows = []
+        for i in range(lanes.count):
+            image = w.b.add(down.index, integer(i))
+            rows.append(w.at(w.at(scratch, w.b.mul(image, pitch)), across.index))
+        with w.b.if_else(backwards) as (to_map, to_scratch):
+            with to_map:
+                clamped = [
+                    w.at(
+                        w.at(scratch, w.b.mul(w.least(w.b.add(down.index, integer(i)), last_image), pitch)),
+                        across.index,
+                    )
+                    for i in range(lanes.count)
+                ]
+                values = transposed(w, [w.read(place) for place in clamped])
+                # the last neuron's place may come several times: its own value is written last
+                exists = [
+                    w.b.icmp_signed("<", w.b.add(across.index, integer(i)), neurons)
+                    for i in range(lanes.count)
+                ]
+                for place, value, there in zip(places, values, exists, strict=True):
+                    w.write_part(place, value, w.b.and_(mask, w.spread_value(there)))
+            with to_scratch:
+                values = transposed(w, [w.read_part(place, mask) for place in places])
+                for place, value in zip(rows, values, strict=True):
+                    w.write(place, value)
+    w.b.ret_void()
+    return function
+
+
+def transposed(w: Writer, rows: list[ir.Value]) -> list[ir.Value]:
+    """The columns of a square of vectors, in log2(lanes) rounds of exchanges between rows."""
+    count, distance = len(rows), 1
+    while distance < count:
+        found = list(rows)
+        for i in range(count):
+            if i & distance:
+                continue
+            upper, lower = rows[i], rows[i + distance]
+            found[i] = w.pick(
+                upper, lower, [count + n - distance if n & distance else n for n in range(count)]
+            )
+            found[i + distance] = w.pick(
+                upper, lower, [count + n if n & distance else n + distance for n in range(count)]
+            )
+        rows, distance = found, 2 * distance
+    return rows

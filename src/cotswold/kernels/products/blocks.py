@@ -1,0 +1,100 @@
+"""Where the operands of every block lie, and which part of its field is padding.
+
+Knows: the geometry of a layer, pitches of maps. Does not know: tiles, the order of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.geometry import BlockLocal, Region, Window
+from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.operands import Pitches
+from cotswold.kernels.products.plan import Table
+
+
+def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
+    """For each block along an axis: where its field would begin, and the part of the field inside the map."""
+    outputs = np.arange(window.outputs(extent), dtype=np.int64)
+    start = outputs * window.step - window.low
+    return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
+
+
+def empty_tasks(count: int) -> Table:
+    """So many tasks, all fields 0."""
+    return np.zeros((count, Task.FIELDS), np.int64)
+
+
+def neuron_offsets(layer: BlockLocal, y: Pitches) -> Table:
+    """Where the neurons of a block lie in the output map, from its first on."""
+    row, column, depth = np.meshgrid(
+        np.arange(layer.rows), np.arange(layer.columns), np.arange(layer.depth), indexing="ij"
+    )
+    return (row * y.row + column * y.column + depth * y.channel).ravel().astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """All blocks ``(y, x)`` in order, and of those that see equally much of the map, which they are."""
+
+    layer: BlockLocal
+    only: Region | None = None
+
+    def classes(self) -> Iterator[tuple[tuple[int, int, int, int], Table, Table]]:
+        """``(top, bottom, left, right)`` of the field that lies in the map; block rows and columns alike."""
+        layer = self.layer
+        _, top, bottom = fields_along(layer.y, layer.input.height)
+        _, left, right = fields_along(layer.x, layer.input.width)
+        for high in sorted(set(zip(top.tolist(), bottom.tolist(), strict=True))):
+            ys = np.flatnonzero((top == high[0]) & (bottom == high[1]))
+            for wide in sorted(set(zip(left.tolist(), right.tolist(), strict=True))):
+                xs = np.flatnonzero((left == wide[0]) & (right == wide[1]))
+                grid_y, grid_x = np.meshgrid(ys, xs, indexing="ij")
+                meant = held(self.only, grid_y, grid_x)
+                yield (*high, *wide), grid_y[meant], grid_x[meant]
+
+    def filters(self, y: Table, x: Table) -> Table:
+        """Where the filters of blocks begin."""
+        layer = self.layer
+        return (y * layer.grid[1] + x) * (layer.fan_in * layer.neurons)
+
+    def fields(self, y: Table, x: Table, pitches: Pitches) -> Table:
+        """Where the fields of blocks begin in the input map; in the padding, where they would."""
+        layer = self.layer
+        return (y * layer.y.step - layer.y.low) * pitches.row + (
+            x * layer.x.step - layer.x.low
+        ) * pitches.column
+
+    def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:
+        """Where the outputs of blocks begin in the output map."""
+        return y * self.layer.rows * pitches.row + x * self.layer.columns * pitches.column
+
+
+def held(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
+    """Which points a region holds; all where there is none."""
+    if only is None:
+        return np.ones(y.shape, np.bool_)
+    (top, left), (bottom, right) = only.box.start, only.box.stop
+    inside: NDArray[np.bool_] = (top <= y) & (y < bottom) & (left <= x) & (x < right)
+    return ~inside if only.outside else inside
+
+
+def spread_tasks(
+    base: Table, row_ranges: list[tuple[int, int]], lane_ranges: list[tuple[int, int, int, int]]
+) -> Table:
+    """Every task once for each range of rows and of lanes."""
+    found = []
+    for lane_first, lane_count, lane, lanes in lane_ranges:
+        for row_first, row_count in row_ranges:
+            part = base.copy()
+            part[:, Task.ROW_TILE], part[:, Task.ROW_TILES] = row_first, row_count
+            part[:, Task.LANE_TILE], part[:, Task.LANE_TILES] = lane_first, lane_count
+            part[:, Task.LANES] = lanes
+            part[:, Task.NEURON] += lane
+            found.append(part)
+    # the parts of a block stay together: they share its operands
+    return np.stack(found, 1).reshape(-1, Task.FIELDS)

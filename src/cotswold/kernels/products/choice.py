@@ -1,0 +1,208 @@
+"""The choice of a tile by measurement, once for each class of shapes.
+
+Knows: candidates, what makes two shapes alike, where choices are remembered. Does not know: operands, plans.
+
+Other processes can only make a measurement longer. So the shortest of many counts, and where they differ
+much, the machine was busy: such a choice is measured again by a later process, a few times at most, and the
+shortest of all measurements counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cotswold.files import MalformedError, parse_object, take
+from cotswold.kernels.compile import code_cache, engine, library
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products import compiled
+
+SECONDS_MOST = 1.5
+"""How long measuring may take, compiling not counted."""
+SECONDS_LEAST = 0.1
+"""How long short calls are measured, so that other processes do not decide."""
+ROUNDS, ROUNDS_MOST = 3, 50
+WORTH = 1.03
+"""By how much another tile than the default must be faster."""
+NOISY = 1.25
+"""How much longer than the shortest the median of a tile may be on a machine that has nothing else to do."""
+MEASURED_MOST = 4
+"""How often a class is measured while the machine is busy, in all."""
+AGAIN_AFTER_S = 3600.0
+"""How long the next measurement waits: what else runs may be done then."""
+WORTH_FLOPS = 2e7
+"""Work below which nothing is measured: a default will do."""
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """What the best tile depends on; the batch is not in it, but for whether it fills a vector."""
+
+    kind: str
+    dtype: str
+    rows: int
+    depth: int
+    entry: int
+    narrow: bool
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> ShapeClass:
+        """Rows of a task, its k in all and that of an entry, rounded so that near shapes share a class."""
+        return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.kind}-{self.dtype}-{self.rows}-{self.depth}-{self.entry}-{int(self.narrow)}"
+
+
+def _power(value: int) -> int:
+    return 1 << round(math.log2(max(value, 1)))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, why it was taken, and the seconds that each candidate took at least.
+
+    ``noise`` is by how much measurements of one tile differed, ``measured`` how often the class was measured,
+    ``when`` the last time, in seconds since 1970.
+    """
+
+    tile: Tile
+    why: str
+    seconds: dict[str, float]
+    noise: float = 1.0
+    measured: int = 1
+    when: float = 0.0
+
+    def doubtful(self, now: float) -> bool:
+        """Whether it was measured on a busy machine, and should be again by now."""
+        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back says nothing
+        return self.noise > NOISY and self.measured < MEASURED_MOST and waited
+
+
+_TILES = {
+    "avx512": ([Tile(8, 3), Tile(12, 2), Tile(6, 4)], [Tile(8, 3), Tile(6, 4), Tile(4, 3)]),
+    "avx2": ([Tile(6, 2), Tile(4, 3)], [Tile(6, 2), Tile(4, 3), Tile(12, 1)]),
+    "neon": ([Tile(6, 4), Tile(12, 2)], [Tile(6, 4), Tile(4, 3), Tile(12, 2)]),
+}
+"""Tiles that fill the registers, and those where lanes are few; 8x3 on NEON would move them to and fro."""
+
+
+def candidates(processor: Processor, narrow: bool) -> list[Tile]:
+    """Tiles worth measuring; the first is the default."""
+    wide, few = _TILES[processor.isa]
+    return few if narrow else wide
+
+
+_LOCK = threading.RLock()
+_CHOICES: dict[tuple[ShapeClass, Processor], Choice] = {}
+
+
+@lru_cache(maxsize=8)
+def default(processor: Processor, narrow: bool) -> Choice:
+    """The choice for so little work that measuring would cost more than it gains."""
+    return Choice(candidates(processor, narrow)[0], "too little work to measure", {})
+
+
+def choose(shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float]) -> Choice:
+    """The best tile of a class; ``measured`` runs one on the operands at hand and gives its seconds."""
+    key = shape, processor
+    found = _CHOICES.get(key)
+    if found is not None:
+        return found
+    with _LOCK:
+        if key not in _CHOICES:
+            known = _recalled(shape, processor)
+            if known is None or known.doubtful(time.time()):
+                known = _measured(shape, processor, measured, known)
+            _CHOICES[key] = known
+        return _CHOICES[key]
+
+
+def _file(shape: ShapeClass, processor: Processor) -> str:
+    default = candidates(processor, shape.narrow)[0]
+    return f"{shape.name}-{compiled.cache_key(shape.kind, shape.dtype, default, processor)}.json"
+
+
+def _recalled(shape: ShapeClass, processor: Processor) -> Choice | None:
+    content = code_cache.load(_file(shape, processor))
+    if content is None:
+        return None
+    names = set(map(str, candidates(processor, shape.narrow)))
+    try:
+        told = parse_object(content)
+        table = take(told, "seconds", dict)
+        seconds = {name: take(table, name, float) for name in table}
+        noise, when = take(told, "noise", float), take(told, "when", float)
+        measured = take(told, "measured", int)
+    except MalformedError:  # of another version
+        return None
+    if not seconds or not seconds.keys() <= names:
+        return None
+    best = _best(seconds, processor, shape.narrow)
+    return Choice(best, "measured before", seconds, noise, measured, when)
+
+
+def _measured(
+    shape: ShapeClass, processor: Processor, measured: Callable[[Tile], float], before: Choice | None
+) -> Choice:
+    """Measure a class, and remember the shortest of this and of all times before."""
+    tiles = candidates(processor, shape.narrow)
+    for tile in tiles:
+        compiled.kernel(shape.kind, shape.dtype, tile, processor)
+    took: dict[Tile, list[float]] = {tile: [] for tile in tiles}
+    begun = time.monotonic()
+    until = begun + SECONDS_MOST
+    for number in range(ROUNDS_MOST * len(tiles)):
+        now, tile = time.monotonic(), tiles[number % len(tiles)]
+        if (number and now > until) or (number >= ROUNDS * len(tiles) and now > begun + SECONDS_LEAST):
+            break
+        took[tile].append(measured(tile))
+    seconds = dict(before.seconds) if before else {}
+    for tile, each in took.items():
+        if each:
+            seconds[str(tile)] = min(*each, seconds.get(str(tile), math.inf))
+    noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
+    found = Choice(
+        _best(seconds, processor, shape.narrow),
+        "measured now" if before is None else "measured again, for the machine was busy",
+        seconds,
+        noise,
+        1 + (before.measured if before else 0),
+        time.time(),
+    )
+    told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
+    code_cache.save(_file(shape, processor), json.dumps(told).encode())
+    return found
+
+
+def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
+    """The fastest tile, or the default where it is hardly slower."""
+    tiles = candidates(processor, narrow)
+    fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))
+    return tiles[0] if seconds.get(str(tiles[0]), math.inf) <= seconds[str(fastest)] * WORTH else fastest
+
+
+def _hold_locks() -> None:
+    for lock in (_LOCK, library.LOCK, engine.LOCK):
+        lock.acquire()
+
+
+def _release_locks() -> None:
+    for lock in (engine.LOCK, library.LOCK, _LOCK):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # a child must not inherit a lock, LLVM's own among them, that a thread it does not have holds
+    os.register_at_fork(before=_hold_locks, after_in_parent=_release_locks, after_in_child=_release_locks)

@@ -1,0 +1,118 @@
+"""The kernels of products: who writes them, and a small product that each must get right before it is used.
+
+Knows: which generator writes a kind, which operands a trial has. Does not know: choices, threads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import ROUNDING, Array
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.driver import KINDS, Kind, write_kernel
+from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.operands import required_pitches
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.problem import Problem, lanes_of
+
+CONSTANTS = (0.9, 0.01, 0.1)
+"""Constants of a step that is tried."""
+
+
+def kernel(kind: str, dtype: str, tile: Tile, processor: Processor) -> int:
+    """The address of a kernel of products."""
+    trial = partial(_is_right, kind, dtype, tile, processor)
+    return library.address((kind, dtype, tile), processor, _writer(kind, dtype, tile, processor), trial)
+
+
+def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
+    """What names a kernel of products as it would be written now."""
+    return library.cache_key(_writer(kind, dtype, tile, processor), processor)
+
+
+def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:
+    if dtype == "bfloat16":
+        return partial(write_pair_kernel, KINDS[kind], tile, processor.triple)
+    lanes = Lanes(dtype, processor.lanes(dtype))
+    return partial(write_kernel, KINDS[kind], lanes, tile, processor.triple)
+
+
+def _is_right(kind: str, dtype: str, tile: Tile, processor: Processor, address: int) -> bool:
+    """Whether a kernel computes a small product whose result is known.
+
+    Rows and lanes are a whole tile and parts of one, so that tiles of all heights are used; every entry is a
+    section, so that sums are added to those before. No two pitches are the same.
+    """
+    count = (tile.vectors + 1) * lanes_of(processor, dtype)
+    layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
+    trial = _Trial(layer, count + 5, dtype)
+    ready = prepared(trial.problem(KINDS[kind]), Execution(tile, processor, section=1), address)
+    return trial.succeeds(ready, kind)
+
+
+class _Trial:
+    """Operands of one layer, and what the results of its products should be."""
+
+    def __init__(self, layer: BlockLocal, images: int, dtype: str) -> None:
+        self.layer, self.images, self.dtype, self.error = layer, images, dtype, ROUNDING[dtype]
+        shape, out = layer.input, layer.output
+        self.x = known_answers.numbers(shape.height, shape.width, shape.channels, images)
+        self.y = known_answers.numbers(out.height, out.width, out.channels, images, seed=1)
+        self.filters = known_answers.numbers(*layer.filters_shape, seed=2)
+        self.right = known_answers.Products(layer)
+
+    def problem(self, kind: Kind) -> Problem:
+        """A kind of product of these operands."""
+        x, y = required_pitches(self._map(self.x)), required_pitches(self._map(self.y))
+        return Problem(kind, self.layer, self.images, self.dtype, x, y)
+
+    def succeeds(self, ready: PreparedProduct, kind: str) -> bool:
+        """Whether the result of a prepared product of a kind is right."""
+        x, y, filters = self._map(self.x), self._map(self.y), self._dense(self.filters)
+        if kind == "step":
+            return self._steps(ready, x, y, filters)
+        if kind == "outer":
+            filters.fill_(torch.nan)
+        else:
+            (x if kind == "adjoint" else y).fill_(torch.nan)
+        biases = known_answers.numbers(*self.layer.norms_shape, seed=3)
+        added, curve = self._dense(biases), kind.removeprefix("product_")
+        finished = curve in known_answers.CURVES
+        addresses = [one.data_ptr() for one in (x, y, filters, *([added] if finished else []))]
+        ready.run(*addresses)
+        if kind == "adjoint":
+            return known_answers.map_agrees(x, self.right.adjoint(self.y, self.filters))
+        if kind == "outer":
+            return known_answers.agrees(filters, self.right.outer(self.y, self.x))
+        sums = self.right.product(self.x, self.filters)
+        if not finished:
+            return known_answers.map_agrees(y, sums)
+        return known_answers.map_agrees(y, known_answers.CURVES[curve](sums + biases[..., None]), self.error)
+
+    def _steps(self, ready: PreparedProduct, x: Tensor, y: Tensor, filters: Tensor) -> bool:
+        """Both pairs of maps are the same, so that the gradient is twice one product."""
+        past = known_answers.numbers(*self.layer.filters_shape, seed=4)
+        gradient = 2 * self.right.outer(self.y, self.x)
+        expected = known_answers.moved(self.filters, past, gradient, CONSTANTS)
+        found = filters, self._dense(past), filters.square().sum((2, 3)).sqrt()
+        constants = torch.tensor(CONSTANTS, dtype=torch.float64, device="cpu")
+        run_step(ready, (y, x), (y, x), found, constants)
+        return all(map(partial(known_answers.agrees, error=self.error), found, expected))
+
+    def _dense(self, values: Array) -> Tensor:
+        return known_answers.in_memory(values, self.dtype)
+
+    def _map(self, values: Array) -> Tensor:
+        """A map as a part of a larger batch, how much larger is another number for x and for y."""
+        beside = 3 if values.shape == self.x.shape else 9
+        padded = np.pad(values, [(0, 0)] * 3 + [(0, beside)], constant_values=np.nan)
+        return known_answers.as_map(padded, self.dtype)[: values.shape[3]]

@@ -1,0 +1,96 @@
+"""A plan: a product of a layer as tables of integers, which a kernel reads.
+
+Knows: the fields of tables and jobs. Does not know: layers, tensors, threads, instructions. Offsets and
+pitches are in numbers, not bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.kernels.microkernels.driver import Job
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile
+
+Table = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grain:
+    """How a plan is cut: the kernel's tile, numbers in a vector, and into how many tasks at least."""
+
+    tile: Tile
+    lanes: int
+    tasks: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The tables of `driver`, the scratch that a thread needs, and how long a section is."""
+
+    tasks: Table
+    entries: Table
+    row_tiles: Table
+    lane_tiles: Table
+    offsets: Table
+    section: int
+    """Entries of a section, the sums of whose products are added to those of the section before."""
+    scratch_pitch: int = 0
+    scratch_size: int = 0
+    gradient: int = 0
+
+    def job(self) -> Table:
+        """A job without operands that points at all tables, which must outlive it."""
+        found = np.zeros(Job.FIELDS, np.int64)
+        for name, table in (
+            (Job.TASKS, self.tasks),
+            (Job.ENTRIES, self.entries),
+            (Job.ROW_TILES, self.row_tiles),
+            (Job.LANE_TILES, self.lane_tiles),
+            (Job.OFFSETS, self.offsets),
+        ):
+            found[name] = table.ctypes.data
+        found[Job.SECTION] = self.section
+        found[Job.SLOT_SIZE], found[Job.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
+        found[Job.GRADIENT] = self.gradient
+        return found
+
+
+@dataclass
+class Tables:
+    """Tables while they are made; equal stretches are kept once."""
+
+    entries: list[tuple[int, int, int, int]] = field(default_factory=list)
+    row_tiles: list[tuple[int, int, int]] = field(default_factory=list)
+    lane_tiles: list[tuple[int, int, int]] = field(default_factory=list)
+    offsets: list[Table] = field(default_factory=list)
+    length: int = 0
+
+    def add_offsets(self, values: Table) -> int:
+        """Append offsets; returns where they begin."""
+        self.offsets.append(values)
+        first, self.length = self.length, self.length + len(values)
+        return first
+
+    def finished(
+        self, tasks: Table, section: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
+    ) -> Plan:
+        """The tables as a plan."""
+
+        def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
+            return np.array(rows, np.int64).reshape(-1, fields)
+
+        return Plan(
+            np.ascontiguousarray(tasks, np.int64),
+            table(self.entries, ENTRY_FIELDS),
+            table(self.row_tiles),
+            table(self.lane_tiles),
+            np.concatenate(self.offsets).astype(np.int64),
+            section,
+            scratch_pitch,
+            scratch_size,
+            gradient,
+        )

@@ -1,0 +1,107 @@
+"""Plans of ``W'y``: what all fields that cover a position contribute to it.
+
+Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotswold.geometry import BlockLocal, Region, Window
+from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.operands import Pitches
+from cotswold.kernels.products.blocks import fields_along
+from cotswold.kernels.products.cuts import (
+    cut_tiles,
+    lane_cuts,
+    row_cuts,
+    section_of,
+    stretches,
+    with_next,
+)
+from cotswold.kernels.products.plan import Grain, Plan, Tables
+
+
+def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """``(first position, positions, first window, windows)``: stretches that the same windows see, cut."""
+    starts, low, high = fields_along(window, extent)
+    edges = np.unique(np.concatenate([[0, extent], np.clip(cuts, 0, extent), starts + low, starts + high]))
+    found = []
+    for first, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        over = np.flatnonzero((starts <= first) & (starts + window.size >= end))
+        found.append((first, end - first, int(over[0]) if len(over) else 0, len(over)))
+    return found
+
+
+def adjoint_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
+    """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
+
+    Every position is summed in one go over all fields that cover it, so nothing is written twice. ``only``
+    names the positions that are computed.
+    """
+    tables, tasks = Tables(), []
+    channels, neurons = layer.input.channels, layer.neurons
+    wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
+    section = section_of(layer.columns * layer.depth)
+    (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
+    across_all = _covered(layer.x, layer.input.width, (left, right))
+    down_all = _covered(layer.y, layer.input.height, (top, bottom))
+    tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
+    steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
+    offset = tables.add_offsets(steps.ravel())
+    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
+    # in a small map most of the work may lie in one stretch, which all windows see
+    whole = sum(rows * over for _, rows, _, over in down_all) * sum(
+        columns * over for _, columns, _, over in across_all
+    )
+    row_tiles: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    known: dict[tuple[int, ...], tuple[int, int]] = {}
+    for row, rows, y_first, y_count in down_all:
+        in_field_y = row + layer.y.low - y_first * layer.y.step
+        for column, columns, x_first, x_count in across_all:
+            if only is not None and not only.holds(row, column):
+                continue
+            in_field_x = column + layer.x.low - x_first * layer.x.step
+            share = rows * y_count * columns * x_count
+            parts = -(-grain.tasks * share // max(whole, 1)) if grain.tasks > 1 else 1
+            if (rows, columns, parts) not in row_tiles:
+                cuts = [
+                    (one * widest * channels + r, h, (one * wide + r) * neurons)
+                    for one in range(rows)
+                    for r, h in row_cuts(columns * channels, grain.tile)
+                ]
+                row_tiles[rows, columns, parts] = cut_tiles(tables.row_tiles, cuts, parts)
+            key = (y_count, in_field_y, x_count, in_field_x)
+            if key not in known:
+                made = [
+                    (
+                        (j * layer.grid[1] + i) * block
+                        + (
+                            (in_field_y - j * layer.y.step) * wide
+                            + (in_field_x - i * layer.x.step) * channels
+                        )
+                        * neurons
+                        + r * layer.columns * layer.depth
+                        + first,
+                        (j * layer.rows + r) * y.row + i * layer.columns * y.column + first * y.channel,
+                        length,
+                    )
+                    for j in range(y_count)
+                    for i in range(x_count)
+                    for r in range(layer.rows)
+                    for first, length in stretches(layer.columns * layer.depth)
+                ]
+                known[key] = len(tables.entries), len(made)
+                tables.entries.extend(with_next(made, block, section))
+            part = [0] * Task.FIELDS
+            part[Task.ENTRY], part[Task.ENTRIES] = known[key]
+            part[Task.A] = (y_first * layer.grid[1] + x_first) * block
+            part[Task.B] = y_first * layer.rows * y.row + x_first * layer.columns * y.column
+            part[Task.C] = row * x.row + column * x.column
+            part[Task.OFFSET] = offset
+            part[Task.LANE_TILE], part[Task.LANE_TILES], part[Task.LANES] = lane_first, lane_count, images
+            for part[Task.ROW_TILE], part[Task.ROW_TILES] in row_tiles[rows, columns, parts]:
+                tasks.append(tuple(part))
+    return tables.finished(np.array(tasks, np.int64).reshape(-1, Task.FIELDS), section)

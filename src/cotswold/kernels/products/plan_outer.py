@@ -1,0 +1,103 @@
+"""Plans of ``δx'``, and of the step of a stack, which sums two of them.
+
+Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotswold.geometry import BlockLocal
+from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.operands import Pitches
+from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, spread_tasks
+from cotswold.kernels.products.cuts import (
+    IMAGES_SECTION,
+    cut_tiles,
+    lane_ranges,
+    parts_of,
+    round_up,
+    row_cuts,
+    section_of,
+    stretches,
+    with_next,
+)
+from cotswold.kernels.products.plan import Grain, Plan, Table, Tables
+
+TRANSPOSED_NUMBERS = 1 << 16
+"""Numbers of a transposed δ in scratch, if one tile of lanes is not more."""
+STEP_NUMBERS = 1 << 16
+"""Numbers of a gradient that a step keeps in scratch, if one tile of lanes is not more."""
+
+
+def outer_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
+    """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
+    scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
+    parts = max(parts_of(layer.grid[0] * layer.grid[1], grain), scratch)
+    entries = list(stretches(images, IMAGES_SECTION))
+    return _outer(layer, x, y, grain, parts, [entries], layer.neurons, images, gradient=False)
+
+
+def step_plan(layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain) -> Plan:
+    """The sum of two ``δx'``, into scratch: of two δ, and of two inputs, the second half of the entries."""
+    vectors = max(STEP_NUMBERS // layer.fan_in // grain.lanes, grain.tile.vectors)
+    parts = -(-layer.neurons // (vectors * grain.lanes))
+    entries = list(stretches(images, IMAGES_SECTION))
+    return _outer(layer, x, y, grain, parts, [entries, entries], 0, images, gradient=True)
+
+
+def _outer(
+    layer: BlockLocal,
+    x: Pitches,
+    y: Pitches,
+    grain: Grain,
+    parts: int,
+    deltas: list[list[tuple[int, int]]],
+    pitch: int,
+    images: int,
+    gradient: bool,
+) -> Plan:
+    """Plans of ``δx'``; ``deltas`` are the images of each δ, in sections.
+
+    ``pitch`` is that of C, or 0 where C is in scratch.
+    """
+    tables, blocks, tasks = Tables(), Blocks(layer), []
+    neurons = tables.add_offsets(neuron_offsets(layer, y))
+    lanes = lane_ranges(tables, layer.neurons, grain, parts)
+    scratch_pitch = round_up(max(width for *_, width in lanes), grain.lanes)
+    positions = tables.add_offsets(np.arange(layer.fan_in, dtype=np.int64) * (pitch or scratch_pitch))
+    entries, before = [], 0
+    for one in deltas:
+        for first, length in one:
+            entries.append((first, before * scratch_pitch, length))
+            before += length
+    section = section_of(images, IMAGES_SECTION)
+    tables.entries.extend(with_next(entries, layer.x.step * x.column, section))
+    channels, wide = layer.input.channels, layer.x.size * layer.input.channels
+    for (top, bottom, left, right), by, bx in blocks.classes():
+        cuts = []
+        for row in range(top, bottom):
+            for start, height in row_cuts((right - left) * channels, grain.tile):
+                place = left * channels + start
+                cuts.append((row * wide + place, height, row * x.row + place * x.channel))
+        rows = cut_tiles(tables.row_tiles, cuts, 1)
+        whole = (top, bottom, left, right) == (0, layer.y.size, 0, layer.x.size)
+        for first, count, lane, width in lanes:
+            part = empty_tasks(len(by))
+            part[:, Task.ENTRIES] = len(entries)
+            part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.outputs(by, bx, y)
+            part[:, Task.C], part[:, Task.OFFSET] = blocks.filters(by, bx) + lane, positions
+            part[:, Task.NEURON] = neurons
+            part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons + lane
+            part[:, Task.PADDED] = not whole
+            tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
+    # the last square of the transposition may reach beyond the last image
+    transposed = (len(deltas) - 1) * images * scratch_pitch + round_up(images, grain.lanes) * scratch_pitch
+    size = transposed + (layer.fan_in * scratch_pitch if gradient else 0)
+    return tables.finished(_blockwise(tasks), section, scratch_pitch, size, transposed)
+
+
+def _blockwise(tasks: list[Table]) -> Table:
+    """Tasks in the order of their filters: the parts of a block together, block after block."""
+    found = np.concatenate(tasks)
+    return found[np.argsort(found[:, Task.C], kind="stable")]

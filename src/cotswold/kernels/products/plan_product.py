@@ -1,0 +1,93 @@
+"""Plans of ``Wx``: with images in the lanes, or neurons where images are few.
+
+Knows: which operand is A, B or C, what a task is. Does not know: tensors, threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotswold.geometry import BlockLocal, Region
+from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.operands import Pitches
+from cotswold.kernels.products.blocks import Blocks, empty_tasks, neuron_offsets, spread_tasks
+from cotswold.kernels.products.cuts import (
+    cut_tiles,
+    lane_cuts,
+    lane_ranges,
+    parts_of,
+    round_up,
+    row_cuts,
+    section_of,
+    stretches,
+    with_next,
+)
+from cotswold.kernels.products.plan import Grain, Plan, Tables
+
+ROWS_MOST = 256
+"""Rows of a task of ``Wx``: as many as leave a section of A in the second cache while lanes pass over it."""
+
+
+def field_entries(
+    layer: BlockLocal, seen: tuple[int, int, int, int], x: Pitches
+) -> list[tuple[int, int, int]]:
+    """``(in the filters, in the map, k)`` of the rows of a field."""
+    top, bottom, left, right = seen
+    channels, wide = layer.input.channels, layer.x.size * layer.input.channels
+    found = []
+    for row in range(top, bottom):
+        for first, length in stretches((right - left) * channels):
+            place = left * channels + first
+            found.append(((row * wide + place) * layer.neurons, row * x.row + place * x.channel, length))
+    return found
+
+
+def product_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
+    """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
+
+    ``only`` names the blocks that are computed.
+    """
+    tables, blocks, tasks = Tables(), Blocks(layer, only), []
+    offset = tables.add_offsets(neuron_offsets(layer, y))
+    parts = max(parts_of(layer.grid[0] * layer.grid[1], grain), -(-layer.neurons // ROWS_MOST))
+    rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(layer.neurons, grain.tile)], parts)
+    ((lane_first, lane_count),) = cut_tiles(tables.lane_tiles, list(lane_cuts(images, grain)), 1)
+    for seen, by, bx in blocks.classes():
+        entries = field_entries(layer, seen, x)
+        part = empty_tasks(len(by))
+        part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
+        part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
+        part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
+        part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
+        tables.entries.extend(with_next(entries, layer.fan_in * layer.neurons))
+        tasks.append(spread_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
+    return tables.finished(np.concatenate(tasks), section_of(layer.x.size * layer.input.channels))
+
+
+def few_plan(
+    layer: BlockLocal, images: int, x: Pitches, y: Pitches, grain: Grain, only: Region | None = None
+) -> Plan:
+    """``Wx`` of a few images: rows are images, lanes a block's neurons; A is the input, B filters.
+
+    ``only`` names the blocks that are computed.
+    """
+    tables, blocks, tasks = Tables(), Blocks(layer, only), []
+    neurons = tables.add_offsets(neuron_offsets(layer, y))
+    pitch = -(-layer.neurons // grain.lanes) * grain.lanes
+    offset = tables.add_offsets(np.arange(images, dtype=np.int64) * pitch)
+    rows = cut_tiles(tables.row_tiles, [(r, h, r) for r, h in row_cuts(images, grain.tile)], 1)
+    lanes = lane_ranges(tables, layer.neurons, grain, parts_of(layer.grid[0] * layer.grid[1], grain))
+    for seen, by, bx in blocks.classes():
+        entries = [(b, a, k) for a, b, k in field_entries(layer, seen, x)]
+        for first, count, lane, width in lanes:
+            part = empty_tasks(len(by))
+            part[:, Task.ENTRY], part[:, Task.ENTRIES] = len(tables.entries), len(entries)
+            part[:, Task.A], part[:, Task.B] = blocks.fields(by, bx, x), blocks.filters(by, bx) + lane
+            part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
+            part[:, Task.NEURON] = neurons
+            tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
+        tables.entries.extend(with_next(entries, layer.x.step * x.column))
+    section = section_of(layer.x.size * layer.input.channels)
+    return tables.finished(np.concatenate(tasks), section, pitch, round_up(images, grain.lanes) * pitch)

@@ -1,0 +1,101 @@
+"""A product that is ready to run: its plan as a job, for a tile, a processor and so many threads.
+
+Knows: how a job is filled. Does not know: which tile is best, where kernels come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from torch import Tensor
+
+from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels import pair_driver
+from cotswold.kernels.microkernels.driver import STEP, Job
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.products.cuts import SECTION
+from cotswold.kernels.products.plan import Grain, Plan
+from cotswold.kernels.products.problem import Problem, lanes_of
+
+TASKS_A_THREAD = 8
+"""Into how many tasks work is cut at least for each thread, so that none waits long for another."""
+CLAIMS_A_THREAD = 32
+TASKS_OF_A_PART = 2
+"""Tasks that a part of a call has at least, so that it is no more work than it should be."""
+STEP_PLACES = (
+    *(Job.A, Job.B, Job.C, Job.SECOND_B, Job.ENTRIES),
+    *(Job.FILTERS, Job.MOMENTUM, Job.NORMS, Job.CONSTANTS),
+)
+_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a problem is run: in which tile, on which processor, by how many threads, and how much of it."""
+
+    tile: Tile
+    processor: Processor
+    threads: int = 1
+    part: float = 1.0
+    """Less than 1 to run the first part of its tasks alone."""
+    section: int | None = None
+    """Entries of a section, if not those of the plan."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedProduct(Prepared):
+    """A product, ready to run on an input map, an output map and filters; and biases where it adds them."""
+
+    plan: Plan = field(kw_only=True)
+
+
+def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
+    """A product on the kernel at an address, but for the addresses of its operands."""
+    count, part = how.threads, how.part
+    least = TASKS_A_THREAD * count if count > 1 else 1
+    if part < 1:
+        least = max(least, TASKS_OF_A_PART * ceil(1 / part))
+    plan = problem.plan(Grain(how.tile, lanes_of(how.processor, problem.dtype), least))
+    if how.section is not None:
+        plan = replace(plan, section=how.section)
+    job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
+    job[Job.TASK_COUNT], job[Job.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
+    job[Job.A_PITCH], job[Job.B_PITCH] = problem.operand_pitches
+    job[Job.IMAGES] = problem.images
+    size = plan.scratch_size
+    if problem.dtype == "bfloat16":  # where its pairs are packed and summed
+        chunk = max(1, plan.section * pair_driver.CHUNK // SECTION)
+        size, packed_a, sums, c = pair_driver.scratch(
+            (plan.tasks, plan.entries), problem.kind, how.tile, chunk, plan.scratch_size
+        )
+        job[Job.SECTION], job[Job.SLOT_SIZE] = chunk, size
+        job[Job.PACKED_A], job[Job.SUMS], job[Job.GRADIENT] = packed_a, sums, c
+    places: tuple[int, ...] = problem.places
+    if problem.kind is STEP:
+        places = STEP_PLACES
+        job[Job.FILTER_PITCH], job[Job.FILTER_ROWS] = problem.layer.neurons, problem.layer.fan_in
+    elif problem.kind.finish:
+        places = (*places, Job.BIASES)
+    scratch = size * count * _BYTES[problem.dtype]
+    return PreparedProduct(code, job, places, Job.SCRATCH, scratch, count, plan=plan)
+
+
+def run_step(
+    ready: PreparedProduct,
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    moved: tuple[Tensor, Tensor, Tensor],
+    constants: Tensor,
+) -> None:
+    """Run a step; see `run.step` for its operands."""
+    (delta, x), (second_delta, second_x), (filters, momentum, norms) = decoding, encoding, moved
+    # of the entries half lead to the second input
+    entries = ready.plan.entries.copy()
+    distance = second_x.data_ptr() - x.data_ptr()
+    entries[len(entries) // 2 :, 0] += distance // x.element_size()
+    ready.run(
+        *(x.data_ptr(), delta.data_ptr(), filters.data_ptr(), second_delta.data_ptr(), entries.ctypes.data),
+        *(filters.data_ptr(), momentum.data_ptr(), norms.data_ptr(), constants.data_ptr()),
+    )

@@ -1,0 +1,201 @@
+"""The three heavy products of a block-local layer, on the kernels of this processor.
+
+Knows: which tile a product takes, how many threads, what is kept of what was prepared. Does not know: plans,
+autograd. Maps are ``(image, channel, y, x)`` with the images last in memory, filters contiguous.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal, Region
+from cotswold.kernels.machine.prepared import Bounded
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.microkernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Kind
+from cotswold.kernels.microkernels.tile import Tile
+from cotswold.kernels.operands import name_of, required_pitches
+from cotswold.kernels.products import choice
+from cotswold.kernels.products.choice import Choice, ShapeClass
+from cotswold.kernels.products.compiled import kernel
+from cotswold.kernels.products.prepare import Execution, PreparedProduct, prepared, run_step
+from cotswold.kernels.products.problem import (
+    NO_OVERRIDES,
+    Overrides,
+    Problem,
+    neurons_in_lanes,
+    processor_of,
+)
+
+FLOPS_A_THREAD = 2e6
+"""Work below which another thread does not pay."""
+MEASURED_FLOPS = 2e9
+"""The most work of one measurement."""
+PREPARED_MOST = 256
+"""How many products are kept ready: those of some stacks, for a few sizes of batches."""
+
+READY: Bounded[tuple[object, ...], PreparedProduct] = Bounded(PREPARED_MOST)
+
+
+def product(
+    x: Tensor,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Tensor,
+    overrides: Overrides = NO_OVERRIDES,
+    only: Region | None = None,
+) -> None:
+    """``Wx`` into ``out``; every number of it is written, or those of the blocks in ``only``."""
+    if out.numel() > 0:
+        _ready(PRODUCT, layer, x, out, filters, overrides, only).run(
+            x.data_ptr(), out.data_ptr(), filters.data_ptr()
+        )
+
+
+def activated(
+    x: Tensor,
+    filters: Tensor,
+    biases: Tensor,
+    layer: BlockLocal,
+    out: Tensor,
+    activation: str,
+    overrides: Overrides = NO_OVERRIDES,
+    only: Region | None = None,
+) -> None:
+    """The activation of ``Wx`` and biases ``(block_y, block_x, neuron)``; see `problem.finishes` for when.
+
+    Every number of ``out`` is written, or those of the blocks in ``only``.
+    """
+    _ready(FINISHED[activation], layer, x, out, filters, overrides, only).run(
+        x.data_ptr(), out.data_ptr(), filters.data_ptr(), biases.data_ptr()
+    )
+
+
+def adjoint(
+    y: Tensor,
+    filters: Tensor,
+    layer: BlockLocal,
+    out: Tensor,
+    overrides: Overrides = NO_OVERRIDES,
+    only: Region | None = None,
+) -> None:
+    """``W'y`` into ``out``, overlapping fields summed; every number is written, or those in ``only``."""
+    if out.numel() > 0:
+        _ready(ADJOINT, layer, out, y, filters, overrides, only).run(
+            out.data_ptr(), y.data_ptr(), filters.data_ptr()
+        )
+
+
+def outer(
+    delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor, overrides: Overrides = NO_OVERRIDES
+) -> None:
+    """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are."""
+    _ready(OUTER, layer, x, delta, out, overrides).run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
+
+
+def step(
+    decoding: tuple[Tensor, Tensor],
+    encoding: tuple[Tensor, Tensor],
+    layer: BlockLocal,
+    moved: tuple[Tensor, Tensor, Tensor],
+    constants: Tensor,
+    overrides: Overrides = NO_OVERRIDES,
+) -> None:
+    """Move filters, momentum, norms in place by the sum of two ``δx'``, which never exists as a whole.
+
+    ``decoding`` and ``encoding`` are each a δ and an input, of the same strides in both. ``constants`` are
+    float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
+    rule is that of `ops.rule.move`.
+    """
+    (delta, x), (_, second) = decoding, encoding
+    alike = x.stride() == second.stride() or required_pitches(x) == required_pitches(second)
+    assert alike, "the inputs of a step must have the same pitches"
+    run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
+
+
+def chosen(kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor) -> tuple[Problem, Choice]:
+    """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
+    problem = _problem(kind, layer, x, y, NO_OVERRIDES, None)
+    return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
+
+
+def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
+    """Threads that a product is worth."""
+    return max(1, min(overrides.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
+
+
+def _ready(
+    kind: Kind,
+    layer: BlockLocal,
+    x: Tensor,
+    y: Tensor,
+    filters: Tensor,
+    overrides: Overrides = NO_OVERRIDES,
+    only: Region | None = None,
+) -> PreparedProduct:
+    """A product that was prepared before, or is now, in the best tile known; measured first where none is."""
+    threads = torch.get_num_threads()
+    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only)
+    found = READY.get(key)
+    return (
+        found
+        if found is not None
+        else READY.put(
+            key, lambda: _prepare(_problem(kind, layer, x, y, overrides, only), (x, y, filters), overrides)
+        )
+    )
+
+
+def _problem(
+    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
+) -> Problem:
+    images, dtype = x.shape[0], name_of(x.dtype)
+    if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, overrides):
+        kind = PRODUCT_FEW
+    return Problem(kind, layer, images, dtype, required_pitches(x), required_pitches(y), only)
+
+
+def _prepare(
+    problem: Problem, operands: tuple[Tensor, Tensor, Tensor], overrides: Overrides
+) -> PreparedProduct:
+    processor, count = processor_of(overrides), thread_count(problem, overrides)
+    tile = overrides.tile or choose(problem, processor, count, operands).tile
+    return _in_tile(problem, Execution(tile, processor, count))
+
+
+def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
+    return prepared(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
+
+
+def choose(
+    problem: Problem, processor: Processor, count: int, operands: tuple[Tensor, Tensor, Tensor]
+) -> Choice:
+    """The choice for a problem; measuring computes its result, or a part of it, on these operands.
+
+    They are an input map, an output map and filters, or what is written in place of one; a step's filters
+    are left alone.
+    """
+    problem, step = problem.measured_as, problem.kind is STEP
+    extents = problem.extents(processor)
+    if problem.flops < choice.WORTH_FLOPS:
+        return choice.default(processor, extents.narrow)
+    shape = ShapeClass.of(
+        problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
+    )
+    part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
+    ready: dict[Tile, PreparedProduct] = {}
+    used = list(operands)
+
+    def measured(tile: Tile) -> float:
+        if step and used[2] is operands[2]:
+            used[2] = operands[0].new_empty(problem.layer.filters_shape)
+        if tile not in ready:
+            ready[tile] = _in_tile(problem, Execution(tile, processor, count, part))
+        x, y, filters = (one.data_ptr() for one in used)
+        begun = time.perf_counter()
+        ready[tile].run(x, y, filters)
+        return time.perf_counter() - begun
+
+    return choice.choose(shape, processor, measured)

@@ -1,0 +1,64 @@
+"""`cotswold prepare` and `cotswold info` on vectors and frames."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.cli.command import cotswold
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "table.npz", x=random.normal(size=(40, 3)), y=np.arange(40) % 2)
+    (tmp_path / "speech").mkdir()
+    for number in range(4):
+        np.save(tmp_path / "speech" / f"{number}.npy", random.normal(size=(10, 3)))
+    (tmp_path / "pictures").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "pictures" / "a.png")
+    return tmp_path
+
+
+def test_vectors_are_prepared_and_told(folder: Path) -> None:
+    said = cotswold("prepare", folder / "table.npz", folder / "s", "--labels", "file", "--validation", 0.25)
+    assert (said.status, said.out.split(" in ")[0]) == (0, f"{folder / 's'}: 30 train, 10 validation vectors")
+    told = cotswold("info", folder / "s")
+    assert told.out.startswith(f"{folder / 's'}: a store of vectors\nshape: 3 x 1 x 1\n")
+    assert "classes: 0, 1\n" in told.out and "standardise yes, dtype float32" in told.out
+    assert json.loads(cotswold("info", folder / "s", "--json").out)["splits"] == {
+        "train": 30,
+        "validation": 10,
+    }
+    assert cotswold("verify", folder / "s").status == 0
+
+
+def test_frames_have_a_context_of_five_unless_another_is_given(folder: Path) -> None:
+    for number, (words, channels) in enumerate([((), 33), (("--context", 1), 9)]):
+        assert cotswold("prepare", folder / "speech", folder / str(number), *words).status == 0
+        told = json.loads(cotswold("info", folder / str(number), "--json").out)
+        assert told["shape"] == f"{channels} x 1 x 1" and told["sequences"] == {"train": 4}
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "says"),
+    [
+        ("table.npz", ["--size", 16], "holds vectors, to which --size does not apply"),
+        ("table.npz", ["--no-whiten", "--colour", "grey"], "to which --colour, --whiten does not apply"),
+        ("table.npz", ["--context", 2], "holds vectors, to which --context does not apply"),
+        ("speech", ["--unit"], "holds frames, to which --unit does not apply"),
+        ("pictures", ["--context", 2], "holds pictures, to which --context does not apply"),
+        ("pictures", ["--no-standardise"], "holds pictures, to which --standardise does not apply"),
+        ("table.npz", ["--dtype", "uint8"], "--dtype is float32 or float16"),
+        ("pictures", ["--dtype", "float32"], "--dtype is float16 or uint8"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_by_name(
+    source: str, words: list[object], says: str, folder: Path
+) -> None:
+    said = cotswold("prepare", folder / source, folder / "s", *words)
+    assert said.status != 0 and says in said.error
+    assert not (folder / "s").exists()

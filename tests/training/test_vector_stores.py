@@ -1,0 +1,120 @@
+"""Recipes of vectors and of frames: their stores, and runs on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.training.runs import finish, resumed, started
+
+from cotswold import recipe as recipes
+from cotswold.data import VectorPreparation
+from cotswold.errors import RecipeError
+from cotswold.run import read_events
+from cotswold.training import Resume, open_job
+from cotswold.training.stores import class_count, open_store, preparation_of, with_store_shape
+
+RECIPE = """
+format = 3
+name = "tiny"
+data = {{ {data}, validation = 0.2 }}
+[[network.layers]]
+type = "linear"
+features = 8
+[[network.layers]]
+type = "tanh"
+[objective]
+loss = "{loss}"
+[training]
+strategy = "supervised"
+epochs = {epochs}
+batch_size = 16
+learning_rate = 0.1
+threads = 1
+"""
+
+
+def text(data: str, loss: str = "cross_entropy", epochs: int = 3) -> str:
+    return RECIPE.format(data=data, loss=loss, epochs=epochs)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Path:
+    """200 vectors of two classes, far apart in the second of three features."""
+    random, y = np.random.default_rng(0), np.arange(200) % 2
+    x = random.normal(size=(200, 3))
+    x[:, 1] += 6 * y
+    np.savez(tmp_path / "blobs.npz", x=x * 100 + 1000, y=np.array(["low", "high"])[y])
+    return tmp_path / "blobs.npz"
+
+
+@pytest.fixture
+def speech(tmp_path: Path) -> Path:
+    for number in range(12):
+        folder = tmp_path / "speech" / ("yes" if number % 2 else "no")
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{number}.npy", np.random.default_rng(number).normal(number % 2, 0.3, (20, 4)))
+    return tmp_path / "speech"
+
+
+def accuracy(run: Any) -> float:
+    found = [float(str(e["accuracy"])) for e in read_events(run.events) if e.get("kind") == "validation"]
+    return found[-1]
+
+
+def test_a_run_on_vectors_learns_and_is_resumed_with_features_that_the_source_knows(
+    blobs: Path, tmp_path: Path
+) -> None:
+    recipe = text(f'type = "vectors", source = "{blobs}", labels = "file"')
+    run = finish(started(recipe, tmp_path / "run", tmp_path / "stores"))
+    assert accuracy(run) > 0.9
+    assert recipes.load(run.recipe).input.channels == 3
+    longer = tmp_path / "longer.toml"
+    longer.write_text(recipe.replace("epochs = 3", "epochs = 4"))
+    job = open_job(longer, run.path, stores=tmp_path / "stores", resume=Resume.ALWAYS)
+    assert job.resumed
+    assert resumed(run.path, tmp_path / "stores").store.classes == ("high", "low")
+
+
+def test_a_run_on_frames_reads_them_with_their_context(speech: Path, tmp_path: Path) -> None:
+    recipe = text(f'type = "frames", source = "{speech}", labels = "folders", context = 2')
+    job = started(recipe, tmp_path / "run", tmp_path / "stores")
+    assert job.recipe.input.channels == 20 and job.store.splits == {"train": 200, "validation": 40}
+    assert accuracy(finish(job)) > 0.9
+
+
+def test_a_recipe_of_a_store_takes_features_and_context_from_it(speech: Path, tmp_path: Path) -> None:
+    recipe = recipes.parse(
+        text(f'type = "frames", source = "{speech}", labels = "folders", context = 3'), "it"
+    )
+    made = open_store(recipe, tmp_path / "stores")
+    again = recipes.parse(text(f'type = "frames", store = "{made.path}"'), "it")
+    assert with_store_shape(again, open_store(again, tmp_path)).input.channels == 7 * 4
+    pictures = recipes.parse(text(f'store = "{made.path}"'), "it")
+    with pytest.raises(RecipeError, match=r'type is "pictures", but .* holds frames; set data.type'):
+        with_store_shape(pictures, made)
+
+
+def test_the_preparation_says_what_the_recipe_says(blobs: Path) -> None:
+    recipe = text(
+        f'type = "vectors", source = "{blobs}", labels = "file", standardise = false, dtype = "float16"'
+    )
+    data = recipes.parse(recipe, "it").data
+    assert preparation_of(data) == VectorPreparation(3, standardise=False, dtype="float16")
+    wrong = recipes.parse(text(f'type = "vectors", source = "{blobs}", labels = "file", features = 5'), "it")
+    with pytest.raises(RecipeError, match=r"features is 5, but .* has 3 a vector"):
+        preparation_of(wrong.data)
+
+
+def test_numbers_to_predict_are_outputs_and_want_the_squared_loss(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    np.savez(tmp_path / "r.npz", x=x, y=x[:, :2])
+    data = f'type = "vectors", source = "{tmp_path / "r.npz"}", labels = "file"'
+    recipe = recipes.parse(text(data, "squared"), "it")
+    assert class_count(recipe) == 2
+    store = open_store(recipe, tmp_path / "stores")
+    assert with_store_shape(recipe, store).input.channels == 3
+    with pytest.raises(RecipeError, match='loss = "cross_entropy" wants classes: set it to "squared"'):
+        with_store_shape(recipes.parse(text(data), "it"), store)
