@@ -34,7 +34,7 @@ WIDE = cluster(hosts=12)
 
 
 def plan_bytes(work: StackWork, grid: Grid) -> int:
-    """Bytes of an update, counted plan by plan as `mesh.stack_step` starts them."""
+    """Bytes of an update, counted plan by plan as `mesh.stacks.step` starts them."""
     parts = [StackPartition(stack, grid) for stack in work.stacks]
     value = work.images * work.value_bytes
     total = 0

@@ -1,4 +1,4 @@
-"""A stack over a grid, whose operations are written down for every rank in the order of `mesh.stack_step`.
+"""A stack over a grid, whose operations are written down for every rank in the order of `mesh.stacks.step`.
 
 Knows: the bytes and FLOPs of each operation and exchange, from the plans by which a mesh moves them. Does not
 know: other stacks but the one below, time that passes, hosts.
@@ -153,7 +153,7 @@ class StackPart:
         own = [self.cut.input.box(rank).size for rank in self.script.ranks]
         self._pass(operation, [passes * self.input_bytes * points for points in own])
 
-    # -- a forward pass, a step: the order of `mesh.stack_step`
+    # -- a forward pass, a step: the order of `mesh.stacks.step`
 
     def responses(self, below: StackPart | None) -> None:
         """Wx. What the stack below computed elsewhere arrives meanwhile; pictures come from a rank's own

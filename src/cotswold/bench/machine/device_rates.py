@@ -1,6 +1,6 @@
 """What a rank times so that its device can be described: every operation of a step on one stack's shape.
 
-Knows: the operations of `mesh.stack_step` and the counts by which `simulate` predicts them. Does not know:
+Knows: the operations of `mesh.stacks.step` and the counts by which `simulate` predicts them. Does not know:
 who starts ranks, what is done with the rates. Functions here are called on ranks of a pool.
 """
 

@@ -101,11 +101,11 @@ class TrainedStack:
     """Norms are recorded by every step, so that evaluation needs no other mode."""
 
     def train(self) -> Self:
-        """Nothing is to be done."""
+        """The stack itself: it computes alike in training and evaluation."""
         return self
 
     def eval(self) -> Self:
-        """Nothing is to be done."""
+        """The stack itself: it computes alike in training and evaluation."""
         return self
 
     def parts(self) -> Iterator[tuple[str, Tensor, Box, tuple[int, ...]]]:
