@@ -11,9 +11,9 @@ import torch
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
-from cotswold.cli import threads
+from cotswold.api import threads
 from cotswold.cli.main import build
-from cotswold.cli.threads import use_threads
+from cotswold.api.threads import use_threads
 from cotswold.recipe import load
 from cotswold.run import read_events
 

@@ -72,8 +72,8 @@ def training(
     from cotswold.bench.loop import loop_share
     from cotswold.bench.measure import document
     from cotswold.bench.peak import peaks
-    from cotswold.cli.progress import TrainingDisplay, counting, say
-    from cotswold.cli.threads import threads_override, use_threads
+    from cotswold.api.progress import TrainingDisplay, counting, say
+    from cotswold.api.threads import threads_override, use_threads
     from cotswold.recipe import load
     from cotswold.training import open_store
 
@@ -134,7 +134,7 @@ def evaluate(
     """
     from cotswold.bench.measure import document
     from cotswold.bench.passes import evaluation_passes
-    from cotswold.cli.threads import use_threads
+    from cotswold.api.threads import use_threads
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])
@@ -186,7 +186,7 @@ def prepare(
     """
     from cotswold.bench.measure import document
     from cotswold.bench.preparing import preparing
-    from cotswold.cli.progress import counting
+    from cotswold.api.progress import counting
     from cotswold.data import open_source
 
     with counting("measuring", "rounds") as tally:
@@ -260,8 +260,8 @@ def offload(
     from cotswold.bench.measure import document
     from cotswold.bench.offload import SHARE, Trial, largest_rows, part_of
     from cotswold.bench.offload import offload as measured
-    from cotswold.cli.progress import say
-    from cotswold.cli.threads import use_threads
+    from cotswold.api.progress import say
+    from cotswold.api.threads import use_threads
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])

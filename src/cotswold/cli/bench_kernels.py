@@ -99,7 +99,7 @@ def kernels(
     from cotswold.bench import kernels as measuring
     from cotswold.bench.effort import QUICK, Effort
     from cotswold.bench.trials import quick_trials, some, trials
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
 
     ready(out)
     chosen = some(quick_trials() if quick else trials(), only or [], match)
@@ -141,7 +141,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.explain import backend, explained
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
 
     torch.set_num_threads(threads)
     about = backend()

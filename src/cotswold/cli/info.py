@@ -60,8 +60,8 @@ def info(
         Print JSON.
     """
     from cotswold import recipe as recipes
-    from cotswold.cli.progress import say
-    from cotswold.cli.threads import use_threads
+    from cotswold.api.progress import say
+    from cotswold.api.threads import use_threads
 
     found = recipes.load(recipe, set or [], say)
     use_threads(threads, found)
@@ -149,7 +149,7 @@ def _stacks(recipe: Recipe, timed: bool) -> tuple[list[Row], Callable[[int], int
 def _seconds(recipe: Recipe) -> list[float | None]:
     """The expected time of an update of each stack."""
     from cotswold.bench.probe import update_seconds
-    from cotswold.cli.progress import counting
+    from cotswold.api.progress import counting
 
     geometries, found = recipe.stack_geometries(), []
     with counting("measuring", "stacks") as tally:

@@ -51,7 +51,7 @@ def predict(
 
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
-    rows = _answers(run, source, top, stores, threads)
+    rows = _rows(run, source, top, stores, threads)
     first = next(rows)  # what fails at all mostly fails here, before anything is printed
     rows = chain([first], rows)
     if json_:
@@ -63,37 +63,16 @@ def predict(
     writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
 
 
-def _answers(
+def _rows(
     run: Path, source: str, top: int, stores: Path | None, threads: int | None
 ) -> Iterator[tuple[str, str, float]]:
-    """Opens everything, so that what is missing is said before the first line is printed; then answers."""
-    import torch
+    """Picture, class and probability; the first comes as soon as one batch has been answered."""
+    from cotswold.api.predict import answering
 
-    from cotswold import training
-    from cotswold.cli.progress import say
-    from cotswold.cli.threads import use_threads
-    from cotswold.data import open_source, stream
-    from cotswold.recipe import load
-    from cotswold.run import RunDirectory
-
-    directory = RunDirectory.open(run)
-    recipe = load(directory.recipe)
-    use_threads(threads, recipe)
-    trained = training.trained_layers(directory, stores)
-    network, prepared = trained.network, trained.prepared
-    found = open_source(source)
-    pictures = stream(found, prepared.transform, recipe.training.batch)
-
-    def answers() -> Iterator[tuple[str, str, float]]:
-        for maps, indices in pictures:
-            with torch.no_grad():
-                scores = network(maps.to(recipe.training.device))
-            likely = torch.softmax(scores, 1) if recipe.objective.loss == "softmax" else torch.sigmoid(scores)
+    with answering(run, source, stores, threads, progress=True) as work:
+        for names, likely in work.batches():
             values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
-            for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
+            for name, row, labels in zip(names, values.tolist(), classes.tolist(), strict=True):
                 for probability, label in zip(row, labels, strict=True):
-                    yield found.name(index), prepared.classes[label], probability
-        for reason in pictures.broken:
-            say(f"left out: {reason}")
-
-    return answers()
+                    yield name, work.classes[label], probability
+        work.left_out()

@@ -97,32 +97,35 @@ def prepare(
     """
     from dataclasses import asdict
 
-    from cotswold import data
-    from cotswold.cli.progress import counting, printable
+    import cotswold
+    from cotswold.api.progress import printable
+    from cotswold.data import Summary
 
-    found = data.open_source(source, include=include or (), exclude=exclude or (), labels=labels)
-    preparation = data.Preparation(
-        size=(size, width or size),
+    heard: list[Summary] = []
+    cotswold.prepare(
+        source,
+        out,
+        size=size,
+        width=width,
         colour=colour,
         contrast=contrast,
         whiten=whiten,
         band=band,
         unit=unit,
         dtype=dtype,
+        labels=labels,
+        splits=splits,
+        validation=validation,
+        test=test,
+        include=include or (),
+        exclude=exclude or (),
+        limit=limit,
+        seed=seed,
+        jobs=jobs,
+        progress=True,
+        on_summary=heard.append,
     )
-    with counting("preparing", "pictures") as tally:
-        summary = data.prepare(
-            found,
-            out,
-            preparation,
-            splits=splits,
-            validation=validation,
-            test=test,
-            seed=seed,
-            limit=limit,
-            jobs=jobs,
-            progress=tally,
-        )
+    (summary,) = heard
     if json_:
         print(json.dumps(asdict(summary), default=str))
         return

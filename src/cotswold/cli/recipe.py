@@ -58,7 +58,7 @@ def show(
     set
         Overrides a field, as in training.rate=0.1; may be given again.
     """
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
     from cotswold.recipe import commented, load
 
     print(commented(load(recipe, set or [], say)), end="")

@@ -83,7 +83,7 @@ def train(
         Go on if the run's directory exists, begin otherwise.
     """
     from cotswold.cli import ranks
-    from cotswold.cli.threads import threads_override, use_threads
+    from cotswold.api.threads import threads_override, use_threads
     from cotswold.launch import world_of
 
     if restarts < 0:
@@ -146,7 +146,7 @@ def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
     """Train on ranks of this machine, and watch over them."""
     from cotswold.cli import ranks
     from cotswold.cli.figures import cores
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory
 
@@ -177,7 +177,7 @@ def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
 
 def _train(words: Words, team: Team) -> int:
     from cotswold import training
-    from cotswold.cli.progress import TrainingDisplay, counting, say
+    from cotswold.api.progress import TrainingDisplay, counting, say
 
     how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
     with counting("preparing", "pictures") if team.leads else nullcontext() as tally:

@@ -1,4 +1,4 @@
-"""Which processes a command trains on: this one alone, ranks that it starts, or ranks that others started.
+"""Which processes a run trains on: this one alone, ranks that it starts, or ranks that others started.
 
 Knows: the environment, grids in words, facts that ranks compare. Does not know: how ranks find each other,
 how anything is trained.
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold import __version__, recipe
-from cotswold.cli.figures import cores
-from cotswold.cli.progress import say
+from cotswold.api.progress import say
 from cotswold.errors import CotswoldError, RunError, UserError
 from cotswold.geometry import Grid
+from cotswold.host import granted_cores
 from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 RANKS_A_CORE = 4
-"""Processes that a command starts at most for each core of this machine."""
+"""Processes that a call starts at most for each core of this machine."""
+
+
+def cores() -> int:
+    """Cores that this process and those that it starts are granted together."""
+    return granted_cores(environ={})
 
 
 def override(grid: str) -> str:
