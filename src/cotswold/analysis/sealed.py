@@ -7,7 +7,6 @@ written before there were checksums are read as they are.
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import fields
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -15,6 +14,7 @@ from typing import Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from cotswold.errors import MachineError, RunError
+from cotswold.files.checksum import seal
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.files.opening import read_bytes
 from cotswold.files.untrusted import BYTES_MAX, MalformedError, Object, parse_object
@@ -34,7 +34,7 @@ class Sealed(Generic[T]):
     def to_json(self, result: T) -> str:
         """Text that `from_json` reads; RunError for a figure that is no number."""
         content = parse_object(self._adapter.dump_json(result))
-        text = json.dumps({_SEAL: _seal(content), **content}, indent=1, ensure_ascii=False)
+        text = json.dumps({_SEAL: _sealed(content), **content}, indent=1, ensure_ascii=False)
         self.from_json(text)
         return text
 
@@ -42,8 +42,8 @@ class Sealed(Generic[T]):
         """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
         try:
             content = parse_object(text)
-            seal = _seal({name: value for name, value in content.items() if name != _SEAL})
-            if content.pop(_SEAL, seal) != seal:
+            own = _sealed({name: value for name, value in content.items() if name != _SEAL})
+            if content.pop(_SEAL, own) != own:
                 raise MalformedError("its checksum is not its own")
             if unknown := content.keys() - self._names:
                 raise MalformedError(f"nothing is known of {min(unknown)!r}")
@@ -80,10 +80,8 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _seal(content: Object) -> str:
-    """As a checkpoint's manifest is sealed: what counts are the values, however they are written."""
+def _sealed(content: Object) -> str:
     try:
-        plain = json.dumps(content, sort_keys=True, allow_nan=False)
+        return seal(content)
     except ValueError as error:
         raise MalformedError("it has a figure that is no number") from error
-    return f"{zlib.crc32(plain.encode()):08x}"

@@ -6,7 +6,6 @@ Knows: its fields, its format, what pieces must agree on. Does not know: how pie
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -15,6 +14,7 @@ from pathlib import Path
 from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, durable_file, read_object, take, write_all
+from cotswold.files.checksum import seal
 
 _FORMAT = 1
 _NAME = "manifest.json"
@@ -35,7 +35,7 @@ class Manifest:
     @property
     def seal(self) -> str:
         """A checksum of everything."""
-        return _seal(self._content())
+        return seal(self._content(), allow_nan=True)
 
     def write(self, folder: Path) -> None:
         """Write and sync it. Raises CheckpointError where the pieces cannot be of the same tensors."""
@@ -43,7 +43,9 @@ class Manifest:
             _check_pieces(name, records)
         content = self._content()
         with durable_file(folder / _NAME) as file:
-            write_all(file, json.dumps({"crc32": _seal(content), **content}, indent=1).encode())
+            write_all(
+                file, json.dumps({"crc32": seal(content, allow_nan=True), **content}, indent=1).encode()
+            )
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -59,7 +61,7 @@ class Manifest:
         except MalformedError as error:
             raise CheckpointError(f"{path} is damaged: it is not a manifest, for it {error}") from error
         del content["crc32"]
-        if _seal(content) != sealed:
+        if seal(content, allow_nan=True) != sealed:
             raise CheckpointError(f"{path} is damaged: its checksum is not its own")
         if content.get("format") != _FORMAT:
             raise CheckpointError(
@@ -103,10 +105,6 @@ def by_tensor(pieces: Iterable[PieceRecord]) -> dict[str, list[PieceRecord]]:
     for record in pieces:
         found.setdefault(record.tensor, []).append(record)
     return found
-
-
-def _seal(content: dict[str, object]) -> str:
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def _check_pieces(name: str, records: Sequence[PieceRecord]) -> None:

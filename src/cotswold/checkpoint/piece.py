@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from zlib_ng.zlib_ng import crc32
 
 from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.checkpoint.stretch import stretch_boxes
 from cotswold.errors import CheckpointError
 from cotswold.files import durable_file, open_file, write_all
+from cotswold.files.checksum import crc32
 from cotswold.geometry import Box
 
 _CHUNK_BYTES = 1 << 24

@@ -19,9 +19,9 @@ from typing import Any
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
-from zlib_ng.zlib_ng import crc32
 
 from cotswold.files import real_folder, writing_whole
+from cotswold.files.checksum import crc32
 from cotswold.geometry import MapShape
 
 Chunk = tuple[int, int]

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zlib_ng.zlib_ng import crc32
-
 from cotswold.data import layout
 from cotswold.data.layout import Chunk
 from cotswold.errors import MachineError, StoreError
 from cotswold.files import MalformedError, disk_errors, open_reading, read_object, replace_file, take
+from cotswold.files.checksum import crc32
 
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"

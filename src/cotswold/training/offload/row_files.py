@@ -14,12 +14,11 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-from zlib_ng.zlib_ng import crc32
-
 from cotswold.checkpoint import Checkpoint, SealedPiece
 from cotswold.checkpoint.piece import piece_prefix
 from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.errors import CheckpointError, MachineError
+from cotswold.files.checksum import crc32
 from cotswold.files.durable import disk_errors
 from cotswold.geometry import Box
 from cotswold.training.offload import aligned
