@@ -1,7 +1,7 @@
 """Cotswold: deep, locally connected networks on the machines that people have.
 
-`train`, `evaluate`, `features` and the other names of docs/python.md, beside the sub-packages. Names are handed
-on lazily, so that ``import cotswold`` costs nothing and loads no torch.
+`train`, `evaluate`, `features` and the other names of docs/python.md, beside the sub-packages. Names are
+handed on lazily, so that ``import cotswold`` costs nothing and loads no torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotswold.errors import CotswoldError as CotswoldError
     from cotswold.mesh import partition as partition
     from cotswold.recipe import Recipe as Recipe
-    from cotswold.training import Stop as Stop
+    from cotswold.run import Stop as Stop
 
 __version__ = "0.1.0"
 _PACKAGES = (
@@ -54,7 +54,7 @@ _HOME = {
     "Predictions": "api.predict",
     "Recipe": "recipe",
     "Run": "api.run",
-    "Stop": "training",
+    "Stop": "run",
     "Verification": "api.verify",
     "evaluate": "api.evaluate",
     "features": "api.features",

@@ -23,7 +23,8 @@ import json, os, pathlib, signal, sys, time
 import torch
 from cotswold.cli.main import main
 import cotswold.training.job, cotswold.nn, cotswold.cli.train
-from cotswold.run import Checkpoints, EventLog, Piece
+from cotswold.checkpoint import Checkpoints, Piece
+from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training.greedy import Greedy
 

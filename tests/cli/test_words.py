@@ -164,7 +164,7 @@ def test_info_counts_the_papers_networks(name: str, weights: int) -> None:
 
 
 def test_info_says_plainly_that_no_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.available_bytes", lambda: 1000)
+    monkeypatch.setattr("cotswold.host.available_bytes", lambda: 1000)
     said = cotswold("info", "demo", "--no-time").out
     assert "fits: no; it does not fit with any batch" in said
     assert "largest batch" not in said

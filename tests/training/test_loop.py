@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
 from cotswold.errors import DivergedError
-from cotswold.run import Account, Event, EventLog, read_events
-from cotswold.training.loop import Loop, Stop, position_from
+from cotswold.run import Account, Event, EventLog, Stop, read_events
+from cotswold.training.loop import Loop, position_from
 from cotswold.training.strategy import Batch, Measured
 
 

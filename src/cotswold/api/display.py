@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from html import escape
-from typing import Protocol
+from typing import Any, Protocol
 
 from cotswold.api import progress
 from cotswold.api.progress import Stages, Tally, TrainingDisplay
@@ -45,7 +45,8 @@ class Display(Protocol):
 
 
 def display_for(wanted: bool | None) -> Display:
-    """The display that ``progress=`` asks for; None means one where somebody looks: a terminal, a notebook."""
+    """The display that ``progress=`` asks for; None means one where somebody looks: a terminal, a
+    notebook."""
     if wanted is False:
         return Quiet()
     if in_notebook():
@@ -154,7 +155,7 @@ class _Output:
     """One output of a cell, written again and again, some times a second at most."""
 
     def __init__(self) -> None:
-        self._handle: object = None
+        self._handle: Any = None
         self._shown_at = -_UPDATE_SECONDS
 
     def show(self, blocks: list[str], *, at_once: bool = False) -> None:
@@ -169,7 +170,7 @@ class _Output:
         if self._handle is None:
             self._handle = display(page, display_id=True)
         else:
-            self._handle.update(page)  # type: ignore[attr-defined]  # IPython is not typed here
+            self._handle.update(page)
 
 
 def _bar(text: str, done: object, total: object) -> str:

@@ -35,16 +35,16 @@ def evaluate(
     anew: bool = False,
     progress: bool | None = None,
 ) -> Evaluation | Classification:
-    """How well neurons tell pictures with an object (``positives``) from others (``negatives``), beside random
-    filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on its own
-    labelled pictures: an `analysis.Classification`.
+    """How well neurons tell pictures with an object (``positives``) from others (``negatives``), beside
+    random filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on
+    its own labelled pictures: an `analysis.Classification`.
 
-    Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon as
-    it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
-    ``["2.pooled"]``; the output of every stack by default. ``control``: another run, tested beside. ``splits``:
-    random halves for the held-out accuracy, 1 to 35. ``weights``: what positives weigh in an accuracy:
-    ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (every picture the same), or a number between 0 and 1. Raises
-    RunError, SourceError, StoreError, UserError.
+    Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon
+    as it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
+    ``["2.pooled"]``; the output of every stack by default. ``control``: another run, tested beside.
+    ``splits``: random halves for the held-out accuracy, 1 to 35. ``weights``: what positives weigh in an
+    accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (every picture the same), or a number between 0
+    and 1. Raises RunError, SourceError, StoreError, UserError.
     """
     if splits < 1:
         raise UserError(f"--splits {splits} halves nothing; give 1 or more")

@@ -67,10 +67,10 @@ def features(
     """The responses of a layer of a run of stacks to every picture of a source.
 
     Pictures (a folder, zip or array file) are prepared as the run's own were. ``layer`` is a stack from 1
-    upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or output); the last stack's output by
-    default. ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10
-    carry. All responses are in memory; `write_features` is for more. Raises RunError, SourceError, UserError
-    (no such layer), MemoryLimitError.
+    upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or output); the last stack's output
+    by default. ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and
+    CIFAR-10 carry. All responses are in memory; `write_features` is for more. Raises RunError, SourceError,
+    UserError (no such layer), MemoryLimitError.
     """
     import numpy as np
 

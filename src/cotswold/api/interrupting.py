@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cotswold.training import Stop
+    from cotswold.run import Stop
 
 
 @contextmanager

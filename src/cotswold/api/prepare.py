@@ -41,10 +41,10 @@ def prepare(
 ) -> Store:
     """A store of the pictures of a folder, zip or array file: resized, whitened, shuffled, checksummed.
 
-    The same call after a kill goes on where it stopped; a finished store is never overwritten. ``size`` is the
-    height in pixels, and the width unless ``width`` is given; the other words are those of a recipe's
-    ``[data]`` (`cotswold recipe explain`). ``jobs``: processes, all cores by default. ``on_summary`` hears how
-    many pictures were prepared and left out. Raises SourceError, StoreError, UserError.
+    The same call after a kill goes on where it stopped; a finished store is never overwritten. ``size`` is
+    the height in pixels, and the width unless ``width`` is given; the other words are those of a recipe's
+    ``[data]`` (`cotswold recipe explain`). ``jobs``: processes, all cores by default. ``on_summary`` hears
+    how many pictures were prepared and left out. Raises SourceError, StoreError, UserError.
     """
     from cotswold import data
 

@@ -1,6 +1,7 @@
 """A run, as Python users look at it.
 
-Knows: what a run's directory says of it, and how a notebook shows that. Does not know: how anything is trained.
+Knows: what a run's directory says of it, and how a notebook shows that. Does not know: how anything is
+trained.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Run:
     """A run on disk: its recipe, its events, and the network that it has trained.
 
     Everything is read from the directory when it is asked for, so a run that another process trains can be
-    looked at meanwhile. Raises RunError where the directory holds no run. ``stores`` is where prepared pictures
-    are kept, for runs so old that their checkpoints do not say how pictures are prepared.
+    looked at meanwhile. Raises RunError where the directory holds no run. ``stores`` is where prepared
+    pictures are kept, for runs so old that their checkpoints do not say how pictures are prepared.
     """
 
     def __init__(self, path: str | Path | Run, *, stores: str | Path | None = None) -> None:
@@ -63,8 +64,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`finished`, `interrupted` (it can be resumed), `failed`, or `unfinished`: it is being trained, or was
-        killed."""
+        """`finished`, `interrupted` (it can be resumed), `failed`, or `unfinished`: it is being trained, or
+        was killed."""
         last = next((event for event in reversed(self.events) if event["kind"] in ("end", "step")), None)
         return str(last["status"]) if last is not None and last["kind"] == "end" else "unfinished"
 
@@ -76,8 +77,8 @@ class Run:
 
     @property
     def network(self) -> nn.Module:
-        """The trained network, in eval mode, without gradients: stacks of the newest good checkpoint, layers of
-        the one with the best validation.
+        """The trained network, in eval mode, without gradients: stacks of the newest good checkpoint, layers
+        of the one with the best validation.
 
         It takes samples as the run prepares them (`cotswold.features` and `cotswold.predict` prepare them by
         themselves). Read again where there are newer checkpoints. Raises RunError where there is none yet,
@@ -114,9 +115,9 @@ class Run:
     def _losses(self) -> list[tuple[object, float]]:
         """Phase and loss of every step event that has one."""
         return [
-            (event["stack"], float(event["loss"]))
+            (event["stack"], float(loss))
             for event in self.events
-            if event["kind"] == "step" and isinstance(event.get("loss"), int | float)
+            if event["kind"] == "step" and isinstance(loss := event.get("loss"), int | float)
         ]
 
 

@@ -2,9 +2,9 @@
 
 Knows: who may say so, and who wins. Does not know: what is computed.
 
-``threads=`` (``--threads``) stands before a recipe's ``training.threads``, and that before what this process is
-granted (`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would take
-every core of the machine, granted or not.
+``threads=`` (``--threads``) stands before a recipe's ``training.threads``, and that before what this process
+is granted (`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would
+take every core of the machine, granted or not.
 """
 
 from __future__ import annotations

@@ -69,11 +69,11 @@ def training(
     json_
         Print JSON.
     """
+    from cotswold.api.progress import TrainingDisplay, counting, say
+    from cotswold.api.threads import threads_override, use_threads
     from cotswold.bench.loop import loop_share
     from cotswold.bench.measure import document
     from cotswold.bench.peak import peaks
-    from cotswold.api.progress import TrainingDisplay, counting, say
-    from cotswold.api.threads import threads_override, use_threads
     from cotswold.recipe import load
     from cotswold.training import open_store
 
@@ -132,9 +132,9 @@ def evaluate(
     json_
         Print JSON.
     """
+    from cotswold.api.threads import use_threads
     from cotswold.bench.measure import document
     from cotswold.bench.passes import evaluation_passes
-    from cotswold.api.threads import use_threads
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])
@@ -184,9 +184,9 @@ def prepare(
     json_
         Print JSON.
     """
+    from cotswold.api.progress import counting
     from cotswold.bench.measure import document
     from cotswold.bench.preparing import preparing
-    from cotswold.api.progress import counting
     from cotswold.data import open_source
 
     with counting("measuring", "rounds") as tally:
@@ -257,11 +257,11 @@ def offload(
     json_
         Print JSON.
     """
+    from cotswold.api.progress import say
+    from cotswold.api.threads import use_threads
     from cotswold.bench.measure import document
     from cotswold.bench.offload import SHARE, Trial, largest_rows, part_of
     from cotswold.bench.offload import offload as measured
-    from cotswold.api.progress import say
-    from cotswold.api.threads import use_threads
     from cotswold.recipe import load
 
     chosen = load(recipe, set or [])

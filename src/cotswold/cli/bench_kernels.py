@@ -96,10 +96,10 @@ def kernels(
             json_,
         )
         return
+    from cotswold.api.progress import say
     from cotswold.bench import kernels as measuring
     from cotswold.bench.effort import QUICK, Effort
     from cotswold.bench.trials import quick_trials, some, trials
-    from cotswold.api.progress import say
 
     ready(out)
     chosen = some(quick_trials() if quick else trials(), only or [], match)
@@ -140,8 +140,8 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
 
     import torch
 
-    from cotswold.bench.explain import backend, explained
     from cotswold.api.progress import say
+    from cotswold.bench.explain import backend, explained
 
     torch.set_num_threads(threads)
     about = backend()

@@ -56,10 +56,10 @@ def scaling(
     json_
         Print JSON.
     """
+    from cotswold.api.progress import say
     from cotswold.bench.scaling import GROUPS, quick_trials, trials
     from cotswold.bench.scaling import scaling as measured
     from cotswold.bench.trials import some
-    from cotswold.api.progress import say
 
     ready(out)
     chosen = some(quick_trials() if quick else trials(), only or [], match, GROUPS)

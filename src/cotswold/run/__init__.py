@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from cotswold.run.events import Event as Event
     from cotswold.run.events import EventLog as EventLog
     from cotswold.run.events import read_events as read_events
+    from cotswold.run.stop import Stop as Stop
 
 _HOME = {
     "Account": "account",
     "Event": "events",
     "EventLog": "events",
     "RunDirectory": "directory",
+    "Stop": "stop",
     "describe_environment": "environment",
     "read_events": "events",
     "tensorboard": "curves",

@@ -20,14 +20,14 @@ from cotswold.errors import CheckpointError, MachineError
 from cotswold.geometry import Box, Grid
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.run import Account, EventLog, RunDirectory, tensorboard
+from cotswold.run import Account, EventLog, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.training.agreement import check_recipe, remembered, stamp
 from cotswold.training.fit import check_fit
 from cotswold.training.greedy import Greedy
 from cotswold.training.home import Home, InMemory
 from cotswold.training.joint import Joint
-from cotswold.training.loop import Log, Loop, Stop, position_from
+from cotswold.training.loop import Log, Loop, position_from
 from cotswold.training.networks import build_stacks
 from cotswold.training.offload.home import OnDisk
 from cotswold.training.on_mesh import OnMesh

@@ -17,20 +17,13 @@ import torch
 
 from cotswold.checkpoint import Checkpoints, Piece, SealedPiece
 from cotswold.errors import CheckpointError, DivergedError
-from cotswold.run import Account
+from cotswold.run import Account, Stop
 from cotswold.training.strategy import Batch, Measured, Strategy
 from cotswold.training.team import SOLO, Team
 
 EVENT_SECONDS = 1.0
 EVENTS_LEAST = 60
 """Events of a phase at least, however short it is: the points of its curves."""
-
-
-@dataclass
-class Stop:
-    """A wish to stop, set by a signal handler and read between steps."""
-
-    signal: int | None = None
 
 
 @dataclass
