@@ -65,7 +65,7 @@ def large_network() -> Document:
     updates = stages(load("coates2013-11b"))
     grid = fastest_grid(cluster, updates, 64)
     found = [predict(cluster, update, grid) for update in updates]
-    billion = stages(load("coates2013-1.8b", [f"network.stacks.{stack}.maps=6" for stack in range(3)]))
+    billion = stages(load("coates2013-1.8b", [f"network.stacks.{stack}.channels=6" for stack in range(3)]))
     few = fastest_grid(cluster, billion, 12)
     seconds = sum(predict(cluster, update, few).seconds for update in billion)
     return {

@@ -15,20 +15,20 @@ data = { source = "builtin:demo", size = 16 }
 training = { strategy = "greedy" }
 [[network.stacks]]
 field = 6
-step = 2
+stride = 2
 block = [2, 2]
-maps = 3
+channels = 3
 pool = 3
 norm = 3
-keep = true
+smoothing_padding = "same"
 [[network.stacks]]
 field = 8
-step = 2
+stride = 2
 block = [2, 2]
-maps = 2
+channels = 2
 pool = 3
 norm = 1
-keep = true
+smoothing_padding = "same"
 """
 
 

@@ -21,7 +21,7 @@ def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.C
 
 
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("evaluate", "demo", "--pictures", "1", "--rounds", "1", "--set", "training.batch=8") == 0
+    assert _run("evaluate", "demo", "--pictures", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
     printed = capsys.readouterr().out
     assert "of forward alone" in printed and "second pass" in printed
 

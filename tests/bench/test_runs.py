@@ -20,19 +20,19 @@ from cotswold.recipe import parse
 RECIPE = """
 name = "tiny"
 data = { source = "SOURCE", size = 12, validation = 0.2 }
-training = { strategy = "greedy", batch = 4, epochs = 2.0 }
+training = { strategy = "greedy", batch_size = 4, epochs = 2.0 }
 [[network.stacks]]
 field = 4
-step = 2
+stride = 2
 block = 2
-maps = 2
+channels = 2
 pool = 1
 norm = 3
-keep = true
+smoothing_padding = "same"
 [[network.stacks]]
 field = 5
 block = 1
-maps = 4
+channels = 4
 pool = 1
 norm = 1
 """

@@ -38,9 +38,13 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
             r"mine\.toml, line 6: network\.stacks\.0\.feild is not a key; did you mean field\?",
         ),
         ("[training]", "[trianing]", r"trianing is not a key; did you mean training\?"),
-        ("batch = 8", 'batch = "eight"', r"training\.batch must be a whole number > 0, not 'eight'"),
-        ("batch = 8", "batch = 0", r"training\.batch must be a whole number > 0, not 0"),
-        ("batch = 8", "batch =", r"mine\.toml is not TOML: .*line 2\d"),
+        (
+            "batch_size = 8",
+            'batch = "eight"',
+            r"training\.batch_size must be a whole number > 0, not 'eight'",
+        ),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
+        ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
             '"greedily"',
@@ -49,8 +53,8 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         ("field = 6", "field = 60", r"network\.stacks\.0: .*60.*16"),
         ("field = 4", "field = 13", r"network\.stacks\.1: .*13.*12"),
         (
-            "block = [2, 2]\nmaps = 3",
-            "block = [2, 2]\nmaps = 3\npadding = -1",
+            "block = [2, 2]\nchannels = 3",
+            "block = [2, 2]\nchannels = 3\npadding = -1",
             r"padding must be .*>= 0",
         ),
     ],
@@ -81,7 +85,7 @@ def test_a_recipe_that_is_not_there_is_answered_with_the_ones_that_are(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "override", ["training", "training.batch=[1,", "training.batch=eight", "nothing.at.all=1"]
+    "override", ["training", "training.batch_size=[1,", "training.batch_size=eight", "nothing.at.all=1"]
 )
 def test_an_override_that_is_none_is_refused(override: str) -> None:
     said = cotswold("info", "demo", "--set", override)

@@ -21,7 +21,7 @@ from cotswold.api.ranks import token_file
 COMMAND = (sys.executable, "-m", "cotswold.cli.main")
 ENDED_SECONDS = 120
 LONG = ("--set", "training.epochs=4000", "--set", "training.checkpoint_minutes=0.02")
-PATIENCE = ("--set", "mesh.patience=3")
+TIMEOUT = ("--set", "mesh.timeout=3")
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_the_command_starts_ranks_and_any_command_reads_their_run(desk: Desk, tm
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2", *LONG)
-    process = begun(*COMMAND, *words, *PATIENCE, "--restarts", "1")
+    process = begun(*COMMAND, *words, *TIMEOUT, "--restarts", "1")
     wait_for(lambda: (run / "events.jsonl").exists() and "checkpoint" in kinds(run))
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     wait_for(lambda: "resumed" in kinds(run))
@@ -108,7 +108,7 @@ def test_hanging_up_saves_and_a_second_signal_says_one_thing(desk: Desk, tmp_pat
 def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "2x1", *LONG)
-    process = begun(*COMMAND, *words, *PATIENCE)
+    process = begun(*COMMAND, *words, *TIMEOUT)
     wait_for(lambda: (run / "events.jsonl").exists() and "checkpoint" in kinds(run))
     ranks = ranks_of(process)
     os.kill(ranks[1], signal.SIGSTOP)

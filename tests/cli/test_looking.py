@@ -326,7 +326,7 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
     assert all(layer["update_seconds"] > 0 for layer in found["layers"])
     assert found["fits"] is True
     printed = cotswold("info", desk.layers_recipe).out
-    for word in ("convolution", "local", "full", "parameters"):
+    for word in ("convolution", "local", "linear", "parameters"):
         assert word in printed
 
 
@@ -336,7 +336,7 @@ def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: 
     assert said.status == 0
     assert "not known: the number of classes, and so the layer of outputs" in said.out
     found = json.loads(cotswold("info", "cifar10", "--json").out)
-    assert [layer["type"] for layer in found["layers"]][-2:] == ["full", "relu"]
+    assert [layer["type"] for layer in found["layers"]][-2:] == ["linear", "relu"]
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408
 
 
@@ -346,7 +346,7 @@ def test_info_of_a_network_whose_pictures_are_there_counts_its_outputs(desk: Des
 
 
 def test_info_answers_soon_whatever_one_number_is(desk: Desk) -> None:
-    for override in ("data.size=60000", "training.batch=1000000"):
+    for override in ("data.size=60000", "training.batch_size=1000000"):
         begun = time.monotonic()
         said = cotswold("info", desk.stacks_recipe, "--set", override)
         assert said.status == 0, said.err

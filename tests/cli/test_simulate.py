@@ -12,7 +12,7 @@ from tests.training.small import draw_labelled
 from cotswold.cli.figures import table
 from cotswold.recipe import load
 
-SMALL = ("--set", "training.batch=8")
+SMALL = ("--set", "training.batch_size=8")
 
 
 def test_the_list_names_shipped_clusters_and_their_devices() -> None:

@@ -75,9 +75,9 @@ def test_a_directory_that_holds_other_files_is_refused_and_left_alone(desk: Desk
 
 
 def test_resuming_with_another_recipe_is_refused(desk: Desk) -> None:
-    said = resume(desk.stacks, desk, desk.stacks_recipe, "--set", "network.stacks.0.maps=4")
+    said = resume(desk.stacks, desk, desk.stacks_recipe, "--set", "network.stacks.0.channels=4")
     assert said.status == 2
-    assert "network.stacks.0.maps (3 there, 4 here)" in said.error
+    assert "network.stacks.0.channels (3 there, 4 here)" in said.error
 
 
 def test_a_run_is_taken_up_with_other_threads_from_any_folder_without_naming_its_stores(
@@ -87,9 +87,9 @@ def test_a_run_is_taken_up_with_other_threads_from_any_folder_without_naming_its
     monkeypatch.chdir(tmp_path)
     words = ("train", "--run", run, "--resume", "--set")
     assert cotswold(*words, "training.threads=2").status == 0
-    said = cotswold(*words, "training.rate=2.5")
+    said = cotswold(*words, "training.relative_rate=2.5")
     assert said.status == 2
-    assert "training.rate" in said.error
+    assert "training.relative_rate" in said.error
     assert cotswold("report", "run").err == ""  # with whitening taken back: it found the store
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -185,10 +185,10 @@ def test_divergence_ends_the_run_with_a_remedy(desk: Desk, tmp_path: Path) -> No
         "--stores",
         desk.stores,
         "--set",
-        "training.rate=1e30",
+        "training.learning_rate=1e30",
     )
     assert said.status == 1
-    assert "try a smaller training.rate" in said.error
+    assert "try a smaller learning rate (training.relative_rate for stacks" in said.error
 
 
 def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_directory(
@@ -199,7 +199,7 @@ def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_d
     said = cotswold("train", "coates2013-11b", "--run", tmp_path / "run", "--stores", tmp_path / "stores")
     assert said.status == 1
     assert "training coates2013-11b needs" in said.error
-    assert "8.0 GB are free; not even training.batch=1 would fit" in said.error
+    assert "8.0 GB are free; not even training.batch_size=1 would fit" in said.error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ from cotswold.cli import main as main_module
             ["train", "demo", "--seed", "3"],
             "train has no option --seed; a recipe's field is set by --set training.seed=VALUE.",
         ),
-        (["train", "demo", "--patience=3"], "--set training.patience=VALUE or --set mesh.patience=VALUE."),
+        (["train", "demo", "--patience=3"], "--set training.patience=VALUE."),
         (["train", "demo", "--checkpoint-minutes", "3"], "--set training.checkpoint_minutes=VALUE."),
         (["train", "demo", "--thread", "2"], "Unknown option: --thread. Did you mean --threads?"),
         (["train", "demo", "--set", "epochs=3"], "epochs is not a key; did you mean training.epochs?"),

@@ -146,7 +146,10 @@ def test_shipped_recipes_are_listed_shown_and_explained(tmp_path: Path) -> None:
 
 
 def test_an_override_is_shown() -> None:
-    assert "rate = 0.125" in cotswold("recipe", "show", "demo", "--set", "training.rate=0.125").out
+    assert (
+        "relative_rate = 0.125"
+        in cotswold("recipe", "show", "demo", "--set", "training.relative_rate=0.125").out
+    )
 
 
 @pytest.mark.parametrize(

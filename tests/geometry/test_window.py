@@ -50,6 +50,18 @@ def test_a_same_window_keeps_the_extent(size: int, extent: int) -> None:
     assert Window.same(size).outputs(extent) == extent
 
 
+@given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 60))
+def test_a_same_window_has_an_output_for_every_stride_with_no_more_zeros_than_that_takes(
+    size: int, stride: int, extent: int
+) -> None:
+    window = Window.same(size, stride, over=extent)
+    assert window.outputs(extent) == -(-extent // stride)
+    assert window.high - window.low in (0, 1)
+    fewer = window.low + window.high - 1
+    if fewer >= 0:
+        assert Window(size, stride, fewer // 2, fewer - fewer // 2).outputs(extent) < window.outputs(extent)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -15,7 +15,7 @@ field = 12
 [[network.stacks]]
 field = 5
 epochs = 6.0
-rate = 3.0
+relative_rate = 3.0
 sparsity = 0.5
 [[network.stacks]]
 field = 3
@@ -35,9 +35,9 @@ def read(*overrides: str) -> tuple[Recipe, list[str]]:
     ("override", "own", "expected"),
     [
         ("training.epochs=2", "epochs", [None, None, None]),
-        ("training.rate=1", "rate", [None, None, None]),
+        ("training.relative_rate=1", "relative_rate", [None, None, None]),
         ("objective.sparsity=1", "sparsity", [None, None, None]),
-        ("training.batch=2", "epochs", [None, 6.0, 8.0]),
+        ("training.batch_size=2", "epochs", [None, 6.0, 8.0]),
         ("training.epochs=", "epochs", [None, 6.0, 8.0]),
     ],
 )
@@ -53,7 +53,7 @@ def test_it_says_what_it_sets_aside() -> None:
         "training.epochs=2 is for every stack; what the recipe gives network.stacks.1.epochs, "
         "network.stacks.2.epochs is set aside (network.stacks.N.epochs=... gives one its own)"
     ]
-    assert read("training.batch=2")[1] == []
+    assert read("training.batch_size=2")[1] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import RecipeError
+from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, expand, load, parse, shipped
+from cotswold.recipe.schema import LossObjective, PictureData, StackObjective
 
 TEXT = """\
 name = "mine"
@@ -18,11 +20,11 @@ size = [40, 60]
 
 [[network.stacks]]
 field = 12
-step = 4
+stride = 4
 
 [training]
 strategy = "greedy"
-rate = 1
+relative_rate = 1
 """
 
 
@@ -37,7 +39,8 @@ def test_a_file_is_read_with_the_defaults_of_what_it_leaves_out(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
     recipe = load(path)
-    assert (recipe.data.size, recipe.training.rate, recipe.training.batch) == ((40, 60), 1.0, 96)
+    assert isinstance(recipe.data, PictureData) and recipe.data.size == (40, 60)
+    assert (recipe.relative_rate(0), recipe.training.batch_size) == (1.0, 96)
     assert recipe == load(str(path))
 
 
@@ -69,8 +72,8 @@ def test_a_folder_and_a_file_of_another_kind_are_no_recipes(tmp_path: Path) -> N
 
 
 def test_a_mistake_in_toml_is_located() -> None:
-    assert complaint(TEXT.replace("step = 4", "step = = 4")).startswith("mine.toml is not TOML: ")
-    assert "line 9" in complaint(TEXT.replace("step = 4", "step = = 4"))
+    assert complaint(TEXT.replace("stride = 4", "stride = = 4")).startswith("mine.toml is not TOML: ")
+    assert "line 9" in complaint(TEXT.replace("stride = 4", "stride = = 4"))
 
 
 def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
@@ -88,11 +91,11 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.batch=0", "training.batch must be a whole number > 0, not 0"),
-        ("training.batch=1.5", "training.batch must be a whole number > 0, not 1.5"),
-        ("training.batch=true", "training.batch must be a whole number > 0, not True"),
-        ("training.rate=inf", "training.rate must be a number > 0, not inf"),
-        ("training.rate=fast", "training.rate must be a number > 0, not 'fast'"),
+        ("training.batch_size=0", "training.batch_size must be a whole number > 0, not 0"),
+        ("training.batch_size=1.5", "training.batch_size must be a whole number > 0, not 1.5"),
+        ("training.batch_size=true", "training.batch_size must be a whole number > 0, not True"),
+        ("training.relative_rate=inf", "training.relative_rate must be a number > 0, not inf"),
+        ("training.relative_rate=fast", "training.relative_rate must be a number > 0, not 'fast'"),
         ("training.warmup=1.0", "training.warmup must be a number >= 0 and < 1, not 1.0"),
         (
             "training.schedule=step",
@@ -110,10 +113,15 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ("data.store=here", "[data] needs either source or store; give one of them"),
         ("network.stacks=[]", "strategy greedy learns [[network.stacks]]; give at least one"),
         ("network.layers=[{type='lokal'}]", "network.layers.0.type is 'lokal'; did you mean local?"),
-        ("network.layers=[{units=3}]", "network.layers.0.type is missing; it names the kind of layer"),
         (
-            "network.layers=[{type='full', units=3, unit=3}]",
-            "network.layers.0.unit is not a key; did you mean units?",
+            "network.layers=[{features=3}]",
+            "network.layers.0.type is missing; "
+            'it takes "local", "convolution", "linear", "pool", "normalisation", "dropout", "relu", '
+            '"tanh" or "sigmoid"',
+        ),
+        (
+            "network.layers=[{type='linear', features=3, feature=3}]",
+            "network.layers.0.feature is not a key; did you mean features?",
         ),
         (
             "network.stacks.0.field=50",
@@ -133,7 +141,10 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("name=/tmp/mine", "'/tmp/mine'"),
         ("name=''", "''"),
         ("training.patience=3", "training.patience belongs to strategy supervised"),
-        ("training.decay=0.1", "training.decay belongs to strategy supervised"),
+        (
+            "training.weight_decay=0.1",
+            "training.weight_decay belongs to strategy supervised; take it out for",
+        ),
     ],
 )
 def test_what_could_have_no_good_effect_is_refused(override: str, expected: str) -> None:
@@ -141,7 +152,7 @@ def test_what_could_have_no_good_effect_is_refused(override: str, expected: str)
 
 
 def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
-    assert complaint(TEXT.replace("step = 4", 'step = "4"')).startswith("mine.toml, line 9: ")
+    assert complaint(TEXT.replace("stride = 4", 'stride = "4"')).startswith("mine.toml, line 9: ")
     twice = TEXT + "\n[[network.stacks]]\nfield = 0\n"
     assert complaint(twice).startswith("mine.toml: network.stacks.1.field must be")
 
@@ -149,7 +160,7 @@ def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.rate=0.5", 0.5),
+        ("training.relative_rate=0.5", 0.5),
         ("training.strategy=joint", "joint"),
         ('training.strategy="joint"', "joint"),
         ("training.device=cuda:0", "cuda:0"),
@@ -167,18 +178,18 @@ def test_an_override_replaces_a_value_and_nothing_takes_it_away(override: str, e
 
 
 def test_later_overrides_win() -> None:
-    assert parse(TEXT, overrides=["training.batch=1", "training.batch=2"]).training.batch == 2
+    assert parse(TEXT, overrides=["training.batch_size=1", "training.batch_size=2"]).training.batch_size == 2
 
 
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.rate", "not of the form section.key=value"),
+        ("training.relative_rate", "not of the form section.key=value"),
         (".rate=1", "not of the form section.key=value"),
         ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
         ("name.first=1", "goes through a value that has nothing inside"),
         ("data.size=[3", "does not hold a TOML value"),
-        ("training.batch=1\nname='x'", "holds more than one value"),
+        ("training.batch_size=1\nname='x'", "holds more than one value"),
     ],
 )
 def test_an_override_that_means_nothing_is_quoted(override: str, expected: str) -> None:
@@ -233,11 +244,170 @@ def test_the_papers_large_network_has_its_11_2_billion_weights() -> None:
 @pytest.mark.parametrize("name", ["coates2013-1.8b", "coates2013-11b"])
 def test_the_papers_networks_are_trained_as_the_paper_says(name: str) -> None:
     recipe = load(name)
-    assert (recipe.data.size, recipe.data.colour, recipe.training.batch) == (200, "rgb", 96)
-    assert (recipe.objective.sparsity, recipe.training.strategy) == (0.1, "greedy")
+    assert (recipe.input, recipe.training.batch_size) == (MapShape(3, 200, 200), 96)
+    assert (recipe.sparsity(0), recipe.training.strategy) == (0.1, "greedy")
 
 
 def test_the_last_stack_of_the_faces_recipe_sees_the_whole_picture() -> None:
     last = load("faces").stack_geometries()[-1]
     assert last.filters.grid == (1, 1)
     assert (last.filters.y.size, last.filters.x.size) == (last.input.height, last.input.width)
+
+
+LABELLED = """\
+name = "mine"
+data = { source = "pictures", labels = "folders" }
+network = { layers = [{ type = "linear", features = 3 }] }
+training = { strategy = "supervised" }
+"""
+VECTORS = """\
+name = "mine"
+data = { source = "speech.npy", type = "vectors" }
+network = { stacks = [{ field = 1, block = 1, pool = 1, norm = 1 }] }
+training = { strategy = "joint" }
+"""
+GIVEN = """\
+name = "mine"
+data = { type = "dataset" }
+network = { module = "mine" }
+training = { strategy = "supervised" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "expected"),
+    [
+        (
+            TEXT,
+            "training.patience=3",
+            "training.patience belongs to strategy supervised; take it out for greedy",
+        ),
+        (
+            TEXT,
+            "training.learning_rate=3",
+            "training.learning_rate belongs to strategy supervised; did you mean relative_rate?",
+        ),
+        (
+            LABELLED,
+            "training.offload=disk",
+            "training.offload belongs to strategy greedy, joint; take it out for supervised",
+        ),
+        (
+            TEXT,
+            "training.patiense=3",
+            "training.patiense is not a key; patience belongs to strategy supervised",
+        ),
+        (TEXT, "training.momemtum=0.3", "training.momemtum is not a key; did you mean momentum?"),
+        (
+            TEXT,
+            "objective.loss=squared",
+            "objective.loss belongs to strategy supervised; take it out for greedy, joint",
+        ),
+        (
+            LABELLED,
+            "objective.sparsity=0.1",
+            "objective.sparsity belongs to strategy greedy, joint; take it out for supervised",
+        ),
+        (
+            LABELLED,
+            "objective.loss=log",
+            'objective.loss must be "cross_entropy", "squared", "logistic" or "custom", not \'log\'',
+        ),
+        (VECTORS, "data.size=3", "data.size belongs to type pictures; take it out for vectors"),
+        (VECTORS, "data.context=3", "data.context belongs to type frames; take it out for vectors"),
+        (VECTORS, "data.type=vector", "data.type is 'vector'; did you mean vectors?"),
+        (VECTORS, "data=3", "data must be a table, not 3"),
+        (
+            LABELLED,
+            "network.layers.0.channels=3",
+            "network.layers.0.channels belongs to type local, convolution; take it out for linear",
+        ),
+        (TEXT, "training.strategy=gready", "training.strategy is 'gready'; did you mean greedy?"),
+    ],
+)
+def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(
+    text: str, override: str, expected: str
+) -> None:
+    assert complaint(text, override) == f"mine.toml: {expected}"
+
+
+def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() -> None:
+    assert complaint(LABELLED, "training.strategy=supervise", "objective.loss=squared") == (
+        "mine.toml: training.strategy is 'supervise'; did you mean supervised?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "expected"),
+    [
+        (
+            GIVEN,
+            ["network.module="],
+            'data.type = "dataset" belongs to network.module; name the module there',
+        ),
+        (GIVEN, ["network.start=run"], "network.module stands in place of layers and start"),
+        (VECTORS, ["network.module=mine"], "layers, start and module belong to strategy supervised"),
+        (VECTORS, ["data={type='dataset'}"], "stacks learn from pictures, vectors or frames"),
+        (LABELLED, ["objective.loss=custom"], "belongs to network.module; name a loss"),
+        (
+            LABELLED,
+            ["data={type='vectors', source='a'}"],
+            "strategy supervised needs labels; set data.labels to file",
+        ),
+        (
+            LABELLED,
+            ["data={type='frames', source='a'}"],
+            "strategy supervised needs labels; set data.labels to folders or file",
+        ),
+        (VECTORS, ["data.store=here"], "[data] needs either source or store"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_refused_with_the_remedy(
+    text: str, overrides: list[str], expected: str
+) -> None:
+    assert expected in complaint(text, *overrides)
+
+
+def test_the_objective_is_that_of_the_strategy_where_nothing_is_said() -> None:
+    assert parse(LABELLED).objective == LossObjective()
+    assert parse(VECTORS).objective == StackObjective()
+    assert parse(GIVEN, overrides=["objective.loss=custom"]).loss == "custom"
+
+
+def test_a_vector_is_a_map_of_one_position_and_a_frame_brings_its_context() -> None:
+    recipe = parse(VECTORS, overrides=["data.features=40"])
+    assert recipe.input == MapShape(40, 1, 1)
+    assert recipe.stack_geometries()[0].filters.parameters == 40 * 8
+    frames = parse(VECTORS, overrides=["data.features=40", "data.type=frames", "data.context=5"])
+    assert frames.input == MapShape(440, 1, 1)
+
+
+def test_a_size_that_only_the_data_know_is_asked_for() -> None:
+    recipe = parse(VECTORS)
+    with pytest.raises(RecipeError, match=r"not known before the data are prepared; give data\.features"):
+        recipe.stack_geometries()
+
+
+def test_a_geometry_that_does_not_fit_vectors_names_the_remedy() -> None:
+    overrides = ["data.features=40", "network.stacks.0.norm=5"]
+    assert "a window of 5 does not fit a map of 8 x 1 x 1; use a smaller window" in complaint(
+        VECTORS, *overrides
+    )
+
+
+@pytest.mark.parametrize("word", ["gray", "grey"])
+def test_grey_is_spelt_either_way(word: str) -> None:
+    assert parse(TEXT, overrides=[f"data.colour={word}"]).input.channels == 1
+
+
+def test_same_padding_gives_a_block_for_every_stride_of_the_map() -> None:
+    overrides = ["network.stacks.0.padding=same", "network.stacks.0.stride=3"]
+    (stack,) = parse(TEXT, overrides=overrides).stack_geometries()
+    assert stack.filters.grid == (14, 20)  # of 40 x 60
+    assert (stack.filters.y.low, stack.filters.y.high) == (5, 6)
+
+
+def test_padding_takes_a_number_or_that_word() -> None:
+    assert complaint(TEXT, "network.stacks.0.padding=valid").endswith(
+        "network.stacks.0.padding must be a whole number >= 0 or \"same\", not 'valid'"
+    )

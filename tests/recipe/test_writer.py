@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cotswold.recipe import Recipe, commented, dump, load, parse, shipped
-from cotswold.recipe.schema import Data, Evaluation, Network, Objective, Price, Section, Stack, Training
+from cotswold.recipe.schema import (
+    Evaluation,
+    FrameData,
+    GivenData,
+    GreedyTraining,
+    JointTraining,
+    Linear,
+    LossObjective,
+    Network,
+    PictureData,
+    Price,
+    Section,
+    Stack,
+    StackObjective,
+    SupervisedTraining,
+    VectorData,
+)
 
 AWKWARD = r'"\t\n\"\\\u007f\u0080\u2028😀"'
 
@@ -21,34 +38,77 @@ pairs = st.one_of(pixels, st.tuples(pixels, pixels))
 stacks = st.builds(
     Stack,
     field=pairs,
-    step=pairs,
+    stride=pairs,
+    padding=st.integers(0, 9) | st.just("same"),
     block=pairs,
-    keep=st.booleans(),
+    smoothing_padding=st.sampled_from(["valid", "same"]),
     sparsity=st.none() | rates,
     epochs=st.none() | rates,
 )
-recipes = st.builds(
+about_files: dict[str, Any] = {"source": st.none(), "store": texts}
+patterns = st.lists(texts, max_size=3)
+sourced = st.one_of(
+    st.builds(PictureData, **about_files, type=st.just("pictures"), include=patterns, size=pairs),
+    st.builds(
+        VectorData, **about_files, type=st.just("vectors"), features=st.none() | pixels, limit=st.none()
+    ),
+    st.builds(FrameData, **about_files, type=st.just("frames"), include=patterns, features=st.none()),
+)
+given_data = st.builds(GivenData, type=st.just("dataset"), samples=st.none() | pixels)
+settings: dict[str, Any] = {"threads": st.none() | st.integers(1, 4096), "device": texts}
+common: dict[str, Any] = {
+    "name": st.from_regex(r"\w[\w .+-]*", fullmatch=True).filter(lambda name: len(name.encode()) <= 240),
+    "evaluate": st.lists(st.builds(Evaluation, name=texts, positives=texts, negatives=texts), max_size=2),
+    "price": st.builds(Price, hardware_dollars=st.none() | rates, rent_dollars_per_hour=st.none()),
+}
+of_stacks = st.builds(
     Recipe,
-    name=st.from_regex(r"\w[\w .+-]*", fullmatch=True).filter(lambda name: len(name.encode()) <= 240),
-    data=st.builds(Data, source=st.none(), store=texts, include=st.lists(texts, max_size=3), size=pairs),
+    **common,
+    data=sourced,
     network=st.builds(
         Network,
         stacks=st.lists(stacks, min_size=1, max_size=3),
         layers=st.just([]),
         start=st.none(),
         tune=st.just(False),
+        module=st.none(),
     ),
-    objective=st.builds(Objective, sparsity=rates, epsilon=rates),
-    training=st.builds(
-        Training,
-        strategy=st.sampled_from(["greedy", "joint"]),
-        rate=rates,
-        threads=st.none() | st.integers(1, 4096),
-        device=texts,
+    objective=st.builds(StackObjective, sparsity=rates, epsilon=rates),
+    training=st.one_of(
+        st.builds(GreedyTraining, strategy=st.just("greedy"), relative_rate=rates, **settings),
+        st.builds(JointTraining, strategy=st.just("joint"), relative_rate=rates, **settings),
     ),
-    evaluate=st.lists(st.builds(Evaluation, name=texts, positives=texts, negatives=texts), max_size=2),
-    price=st.builds(Price, hardware_dollars=st.none() | rates, rent_dollars_per_hour=st.none()),
 )
+supervised: dict[str, Any] = {
+    **common,
+    "objective": st.builds(LossObjective, loss=st.sampled_from(["cross_entropy", "squared", "logistic"])),
+    "training": st.builds(
+        SupervisedTraining, strategy=st.just("supervised"), learning_rate=rates, **settings
+    ),
+}
+linear = st.builds(Linear, type=st.just("linear"), features=pixels)
+of_layers = st.builds(
+    Recipe,
+    **supervised,
+    data=sourced,
+    network=st.builds(
+        Network,
+        stacks=st.just([]),
+        start=st.none(),
+        tune=st.just(False),
+        module=st.none(),
+        layers=st.lists(linear, max_size=2),
+    ),
+)
+of_modules = st.builds(
+    Recipe,
+    **supervised,
+    data=given_data,
+    network=st.builds(
+        Network, stacks=st.just([]), start=st.none(), tune=st.just(False), module=texts, layers=st.just([])
+    ),
+)
+recipes = of_stacks | of_layers | of_modules
 
 
 @given(recipes)
@@ -90,6 +150,6 @@ def test_a_shipped_recipe_is_shown_with_the_meaning_of_every_field(name: str) ->
 
 def test_what_is_not_set_can_be_filled_in_where_it_stands() -> None:
     shown = commented(load("demo"))
-    assert "# rate =   # not set; a number > 0\n" in shown
+    assert "# relative_rate =   # not set; a number > 0\n" in shown
     recipe = parse(shown.replace("# threads =   #", "threads = 3 #"))
     assert recipe.training.threads == 3

@@ -220,7 +220,7 @@ def test_a_rate_falls_where_all_devices_of_a_host_compute() -> None:
 def test_a_supervised_recipe_has_its_layers_and_ten_outputs() -> None:
     work = layer_work(load("cifar10"))
     assert work.layers[-1].kind == "full" and work.layers[-1].maps == 10
-    assert work.images == load("cifar10").training.batch
+    assert work.images == load("cifar10").training.batch_size
 
 
 def test_a_recipe_on_a_run_of_stacks_is_refused() -> None:

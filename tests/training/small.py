@@ -15,27 +15,27 @@ SIDE = 16
 STACKS = """
 [[network.stacks]]
 field = 6
-step = 2
+stride = 2
 block = [2, 2]
-maps = 3
+channels = 3
 pool = 3
 norm = 3
-keep = true
+smoothing_padding = "same"
 
 [[network.stacks]]
 field = 4
-step = 2
+stride = 2
 block = [2, 2]
-maps = 2
+channels = 2
 pool = 1
 norm = 3
-keep = true
+smoothing_padding = "same"
 """
 LAYERS = """
 [[network.layers]]
 type = "convolution"
 channels = 4
-field = 3
+kernel_size = 3
 
 [[network.layers]]
 type = "normalisation"
@@ -49,8 +49,8 @@ type = "dropout"
 [[network.layers]]
 type = "local"
 channels = 3
-field = 4
-step = 2
+kernel_size = 4
+stride = 2
 """
 
 
@@ -85,7 +85,7 @@ data = {{ source = "{source}", size = {SIDE}, validation = 0.2 }}
 {STACKS}
 [training]
 strategy = "{strategy}"
-batch = 8
+batch_size = 8
 epochs = 2.4
 threads = 1
 {more}
@@ -109,7 +109,7 @@ whiten = false
 {layers}
 [training]
 strategy = "supervised"
-batch = 8
+batch_size = 8
 epochs = 4
 threads = 1
 {more}

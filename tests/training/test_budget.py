@@ -11,7 +11,7 @@ from cotswold.training.budget import largest_batch, stack_budgets, training_byte
 )
 def test_the_papers_networks_have_the_stated_numbers_of_weights(name: str, weights: int) -> None:
     recipe = load(name)
-    assert sum(budget.parameters for budget in stack_budgets(recipe, recipe.training.batch)) == weights
+    assert sum(budget.parameters for budget in stack_budgets(recipe, recipe.training.batch_size)) == weights
 
 
 def test_the_first_stack_of_the_large_network_is_counted_as_by_hand() -> None:
@@ -34,9 +34,9 @@ def test_joint_training_holds_the_momentum_of_every_stack_and_greedy_that_of_one
 
 def test_the_largest_batch_that_fits_fits_and_one_more_does_not() -> None:
     recipe = load("demo")
-    half = training_bytes(recipe, recipe.training.batch // 2)
-    batch = largest_batch(partial(training_bytes, recipe), recipe.training.batch, half)
-    assert batch == recipe.training.batch // 2
+    half = training_bytes(recipe, recipe.training.batch_size // 2)
+    batch = largest_batch(partial(training_bytes, recipe), recipe.training.batch_size, half)
+    assert batch == recipe.training.batch_size // 2
     assert training_bytes(recipe, batch) <= half < training_bytes(recipe, batch + 1)
     assert largest_batch(partial(training_bytes, recipe), 96, 1000) == 0
 
@@ -47,8 +47,8 @@ name = "layers"
 [data]
 store = "somewhere"
 [[network.layers]]
-type = "full"
-units = 3
+type = "linear"
+features = 3
 [training]
 strategy = "supervised"
 """

@@ -13,16 +13,17 @@ import shutil
 import tarfile
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from tests.cli.command import cotswold
 from tests.training.runs import events, finish, last, losses, resumed, started, stop_after
 from tests.training.small import draw_labelled, greedy
 
 from cotswold.errors import FormatError, MachineError, RunError
 from cotswold.recipe import first_identity, migration, reader
-from cotswold.recipe.schema import Recipe, Training
+from cotswold.recipe.schema import GreedyTraining, Recipe, SupervisedTraining
 from cotswold.run import EventLog, RunDirectory, read_events
 from cotswold.training import Resume, load_stacks, open_job, trained_layers
 
@@ -81,7 +82,7 @@ def test_an_edited_recipe_of_the_first_format_is_found_out(first: Path) -> None:
         load_stacks(RunDirectory.open(first / "stacks"))
 
 
-class LaterTraining(Training):
+class LaterTraining(GreedyTraining):
     """That of a version to come, which knows one more field and has another name for momentum."""
 
     shine: int = 3
@@ -105,11 +106,11 @@ def test_a_new_field_with_a_default_leaves_runs_of_every_format_usable(
     assert not stop_after(started(greedy(pictures), run, stores), 5, monkeypatch)
     identity = RunDirectory.open(run).identity
 
-    class Training(LaterTraining):
+    class Greedy(LaterTraining):
         momentum: float = 0.9
 
-    class Later(LaterRecipe):
-        training: Training
+    class Later(Recipe):
+        training: Annotated[Greedy | SupervisedTraining, Field(discriminator="strategy")]
 
     monkeypatch.setattr(reader, "Recipe", Later)
     for path in (run, first / "stacks"):
@@ -127,22 +128,22 @@ def test_a_new_name_is_read_from_old_runs_by_migration(first: Path, monkeypatch:
     monkeypatch.setattr(reader, "Recipe", LaterRecipe)
     monkeypatch.setitem(migration.RECIPE_STEPS, 1, renamed)
     job = resumed(first / "stacks", first / "stores")
-    assert job.recipe.training.inertia == 0.9  # type: ignore[attr-defined]  # of a later version
+    assert job.recipe.training.inertia == 0.9  # type: ignore[union-attr]  # of a later version
     load_stacks(job.run)
 
 
 def test_what_a_newer_version_wrote_is_refused_by_name(pictures: Path, stores: Path, tmp_path: Path) -> None:
     run = finish(started(greedy(pictures), tmp_path / "run", stores))
     record = run.path / "run.json"
-    record.write_text(record.read_text().replace('"format": 2', '"format": 3'))
-    with pytest.raises(FormatError, match=r"run\.json is of format 3, and this Cotswold reads 1 to 2"):
+    record.write_text(record.read_text().replace('"format": 3', '"format": 4'))
+    with pytest.raises(FormatError, match=r"run\.json is of format 4, and this Cotswold reads 1 to 3"):
         resumed(run.path, stores)
-    run.recipe.write_text(run.recipe.read_text().replace("format = 2", "format = 3"))
-    with pytest.raises(FormatError, match=r"recipe\.toml is of format 3"):
+    run.recipe.write_text(run.recipe.read_text().replace("format = 3", "format = 4"))
+    with pytest.raises(FormatError, match=r"recipe\.toml is of format 4"):
         resumed(run.path, stores)
     with EventLog(run.events) as log:
-        log.write("start", format=3)
-    with pytest.raises(FormatError, match=r"events\.jsonl is of format 3"):
+        log.write("start", format=4)
+    with pytest.raises(FormatError, match=r"events\.jsonl is of format 4"):
         list(read_events(run.events))
 
 

@@ -156,7 +156,7 @@ def test_a_run_on_stacks_goes_on_with_the_same_bits(
 
 
 def on_stacks(start: RunDirectory, pictures: Path, tune: str = "") -> str:
-    head = '[[network.layers]]\ntype = "full"\nunits = 6\n[[network.layers]]\ntype = "relu"\n'
+    head = '[[network.layers]]\ntype = "linear"\nfeatures = 6\n[[network.layers]]\ntype = "relu"\n'
     text = supervised(pictures, layers=head, network=f'start = "{start.path}"\n{tune}')
     return text.replace("whiten = false", "whiten = true")
 
@@ -187,8 +187,8 @@ def test_stacks_that_learnt_from_otherwise_prepared_pictures_are_refused_before_
     }.items():
         with pytest.raises(RunError, match=words):
             started(text.replace("whiten = true", other), tmp_path / "run", tmp_path / "stores")
-    field = '[[network.layers]]\ntype = "local"\nchannels = 2\nfield = 40\n\n[training]'
-    text = text.replace("[training]", field).replace('type = "full"\nunits = 6', 'type = "relu"')
+    field = '[[network.layers]]\ntype = "local"\nchannels = 2\nkernel_size = 40\n\n[training]'
+    text = text.replace("[training]", field).replace('type = "linear"\nfeatures = 6', 'type = "relu"')
     with pytest.raises(GeometryError, match="40"):
         started(text, tmp_path / "run", tmp_path / "stores")
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
@@ -221,7 +221,7 @@ def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, t
 def test_an_epoch_is_one_pass_over_the_pictures_whatever_the_batch(
     pictures: Path, stores: Path, tmp_path: Path, strategy: str, batch: int, validated: list[int]
 ) -> None:
-    text = recipe_of(strategy, pictures).replace("batch = 8", f"batch = {batch}")
+    text = recipe_of(strategy, pictures).replace("batch_size = 8", f"batch_size = {batch}")
     run = finish(started(text, tmp_path / "run", stores))
     assert events(run, "start")[0]["pictures"] == 48
     assert [event["at"] for event in events(run, "validation")] == validated
@@ -230,7 +230,8 @@ def test_an_epoch_is_one_pass_over_the_pictures_whatever_the_batch(
 def test_early_stopping_ends_the_run_and_keeps_the_best_network(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = supervised(pictures, more="epochs = 50\nrate = 0.5\npatience = 2").replace("epochs = 4\n", "")
+    more = "epochs = 50\nlearning_rate = 0.5\npatience = 2"
+    text = supervised(pictures, more=more).replace("epochs = 4\n", "")
     run = finish(started(text, tmp_path / "run", stores))
     found = losses(run)
     assert len(found) < 51
@@ -313,6 +314,6 @@ def test_pictures_that_are_no_numbers_stop_the_run_and_leave_the_last_checkpoint
 def test_a_rate_beyond_reason_diverges_with_a_word_about_the_rate(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(supervised(pictures, more="rate = 1e30"), tmp_path / "run", stores)
-    with pytest.raises(DivergedError, match=r"at step \d+; .*try a smaller training\.rate"):
+    job = started(supervised(pictures, more="learning_rate = 1e30"), tmp_path / "run", stores)
+    with pytest.raises(DivergedError, match=r"at step \d+; .*try a smaller learning rate"):
         finish(job)

@@ -180,7 +180,7 @@ def test_resuming_with_another_recipe_names_what_differs(
     open_job(recipe, tmp_path / "run", stores=stores)
     with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\)"):
         open_job(
-            recipe, tmp_path / "run", overrides=["training.batch=6"], stores=stores, resume=Resume.ALWAYS
+            recipe, tmp_path / "run", overrides=["training.batch_size=6"], stores=stores, resume=Resume.ALWAYS
         )
     with pytest.raises(RunError, match=r"network\.stacks\.1\.field \(4 there, 3 here\)"):
         open_job(
@@ -191,7 +191,7 @@ def test_resuming_with_another_recipe_names_what_differs(
             resume=Resume.ALWAYS,
         )
     with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\); resume it without changing"):
-        open_job(None, tmp_path / "run", overrides=["training.batch=6"], resume=Resume.ALWAYS)
+        open_job(None, tmp_path / "run", overrides=["training.batch_size=6"], resume=Resume.ALWAYS)
     changed = ["price.hardware_dollars=900.0"]
     job = open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED)
     assert events(finish(job), "end")[-1]["cents_per_mflops"] is not None
@@ -201,10 +201,10 @@ def test_resuming_with_another_recipe_names_what_differs(
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_prepared_or_allocated(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    layers = '[[network.layers]]\ntype = "full"\nunits = 2000000000\n'
+    layers = '[[network.layers]]\ntype = "linear"\nfeatures = 2000000000\n'
     huge = {
-        "greedy": greedy(pictures).replace("maps = 3", "maps = 90000000"),
-        "joint": greedy(pictures, strategy="joint").replace("maps = 3", "maps = 90000000"),
+        "greedy": greedy(pictures).replace("channels = 3", "channels = 90000000"),
+        "joint": greedy(pictures, strategy="joint").replace("channels = 3", "channels = 90000000"),
         "supervised": supervised(pictures, layers=layers),
     }
     with pytest.raises(MemoryLimitError, match=r"needs [\d.]+ GB .* GB are free; not even"):
@@ -236,16 +236,19 @@ def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
     fitting = "4000"
     for _ in range(2):  # what the mixing of pictures takes is known when they are prepared
         with pytest.raises(MemoryLimitError, match=r"training\.batch=\d+ would fit") as caught:
-            started(text.replace("batch = 8", f"batch = {fitting}"), tmp_path / "run", stores)
-        fitting = str(caught.value).partition("training.batch=")[2].split()[0]
-    finish(started(text.replace("batch = 8", f"batch = {fitting}"), tmp_path / "run", stores))
+            started(text.replace("batch_size = 8", f"batch_size = {fitting}"), tmp_path / "run", stores)
+        fitting = str(caught.value).partition("training.batch_size=")[2].split()[0]
+    finish(started(text.replace("batch_size = 8", f"batch_size = {fitting}"), tmp_path / "run", stores))
 
 
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        ('type = "convolution"\nchannels = 4\nfield = 30', r"layer 1 \(convolution\).*30"),
-        ('type = "full"\nunits = 4\n[[network.layers]]\ntype = "pool"', r"layer 2 \(pool\).*needs a map"),
+        ('type = "convolution"\nchannels = 4\nkernel_size = 30', r"layer 1 \(convolution\).*30"),
+        (
+            'type = "linear"\nfeatures = 4\n[[network.layers]]\ntype = "pool"',
+            r"layer 2 \(pool\).*needs a map",
+        ),
     ],
 )
 def test_layers_that_do_not_fit_are_refused_before_a_directory_is_made(

@@ -2,6 +2,7 @@ from math import prod
 
 import pytest
 import torch
+from torch.nn import functional
 
 from cotswold.errors import GeometryError
 from cotswold.geometry import MapShape
@@ -10,7 +11,7 @@ from cotswold.training.networks import build_layers, build_stacks, planned_layer
 from cotswold.training.supervised import class_loss, one_against_all
 
 
-def layered(layers: str, size: str = "[12, 10]", loss: str = "softmax") -> Recipe:
+def layered(layers: str, size: str = "[12, 10]", loss: str = "cross_entropy") -> Recipe:
     return parse(f"""
 name = "layers"
 [data]
@@ -27,18 +28,18 @@ strategy = "supervised"
 
 
 EVERY_LAYER = """
-{ type = "convolution", channels = 6, field = 3, padding = 1 },
+{ type = "convolution", channels = 6, kernel_size = 3, padding = 1 },
 { type = "normalisation", kind = "batch" },
 { type = "relu" },
 { type = "normalisation", kind = "contrast", size = 3 },
-{ type = "local", channels = 4, field = [3, 2], step = 2, block = [2, 1] },
+{ type = "local", channels = 4, kernel_size = [3, 2], stride = 2, block = [2, 1] },
 { type = "tanh" },
-{ type = "pool", kind = "l2", size = 2, step = 2 },
-{ type = "pool", kind = "average", size = 2, step = 1 },
-{ type = "pool", size = 2, step = 1 },
+{ type = "pool", kind = "l2", kernel_size = 2, stride = 2 },
+{ type = "pool", kind = "average", kernel_size = 2, stride = 1 },
+{ type = "pool", kernel_size = 2, stride = 1 },
 { type = "sigmoid" },
 { type = "dropout", probability = 0.2 },
-{ type = "full", units = 7 },
+{ type = "linear", features = 7 },
 { type = "normalisation", kind = "batch" },
 { type = "relu" }
 """
@@ -60,7 +61,8 @@ def test_every_kind_of_layer_gives_the_shape_that_was_planned() -> None:
 
 def test_layers_count_the_flops_of_their_products() -> None:
     recipe = layered(
-        '{ type = "convolution", channels = 4, field = 3 }, { type = "local", channels = 2, field = 3 }'
+        '{ type = "convolution", channels = 4, kernel_size = 3 }, '
+        '{ type = "local", channels = 2, kernel_size = 3 }'
     )
     convolution, local, full = planned_layers(recipe, 5)
     assert convolution.forward_flops == 2 * (4 * 10 * 8) * 27
@@ -70,7 +72,7 @@ def test_layers_count_the_flops_of_their_products() -> None:
 
 
 def test_an_update_needs_no_gradient_by_what_the_lowest_learnt_product_reads() -> None:
-    recipe = layered('{ type = "relu" }, { type = "full", units = 4 }')
+    recipe = layered('{ type = "relu" }, { type = "linear", features = 4 }')
     tuned = recipe.model_copy(update={"network": recipe.network.model_copy(update={"tune": True})})
     stacks = build_stacks(
         parse("""
@@ -78,8 +80,8 @@ name = "stacks"
 data = { source = "somewhere", size = [12, 10] }
 [network]
 stacks = [
-  { field = 4, block = 1, maps = 2, pool = 1, norm = 1 },
-  { field = 3, block = 1, maps = 3, pool = 1, norm = 1 },
+  { field = 4, block = 1, channels = 2, pool = 1, norm = 1 },
+  { field = 3, block = 1, channels = 3, pool = 1, norm = 1 },
 ]
 [training]
 strategy = "greedy"
@@ -95,24 +97,24 @@ strategy = "greedy"
 
 
 def test_planning_allocates_nothing() -> None:
-    recipe = layered('{ type = "full", units = 1000000000 }')
+    recipe = layered('{ type = "linear", features = 1000000000 }')
     assert planned_layers(recipe, 5)[0].parameters == 1_000_000_000 * 361
 
 
 def test_a_map_layer_above_a_full_layer_is_refused_by_number() -> None:
-    recipe = layered('{ type = "full", units = 4 }, { type = "local", channels = 2, field = 1 }')
+    recipe = layered('{ type = "linear", features = 4 }, { type = "local", channels = 2, kernel_size = 1 }')
     with pytest.raises(GeometryError, match=r"layer 2 \(local\)"):
         build_layers(recipe, 2, None)
 
 
 def test_a_window_larger_than_its_map_is_refused_by_number() -> None:
-    recipe = layered('{ type = "pool", size = 11 }')
+    recipe = layered('{ type = "pool", kernel_size = 11 }')
     with pytest.raises(GeometryError, match=r"layer 1 \(pool\).*11"):
         planned_layers(recipe, 2)
 
 
 def test_the_seed_alone_decides_the_initial_weights() -> None:
-    recipe = layered('{ type = "local", channels = 2, field = 3 }')
+    recipe = layered('{ type = "local", channels = 2, kernel_size = 3 }')
     before = torch.get_rng_state()
     one, same = (build_layers(recipe, 2, None) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
@@ -129,7 +131,7 @@ def test_one_against_all_is_the_sum_of_logistic_losses() -> None:
             p = torch.sigmoid(score)
             by_hand -= float(torch.log(p if k == label else 1 - p))
     assert float(one_against_all(scores, labels)) == pytest.approx(by_hand / 2)
-    assert class_loss(layered('{ type = "full", units = 4 }', loss="logistic")) is one_against_all
+    assert class_loss(layered('{ type = "linear", features = 4 }', loss="logistic")) is one_against_all
 
 
 def test_stacks_of_a_recipe_follow_one_another() -> None:
@@ -140,8 +142,8 @@ source = "somewhere"
 size = [20, 24]
 [network]
 stacks = [
-  { field = 6, step = 2, block = [2, 1], maps = 3, pool = 3, norm = 3 },
-  { field = 3, block = 1, maps = 2, pool = 1, norm = 1, sparsity = 0.7 },
+  { field = 6, stride = 2, block = [2, 1], channels = 3, pool = 3, norm = 3 },
+  { field = 3, block = 1, channels = 2, pool = 1, norm = 1, sparsity = 0.7 },
 ]
 [objective]
 sparsity = 0.3
@@ -152,3 +154,29 @@ strategy = "greedy"
     assert network.stacks[0].geometry.input == MapShape(3, 20, 24)
     assert [stack.sparsity for stack in network.stacks] == [0.3, 0.7]
     assert network(torch.randn(2, 3, 20, 24)).shape[1:] == (2, 8, 2)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (4, 1), (4, 3), (5, 2), (1, 2), ([2, 5], [3, 2])])
+def test_same_padding_gives_an_output_for_every_stride_of_the_map(
+    size: int | list[int], stride: int | list[int]
+) -> None:
+    fields = f'channels = 2, kernel_size = {size}, stride = {stride}, padding = "same"'
+    (fy, fx), (sy, sx) = (each if isinstance(each, list) else [each, each] for each in (size, stride))
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 12, 10)
+    wanted = (2, -(-12 // sy), -(-10 // sx))
+    for kind in ("convolution", "local"):
+        network = build_layers(layered(f'{{ type = "{kind}", {fields} }}'), 4, None)
+        assert planned_layers(layered(f'{{ type = "{kind}", {fields} }}'), 4)[0].output == wanted
+        layer = network.layers[:-2]  # without Flatten and the layer of classes
+        assert layer(x).shape[1:] == wanted
+    convolution = build_layers(layered(f'{{ type = "convolution", {fields} }}'), 4, None).layers[:-2]
+    rows, columns = (
+        max((n - 1) * s + f - e, 0)
+        for n, s, f, e in zip(wanted[1:], (sy, sx), (fy, fx), (12, 10), strict=True)
+    )
+    padded = functional.pad(x, (columns // 2, -(-columns // 2), rows // 2, -(-rows // 2)))
+    conv = list(convolution.children())[-1]
+    assert isinstance(conv, torch.nn.Conv2d)
+    expected = functional.conv2d(padded, conv.weight, conv.bias, stride=(sy, sx))
+    torch.testing.assert_close(convolution(x), expected)

@@ -53,7 +53,7 @@ def test_a_stack_of_one_row_needs_room_for_one() -> None:
 
 
 def test_training_from_the_disk_needs_memory_for_some_rows_and_the_maps_alone(large: Recipe) -> None:
-    batch = large.training.batch
+    batch = large.training.batch_size
     needed = training_bytes(offloaded(large), batch)
     assert (
         needed

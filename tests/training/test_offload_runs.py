@@ -104,7 +104,10 @@ def test_memory_for_the_mixing_of_pictures_is_counted(
     more: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = started(greedy(pictures, more=more), tmp_path / "run", stores)
-    mixed, needed = shuffle_bytes(job.store, "train"), training_bytes(job.recipe, job.recipe.training.batch)
+    mixed, needed = (
+        shuffle_bytes(job.store, "train"),
+        training_bytes(job.recipe, job.recipe.training.batch_size),
+    )
     assert mixed == job.store.splits["train"] * job.store.shape.size * 2  # all of them, in float16
     for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed)
@@ -141,15 +144,15 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=disk"])
     assert not stop_after(job, 5, monkeypatch)
     job = resumed(run, stores)
-    assert job.recipe.training.offload == "disk"
+    assert job.recipe.offloaded
     assert not stop_after(job, 7, monkeypatch)
     assert events(job.run, "resumed")[-1]["remembered"] == ['training.offload="disk"']
     job = open_job(tmp_path / "run.toml", run, stores=stores, resume=Resume.ALWAYS)
-    assert job.recipe.training.offload == "disk"
+    assert job.recipe.offloaded
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=none"])
     assert not stop_after(job, 9, monkeypatch)
     job = resumed(run, stores)
-    assert job.recipe.training.offload == "none"
+    assert not job.recipe.offloaded
     assert bits(finish(job)) == bits(whole)
     assert "remembered" in events(job.run, "resumed")[-1] and job.run.remembered == []
 
@@ -165,7 +168,7 @@ def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_proce
     assert not stop_after(job, 5, monkeypatch)
     assert local_grid(wanted_recipe(None, run, [], print), print).size == 1
     assert local_grid(wanted_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
-    assert resumed(run, stores).recipe.training.offload == "disk"
+    assert resumed(run, stores).recipe.offloaded
     with pytest.raises(RecipeError, match=r"set training\.offload=none"):
         wanted_recipe(None, run, ["mesh.grid=1x2"], print)
     both = ["mesh.grid=1x2", "training.offload=none"]

@@ -162,14 +162,14 @@ def test_fewer_epochs_than_a_run_has_are_refused(finished: dict[str, RunDirector
 def test_another_field_beside_epochs_is_still_refused(
     finished: dict[str, RunDirectory], stores: Path
 ) -> None:
-    with pytest.raises(RunError, match=r"training.rate \(None there, 1.0 here\)"):
-        further(finished["joint"].path, stores, "training.epochs=9", "training.rate=1")
+    with pytest.raises(RunError, match=r"training.relative_rate \(2.0 there, 1.0 here\)"):
+        further(finished["joint"].path, stores, "training.epochs=9", "training.relative_rate=1")
 
 
 def test_a_run_that_early_stopping_ended_is_trained_further(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = supervised(pictures, more="patience = 1\nrate = 0.000000001")
+    text = supervised(pictures, more="patience = 1\nlearning_rate = 0.000000001")
     run = finish(started(text, tmp_path / "run", stores))
     ended = last(run.checkpoints).step
     finish(further(run.path, stores, "training.epochs=7"))

@@ -18,7 +18,7 @@ def test_a_recipe_without_a_word_of_splits_trains_on_no_picture_that_is_named_a_
     draw_labelled(tmp_path / "set" / "train", 12)
     draw_labelled(tmp_path / "set" / "test", 3, first=200)
     recipe = recipes.parse(greedy(tmp_path / "set"), "a test")
-    assert recipe.data.splits == "auto"
+    assert recipe.data.model_dump()["splits"] == "auto"
     store = open_store(recipe, stores)
     assert store.splits["test"] == 6
     assert store.splits["train"] + store.splits["validation"] == 24
@@ -38,7 +38,7 @@ def test_a_run_that_began_with_splits_at_random_is_taken_up_by_a_recipe_that_lea
     )
     (tmp_path / "recipe.toml").write_text(text)
     job = open_job(tmp_path / "recipe.toml", run.path, stores=stores, resume=Resume.ALWAYS)
-    assert job.resumed and job.recipe.data.splits == "random"
+    assert job.resumed and job.recipe.data.model_dump()["splits"] == "random"
 
 
 def test_open_and_random_splits_of_pictures_without_such_names_are_one_store(

@@ -197,7 +197,7 @@ def _trial(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) -> 
     """The pictures of a test as a run wants them."""
     training_ = recipe.training
     return analysis.Trial(
-        *sources, trained.prepared.transform, batch=training_.batch, device=training_.device
+        *sources, trained.prepared.transform, batch=training_.batch_size, device=training_.device
     )
 
 

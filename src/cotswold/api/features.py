@@ -169,5 +169,5 @@ def _answering(
         chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(trained.network, "output")[-1]
         respond = analysis.StackLayers(trained.network, [chosen])
         found = open_source(source, labels=labels)
-        pictures = stream(found, trained.prepared.transform, recipe.training.batch)
+        pictures = stream(found, trained.prepared.transform, recipe.training.batch_size)
         yield _Work(found, pictures, chosen, respond, recipe.training.device, display_for(progress))

@@ -59,12 +59,12 @@ def info(
         supervised = found.training.strategy == "supervised"
         rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time, display), None)
         weights = sum(int(str(row["parameters"])) for row in rows)
-        totals: Row = {"parameters": weights, **_memory(needed, found.training.batch)}
+        totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}
         if unknown is not None:
             totals["not_known"] = unknown
         if (missing := _missing(found)) is not None:
             totals["pictures"] = missing
-        if found.training.offload == "disk":
+        if found.offloaded:
             from cotswold.training.offload.room import disk_bytes
 
             totals["disk_bytes"] = disk_bytes(found)
@@ -103,7 +103,7 @@ def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], C
     from cotswold.training.budget import stack_budgets, training_bytes
 
     rows: list[Row] = []
-    batch = recipe.training.batch
+    batch = recipe.training.batch_size
     seconds = _seconds(recipe, display) if timed else []
     for number, budget in enumerate(stack_budgets(recipe, batch), 1):
         row: Row = {
@@ -133,7 +133,7 @@ def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
     with display.counting("measuring", "stacks") as tally:
         for done, geometry in enumerate(geometries):
             tally(done, len(geometries))
-            found.append(update_seconds(geometry, recipe.training.batch))
+            found.append(update_seconds(geometry, recipe.training.batch_size))
         tally(len(geometries), len(geometries))
     return found
 
@@ -159,7 +159,7 @@ def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None
             "output": " x ".join(map(str, plan.output)),
             "parameters": plan.parameters,
             "filter_bytes": 4 * plan.parameters,
-            "forward_flops": plan.forward_flops * recipe.training.batch,
+            "forward_flops": plan.forward_flops * recipe.training.batch_size,
         }
         for number, plan in enumerate(plans if unknown is None else plans[:-1], 1)
     ]

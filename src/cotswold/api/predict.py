@@ -89,7 +89,7 @@ class Answering:
         for maps, indices in self.pictures:
             with torch.no_grad():
                 scores = self.network(maps.to(self.device))
-            likely = torch.softmax(scores, 1) if self.loss == "softmax" else torch.sigmoid(scores)
+            likely = torch.softmax(scores, 1) if self.loss == "cross_entropy" else torch.sigmoid(scores)
             yield list(map(self.source.name, indices.tolist())), likely
 
     def left_out(self) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ def answering(
         trained = training.trained_layers(known.directory, known.stores)
         network, prepared = trained.network, trained.prepared
         found = open_source(source)
-        pictures = stream(found, prepared.transform, recipe.training.batch)
+        pictures = stream(found, prepared.transform, recipe.training.batch_size)
         yield Answering(
             found,
             pictures,
             network,
             prepared.classes,
-            recipe.objective.loss,
+            recipe.loss,
             recipe.training.device,
             display_for(progress),
         )

@@ -72,7 +72,7 @@ def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
 
     What it chooses depends on this host. Raises UserError where their number is another than the recipe's.
     """
-    if wanted.training.offload == "disk":
+    if wanted.offloaded:
         raise UserError('training.offload = "disk" is for one process; start one, or take offload out')
     if wanted.mesh.grid in (None, AUTO):
         from cotswold.simulate import predicted_grids, this_machine
@@ -118,10 +118,10 @@ def team(
         wanted = wanted_recipe(name, run, overrides, _unheard if heard else tell)
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
-    patience = recipe.schema.Mesh().patience if wanted is None else wanted.mesh.patience
+    timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
     secret = token_of(os.environ) or token_in(token_file(run))
     facts = _facts(wanted, failure)
-    with join(world, patience_seconds=patience, token=secret, facts=facts) as members:
+    with join(world, patience_seconds=timeout, token=secret, facts=facts) as members:
         if wanted is None:
             assert failure is not None, "there is no recipe"
             raise failure

@@ -56,7 +56,7 @@ def evaluation_passes(recipe: Recipe, part: Part, count: int, rounds: int) -> Do
         "layers": [str(layer) for layer in respond.layers],
         "neurons": sum(responses[0].numel() for _, responses in respond(pictures.batches[0][0])),
         "pictures": count,
-        "batch": recipe.training.batch,
+        "batch": recipe.training.batch_size,
         "least_accepted": LEAST_ACCEPTED,
         "pictures_per_second": {name: rates(count, taken).as_dict() for name, taken in seconds.items()},
         "of_forward": {name: ratios(alone, seconds[name]).as_dict() for name in passes},
@@ -72,7 +72,7 @@ def _forward(respond: StackLayers, pictures: _Pictures) -> None:
 
 
 def _drawn(recipe: Recipe, count: int) -> list[tuple[Tensor, Tensor]]:
-    generator, batch, shape = torch.Generator().manual_seed(0), recipe.training.batch, recipe.input
+    generator, batch, shape = torch.Generator().manual_seed(0), recipe.training.batch_size, recipe.input
     batches = max(2, -(-count // batch))
     size = (shape.height, shape.width, shape.channels, batch)
     return [

@@ -38,7 +38,7 @@ def peaks(recipe: Recipe) -> list[Document]:
     for number, geometry in enumerate(recipe.stack_geometries(), 1):
         with ProcessPoolExecutor(1, spawn) as process:
             rows.append(
-                {"stack": number, **process.submit(peak_of, geometry, recipe.training.batch).result()}
+                {"stack": number, **process.submit(peak_of, geometry, recipe.training.batch_size).result()}
             )
     return rows
 

@@ -69,7 +69,7 @@ def recipe_shapes() -> list[Shape]:
     """The stacks of the recipe `faces`."""
     faces = load("faces")
     return [
-        Shape(f"faces, stack {number}", "recipe", geometry.filters, faces.training.batch, geometry)
+        Shape(f"faces, stack {number}", "recipe", geometry.filters, faces.training.batch_size, geometry)
         for number, geometry in enumerate(faces.stack_geometries(), 1)
     ]
 

@@ -118,7 +118,7 @@ def evaluate(
     recipe
         A recipe file or the name of a shipped recipe, with stacks.
     set
-        Overrides a field, as in training.batch=50; may be given again.
+        Overrides a field, as in training.batch_size=50; may be given again.
     part
         Which map of every stack is tested.
     pictures

@@ -39,7 +39,7 @@ def machine(
     recipe
         A recipe file or the name of a shipped recipe, with stacks.
     set
-        Overrides a field, as in training.batch=50; may be given again.
+        Overrides a field, as in training.batch_size=50; may be given again.
     name
         What the cluster is called.
     rounds

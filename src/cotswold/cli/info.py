@@ -38,14 +38,14 @@ def info(
 
       cotswold info demo
       cotswold info coates2013-11b
-      cotswold info my.toml --set training.batch=32 --json
+      cotswold info my.toml --set training.batch_size=32 --json
 
     Parameters
     ----------
     recipe
         A recipe file or the name of a shipped recipe.
     set
-        Overrides a field, as in training.batch=32; may be given again.
+        Overrides a field, as in training.batch_size=32; may be given again.
     time
         Measure a small piece of every stack to estimate the time of an update on this machine.
     threads
@@ -60,7 +60,7 @@ def info(
     if json_:
         print(json.dumps({"name": name, "layers": rows, **totals}, indent=1))
         return
-    _print_table(f"{name}: {training.strategy}, batches of {training.batch}", rows)
+    _print_table(f"{name}: {training.strategy}, batches of {training.batch_size}", rows)
     if totals.get("largest_batch_that_fits") == 0:
         del totals["fits"], totals["largest_batch_that_fits"]
         totals["fits"] = "no; it does not fit with any batch"

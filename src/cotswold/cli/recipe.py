@@ -49,14 +49,14 @@ def show(
     Examples:
 
       cotswold recipe show demo > mine.toml
-      cotswold recipe show mine.toml --set training.rate=0.1
+      cotswold recipe show mine.toml --set training.relative_rate=1
 
     Parameters
     ----------
     recipe
         A recipe file or the name of a shipped recipe.
     set
-        Overrides a field, as in training.rate=0.1; may be given again.
+        Overrides a field, as in training.relative_rate=1; may be given again.
     """
     from cotswold.api.progress import say
     from cotswold.recipe import commented, load

@@ -58,7 +58,7 @@ def simulate(
     grid
         Ranks down and across, as in 2x2; auto tries all and takes the fastest.
     set
-        Overrides a field of the recipe, as in training.batch=32; may be given again.
+        Overrides a field of the recipe, as in training.batch_size=32; may be given again.
     list_
         List the shipped clusters and where their numbers are from.
     explain
@@ -99,7 +99,7 @@ def simulate(
         predictions = [{"stack": stack, **each.as_dict()} for stack, each in found]
         print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
         return
-    words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch}"
+    words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch_size}"
     table(f"{words}, on {described.name}: an update", [_row(*each) for each in found], sections="grid")
     table("milliseconds of a rank by operation", [_operations(*each) for each in found], sections="grid")
     if not all(prediction.fits for _, prediction in found):

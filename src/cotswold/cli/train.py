@@ -56,7 +56,7 @@ def train(
     run
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
-        Overrides a field, as in training.rate=0.1; may be given again. With --resume: training.device,
+        Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
         own, every stack again from the lowest. The run remembers offload.

@@ -33,7 +33,8 @@ class Smoothing:
         height, width = self.window.outputs(shape.height), self.window.outputs(shape.width)
         if min(height, width) < 1:
             raise GeometryError(
-                f"a window of {self.size} does not fit a map of {shape}; use a smaller window, or keep = true"
+                f"a window of {self.size} does not fit a map of {shape}; use a smaller window, or "
+                'smoothing_padding = "same"'
             )
         return MapShape(shape.channels, height, width)
 

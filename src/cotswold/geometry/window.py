@@ -37,9 +37,16 @@ class Window:
             )
 
     @classmethod
-    def same(cls, size: int) -> Window:
-        """A window of step 1 that keeps the extent of the axis; an even size looks one further ahead."""
-        return cls(size, low=(size - 1) // 2, high=size // 2)
+    def same(cls, size: int, step: int = 1, *, over: int = 1) -> Window:
+        """A window with ceil(over / step) outputs on an axis of extent ``over``, which at step 1 may be any.
+
+        The odd zero goes after the axis, as in TensorFlow and PyTorch.
+
+        >>> Window.same(2), Window.same(5, 2, over=8)
+        (Window(size=2, step=1, low=0, high=1), Window(size=5, step=2, low=1, high=2))
+        """
+        zeros = max((-(-over // step) - 1) * step + size - over, 0)
+        return cls(size, step, low=zeros // 2, high=zeros - zeros // 2)
 
     def outputs(self, extent: int) -> int:
         """How many outputs an axis of ``extent`` has; 0 where the window does not fit."""

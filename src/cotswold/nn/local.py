@@ -198,11 +198,8 @@ def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...
 
 def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:
     if layer.padding == "same":
-        if set(layer.stride) != {1}:
-            raise GeometryError(
-                f"padding='same' needs a stride of 1, not {layer.stride}; give padding as numbers"
-            )
-        return tuple(Window.same(size) for size in layer.kernel_size)
+        axes = zip(layer.kernel_size, layer.stride, layer.input_size, strict=True)
+        return tuple(Window.same(size, step, over=extent) for size, step, extent in axes)
     if isinstance(layer.padding, str) and layer.padding != "valid":
         raise GeometryError(f"padding must be whole numbers, 'same' or 'valid', not {layer.padding!r}")
     sides = (0,) * layer.axes if isinstance(layer.padding, str) else layer.padding

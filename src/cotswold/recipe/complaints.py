@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cotswold.recipe.bounds import BEYOND, shortened, shown
-from cotswold.recipe.kinds import bare, is_section, kind, places_of, sections_in
+from cotswold.recipe.kinds import bare, chosen_by, either, is_section, kind, places_of, sections_in
 from cotswold.recipe.schema import Recipe, Section
+from cotswold.recipe.words import today
 
 _UNKNOWN = "extra_forbidden"
+_NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
 _RANKS = {_UNKNOWN: 0, BEYOND: 1}
 """Kinds of errors that are told before others."""
 
@@ -32,32 +34,45 @@ def complaint(
     """
     details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
-    path, owner = _locate(first["loc"], root)
-    others = {_locate(each["loc"], root)[0] for each in details} - {path}
+    place = _place(first, root)
+    path = place.path
+    others = {_place(each, root).path for each in details} - {path}
     more = f" (and {len(others)} more)" if others else ""
     line = "" if ".".join(path) in overridden else _line(path, text)
-    return f"{line}: {_sentence(first, path, owner)}{more}"
+    return f"{line}: {_sentence(first, place)}{more}"
 
 
-def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) -> str:
+class Place(NamedTuple):
+    """A field in a recipe."""
+
+    path: tuple[str, ...]
+    """Its keys."""
+    owner: type[Section]
+    """The table that it stands in."""
+    beside: list[type[Section]]
+    """The tables that could stand in that one's place."""
+    choices: Sequence[str]
+    """For the field that chooses among tables: the strategies or types of these."""
+
+
+def _sentence(error: ErrorDetails, place: Place) -> str:
+    path, owner, beside, choices = place
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
-        close = get_close_matches(key, owner.model_fields, n=1) or places_of(key)
-        hint = f"did you mean {close[0]}?" if close else f"known here are {', '.join(owner.model_fields)}"
-        return f"{here} is not a key; {hint}"
+        return f"{here} {_unknown(key, path, owner, beside)}"
     if error["type"] == BEYOND:
         return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
         return f"{here} is missing; it takes {kind(owner.model_fields[key])}"
-    if error["type"] == "union_tag_not_found":
-        return f"{here}.type is missing; it names the kind of layer"
-    if error["type"] == "union_tag_invalid":
-        context = error["ctx"]
-        choices = [choice.strip(" '") for choice in context["expected_tags"].split(",")]
-        close = get_close_matches(str(context["tag"]), choices, n=1)
-        return f"{here}.type is {shown(context['tag'])}" + (
-            f"; did you mean {close[0]}?" if close else f", which is none of {', '.join(choices)}"
-        )
+    if error["type"] == _NO_TAG:
+        return f"{here} is missing; it takes {either(choices)}"
+    if error["type"] == _WRONG_TAG:
+        tag = error["ctx"]["tag"]
+        close = get_close_matches(str(tag), choices, n=1)
+        which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}"
+        return f"{here} is {shown(tag)}; {which}"
+    if error["type"] == "model_attributes_type":
+        return f"{here} must be a table, not {shown(error['input'])}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     given = error["input"]
@@ -66,36 +81,74 @@ def _sentence(error: ErrorDetails, path: tuple[str, ...], owner: type[Section]) 
     return f"{here} cannot be {shown(given)}"
 
 
-def _locate(loc: Sequence[int | str], root: type[Section]) -> tuple[tuple[str, ...], type[Section]]:
-    """The keys as the user wrote them, and the table that the last of them belongs to.
+def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequence[type[Section]]) -> str:
+    """What is wrong with a key that the table does not have: an old word, that of another kind, a slip."""
+    renamed = today(path, _choices(owner))
+    if renamed is not None:
+        return f"was a key of an older version; it is {renamed} now"
+    field, _ = chosen_by(owner) or ("", ())
+    known = [name for name in owner.model_fields if name != field]
+    close = get_close_matches(key, known, n=1)
+    belongs = _having(key, beside)
+    if belongs:
+        close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
+        remedy = f"did you mean {close[0]}?" if close else f"take it out for {_listed(_choices(owner))}"
+        return f"belongs to {field} {belongs}; {remedy}"
+    elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
+    if elsewhere and not close:
+        return f"is not a key; {elsewhere[0]} belongs to {field} {_having(elsewhere[0], beside)}"
+    close = close or places_of(key)
+    return f"is not a key; {f'did you mean {close[0]}?' if close else f'known here are {_listed(known)}'}"
 
-    pydantic puts names of its own between the keys: the `type` of a layer, the alternatives of a value.
+
+def _having(key: str, tables: Sequence[type[Section]]) -> str:
+    return _listed([choice for each in tables if key in each.model_fields for choice in _choices(each)])
+
+
+def _choices(table: type[Section]) -> Sequence[str]:
+    """The strategies or types that lead to a table; none where it stands alone."""
+    return (chosen_by(table) or ("", ()))[1]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words)
+
+
+def _place(error: ErrorDetails, root: type[Section]) -> Place:
+    place = _locate(error["loc"], root)
+    if error["type"] in (_NO_TAG, _WRONG_TAG):  # the table is named, the field that chooses it is meant
+        return place._replace(path=(*place.path, error["ctx"]["discriminator"].strip("'")))
+    return place
+
+
+def _locate(loc: Sequence[int | str], root: type[Section]) -> Place:
+    """Where an error is: its keys as the user wrote them.
+
+    pydantic puts names of its own between the keys: the kind of a table, the alternatives of a value.
     """
     path: tuple[str, ...] = ()
     owner: type[Section] = root
+    beside: list[type[Section]] = []
     node: Any = root
+    tables: list[type[Section]] = []
     for item in loc:
         if is_section(node):
-            path, owner = (*path, str(item)), node
+            path, owner, beside = (*path, str(item)), node, [each for each in tables if each is not node]
             field = owner.model_fields.get(str(item))
             if field is None:
                 break
-            node = bare(field.annotation)
+            node, tables = bare(field.annotation), []
         elif get_origin(node) is list:
             path = (*path, str(item))
             node = bare(get_args(node)[0])
         else:
-            tagged = [each for each in sections_in(node) if item in _tags(each)]
-            if not tagged:
+            tables = sections_in(node)
+            chosen = [each for each in tables if item in (each.__name__, *_choices(each))]
+            if not chosen:
                 break
-            node = tagged[0]
-    return path, owner
-
-
-def _tags(section: type[Section]) -> tuple[object, ...]:
-    field = section.model_fields.get("type")
-    annotation = field.annotation if field else None
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+            node = chosen[0]
+    choices = [choice for each in sections_in(node) for choice in _choices(each)]
+    return Place(path, owner, beside, choices)
 
 
 def _line(path: tuple[str, ...], text: str) -> str:

@@ -5,6 +5,7 @@ Knows: the annotations that the schema uses. Does not know: values, files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -12,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from cotswold.recipe.schema import Recipe, Section
+from cotswold.recipe.schema.training import STRATEGIES, names_of
 
 _WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -39,13 +41,36 @@ def is_section(annotation: Any) -> bool:
 
 def places_of(name: str, root: type[Section] = Recipe) -> list[str]:
     """Dotted names of the fields of that name in the tables of which there is one each: training.epochs."""
-    found = []
+    found: dict[str, None] = {}
     for key, field in root.model_fields.items():
-        if is_section(bare(field.annotation)):
-            found += [f"{key}.{place}" for place in places_of(name, bare(field.annotation))]
-        elif key == name and not sections_in(field.annotation):
-            found.append(key)
-    return found
+        tables = sections_in(field.annotation)
+        if is_list(field.annotation):
+            continue
+        for table in tables:
+            found |= dict.fromkeys(f"{key}.{place}" for place in places_of(name, table))
+        if key == name and not tables:
+            found[key] = None
+    return list(found)
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether there may be several tables here."""
+    return get_origin(bare(annotation)) is list and bool(sections_in(annotation))
+
+
+def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
+    """The field that chooses this table among others that may stand in its place, and the choices that lead
+    to it: `strategy` and `greedy`."""
+    for name in ("strategy", "type"):
+        field = section.model_fields.get(name)
+        if field is not None and get_origin(field.annotation) is Literal:
+            return name, get_args(field.annotation)
+    for each in STRATEGIES:
+        if each.objective is section:
+            return "strategy", tuple(
+                str(name) for s in STRATEGIES if s.objective is section for name in names_of(s)
+            )
+    return None
 
 
 def kind(field: FieldInfo) -> str:
@@ -59,7 +84,7 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
         return _kind(inner, [*metadata, *more])
     origin, members = get_origin(annotation), _members(annotation)
     if origin is Literal:
-        return _either([f'"{choice}"' for choice in get_args(annotation)])
+        return either(get_args(annotation))
     if is_section(annotation):
         return "a table"
     if origin is list:
@@ -94,6 +119,11 @@ def _limits(metadata: list[Any]) -> list[str]:
                 case Le(le=bound):
                     limits.append(f"<= {bound}")
     return [" and ".join(limits)] if limits else []
+
+
+def either(choices: Sequence[str]) -> str:
+    """Choices in quotation marks: `"greedy", "joint" or "supervised"`."""
+    return _either([f'"{choice}"' for choice in choices])
 
 
 def _either(words: list[str]) -> str:

@@ -5,26 +5,29 @@ next. Does not know: files, what the words mean.
 
 What a run keeps (its recipe, its events, the state in its checkpoints) is written in the words of one format,
 and says which. Recipes of an older one are read through here and nowhere else, so that a name changes in one
-place; the names of events and states have not changed yet. What says no format is of the first. To change a
-name: raise ``FORMAT`` and add a step.
+place; the names of events and states have not changed yet. Events and states that say no format are of the
+first; a recipe that says none, as users write them, is of today's, or, if it uses older words, of the first.
+To change a name: raise ``FORMAT`` and add a step.
 
 | format | since |
 |---|---|
 | 1 | the words up to version 0.1; a run is known by a hash of its recipe |
 | 2 | a run has an id of its own, and its recipe says the format |
+| 3 | the words of PyTorch (`recipe.words`); `[training]` has the fields of its strategy, `[data]` a type |
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cotswold.errors import FormatError
+from cotswold.errors import FormatError, RecipeError
 from cotswold.recipe.bounds import shown
+from cotswold.recipe.words import Word, new_words, old_words, renew
 
-FORMAT = 2
+FORMAT = 3
 """The format that is written."""
 
 Values = dict[str, Any]
@@ -32,21 +35,50 @@ Values = dict[str, Any]
 Step = Callable[[Values], None]
 """Turns the words of one format into those of the next, in place."""
 
-RECIPE_STEPS: dict[int, Step] = {}
+Tell = Callable[[str], None]
+"""Hears a sentence for whoever wrote the recipe."""
+
+RECIPE_STEPS: dict[int, Step] = {2: renew}
 """What changed in recipes from a format to the next; nothing did where there is none."""
 
 
-def migrated(values: Values, origin: str, steps: Mapping[int, Step] = RECIPE_STEPS) -> Values:
+def silent(sentence: str) -> None:
+    """Hears nothing."""
+
+
+def migrated(values: Values, origin: str, tell: Tell = silent) -> Values:
     """A recipe in today's words and without its format; ``origin`` names it in errors.
 
-    Raises FormatError for a format that this version does not know.
+    ``tell`` hears which words are older ones. Raises FormatError for a format that this version does not
+    know, RecipeError for a recipe that mixes old words with today's.
     """
-    first = format_of(values, origin)
+    old, today = old_words(values), new_words(values)
+    first = FORMAT if "format" not in values and not old else format_of(values, origin)
     values = {name: value for name, value in values.items() if name != "format"}
+    if first == FORMAT:
+        return values
+    if old and today:
+        raise RecipeError(
+            f"{origin} mixes words of an older version with today's, such as {today[0]}: {_said(old)}"
+        )
+    values = _copied(values)
     for number in range(first, FORMAT):
-        if number in steps:
-            steps[number](values)
+        if number in RECIPE_STEPS:
+            RECIPE_STEPS[number](values)
+    if old:
+        tell(f"{origin} uses words of an older version: {_said(old)} (cotswold recipe show writes today's)")
     return values
+
+
+def _said(old: Sequence[Word]) -> str:
+    return ", ".join(word.said() for word in old)
+
+
+def _copied(values: Any) -> Any:
+    """The values once more, without those that are null: TOML has none, states in JSON do."""
+    if isinstance(values, dict):
+        return {name: _copied(value) for name, value in values.items() if value is not None}
+    return [_copied(value) for value in values] if isinstance(values, list) else values
 
 
 def format_of(values: Mapping[str, object], origin: str) -> int:

@@ -17,7 +17,7 @@ Values = dict[str, object]
 
 FOR_EVERY_STACK = {
     "training.epochs": "epochs",
-    "training.rate": "rate",
+    "training.relative_rate": "relative_rate",
     "objective.sparsity": "sparsity",
 }
 """General fields, and the field by which a stack departs from them."""

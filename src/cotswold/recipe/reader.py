@@ -6,7 +6,7 @@ too much (bounds), how mistakes are worded (complaints). Nothing in a recipe is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tomllib import TOMLDecodeError
 
@@ -16,19 +16,12 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.recipe import bounds
 from cotswold.recipe.bounds import shortened
 from cotswold.recipe.complaints import complaint
-from cotswold.recipe.migration import Values, migrated
+from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
 from cotswold.recipe.source import Shelf
 
 _SHELF = Shelf("cotswold.recipe", "recipe", RecipeError)
-
-Tell = Callable[[str], None]
-"""Hears a sentence for whoever gave the overrides."""
-
-
-def _silent(sentence: str) -> None:
-    """Hears nothing."""
 
 
 def shipped() -> list[str]:
@@ -36,13 +29,14 @@ def shipped() -> list[str]:
     return _SHELF.names()
 
 
-def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = _silent) -> Recipe:
+def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
     """The recipe in a TOML file, or the shipped one of that name, with `section.key=value` overrides.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
-    Words of an older format are read as today's. An override of ``training.epochs``, ``training.rate`` or
-    ``objective.sparsity`` is for every stack, also for one with a value of its own, unless that is overridden
-    as well; ``tell`` hears which. Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
+    Words of an older format are read as today's, but overrides are given in today's. An override of
+    ``training.epochs``, ``training.relative_rate`` or ``objective.sparsity`` is for every stack, also for one
+    with a value of its own, unless that is overridden as well; ``tell`` hears which, and which words are old
+    ones. Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
     value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
     a newer format.
     """
@@ -50,7 +44,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = _silent)
     return parse(text, origin, overrides, tell)
 
 
-def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = _silent) -> Recipe:
+def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
     """The recipe in a TOML text; ``origin`` names it in errors. See :func:`load`."""
     try:
         values = bounds.toml(text)
@@ -58,7 +52,7 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
         raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
-    values = migrated(values, origin)
+    values = migrated(values, origin, tell)
     for sentence in override_all(values, overrides):
         tell(sentence)
     return _checked(values, origin, text, overrides)
@@ -75,7 +69,7 @@ def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[st
     except ValidationError as error:
         overridden = {each.partition("=")[0].strip() for each in overrides}
         raise RecipeError(f"{origin}{complaint(error, text, overridden)}") from error
-    if recipe.data.store is None:  # a store brings its own size
+    if recipe.input_known:
         try:
             recipe.stack_geometries()
         except GeometryError as error:

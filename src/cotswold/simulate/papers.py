@@ -29,7 +29,10 @@ def ladder() -> dict[str, StackWork]:
         name: stack_work(
             load(
                 recipe,
-                ["training.strategy=joint", *(f"network.stacks.{stack}.maps={maps}" for stack in range(3))],
+                [
+                    "training.strategy=joint",
+                    *(f"network.stacks.{stack}.channels={maps}" for stack in range(3)),
+                ],
             )
         )
         for name, (recipe, maps) in LADDER.items()

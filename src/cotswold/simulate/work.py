@@ -36,7 +36,7 @@ def stack_work(recipe: Recipe) -> StackWork:
     strategy = recipe.training.strategy
     if strategy == "supervised":
         raise ClusterError(f"{recipe.name} is supervised; this takes recipes of stacks, greedy or joint")
-    return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch, strategy)
+    return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch_size, strategy)
 
 
 def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
@@ -49,29 +49,28 @@ def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
             f"{recipe.name} stands on the stacks of a run, which simulate does not open; name a grid instead"
         )
     below, layers = recipe.input, []
-    for entry in [*recipe.network.layers, schema.Full(type="full", units=classes)]:
+    for entry in [*recipe.network.layers, schema.Linear(type="linear", features=classes)]:
         found = _layer(entry, below)
         if found is not None:
             layers.append(found)
             below = found.output
-    return LayerWork(tuple(layers), recipe.training.batch)
+    return LayerWork(tuple(layers), recipe.training.batch_size)
 
 
 def _layer(entry: schema.Layer, below: MapShape) -> Layer | None:
     match entry:
-        case schema.Full():
-            return Layer.full(below, entry.units)
+        case schema.Linear():
+            return Layer.full(below, entry.features)
         case schema.Local():
-            (fy, fx), (sy, sx) = schema.pair(entry.field), schema.pair(entry.step)
-            p, block = entry.padding, schema.pair(entry.block)
-            y, x = Window(fy, sy, p, p), Window(fx, sx, p, p)
-            return Layer("local", below, y, x, entry.channels, block)
+            y, x = schema.windows(entry.kernel_size, entry.stride, entry.padding, below)
+            return Layer("local", below, y, x, entry.channels, schema.pair(entry.block))
         case schema.Convolution():
-            (fy, fx), (sy, sx) = schema.pair(entry.field), schema.pair(entry.step)
-            p = entry.padding
-            return Layer("convolution", below, Window(fy, sy, p, p), Window(fx, sx, p, p), entry.channels)
+            y, x = schema.windows(entry.kernel_size, entry.stride, entry.padding, below)
+            return Layer("convolution", below, y, x, entry.channels)
         case schema.Pool():
-            window = Window(entry.size, entry.step or (1 if entry.kind == "l2" else entry.size))
+            window = Window(
+                entry.kernel_size, entry.stride or (1 if entry.kind == "l2" else entry.kernel_size)
+            )
             return Layer("pool", below, window, window, below.channels)
         case _:
             return None

@@ -73,11 +73,11 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
 def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
     """What a run keeps of the recipe with which it is taken up, beside that with which it ``began``: where
     its filters are, for without that it may not fit, and the grid that goes with it."""
-    offload, grid = recipe.training.offload, recipe.mesh.grid
-    if offload == began.training.offload:
+    offloaded, grid = recipe.offloaded, recipe.mesh.grid
+    if offloaded == began.offloaded:
         return {}
-    fields: dict[str, str] = {"training.offload": offload}
-    if offload == "disk" and grid != began.mesh.grid:
+    fields: dict[str, str] = {"training.offload": "disk" if offloaded else "none"}
+    if offloaded and grid != began.mesh.grid:
         fields["mesh.grid"] = grid or "none"
     return {name: json.dumps(value) for name, value in fields.items()}
 

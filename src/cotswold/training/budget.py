@@ -85,7 +85,7 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     budgets = stack_budgets(recipe, batch)
     if not budgets:
         return 0
-    if recipe.training.offload == "disk":
+    if recipe.offloaded:
         rows = least_bytes(recipe.stack_geometries(), recipe.training.strategy == "joint")
         return rows + maps_bytes(recipe, batch) + BESIDE_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)

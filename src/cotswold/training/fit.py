@@ -26,7 +26,7 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
     them together. Raises GeometryError, RecipeError or RunError where its network
     cannot be built at all.
     """
-    available, batch = available_bytes(), recipe.training.batch
+    available, batch = available_bytes(), recipe.training.batch_size
     needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
     where = ""
     if team.mesh is not None:
@@ -36,9 +36,9 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
     available -= reading
     fitting = largest_batch(needed, batch, available)
     remedy = (
-        f"training.batch={fitting} would fit"
+        f"training.batch_size={fitting} would fit"
         if fitting
-        else "not even training.batch=1 would fit; make the network smaller or use a larger machine"
+        else "not even training.batch_size=1 would fit; make the network smaller or use a larger machine"
     )
     if team.mesh is None and _fits_from_disk(recipe, available):
         remedy = (
@@ -51,10 +51,10 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
 
 def _fits_from_disk(recipe: Recipe, available: int) -> bool:
     """Whether stacks that are to be in memory would fit from the disk."""
-    if not recipe.network.stacks or recipe.training.offload == "disk":
+    if not recipe.network.stacks or recipe.offloaded:
         return False
     training = recipe.training.model_copy(update={"offload": "disk"})
-    return training_bytes(recipe.model_copy(update={"training": training}), training.batch) <= available
+    return training_bytes(recipe.model_copy(update={"training": training}), training.batch_size) <= available
 
 
 def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -> int:

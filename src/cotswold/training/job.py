@@ -109,7 +109,7 @@ class Job:
             home = self._home(open_things)
             box = self._window(home)
             pictures = open_things.enter_context(
-                TrainingPictures(self.store, training.batch, training.seed, training.device, box=box)
+                TrainingPictures(self.store, training.batch_size, training.seed, training.device, box=box)
             )
             loop = Loop(
                 strategy=prolonged(
@@ -173,7 +173,7 @@ class Job:
             return None
         if self.team.mesh is not None:
             return OnMesh(self.recipe, self.team.mesh)
-        if self.recipe.training.offload == "none":
+        if not self.recipe.offloaded:
             return InMemory(build_stacks(self.recipe))
         fresh = not (self.resumed and Checkpoints(self.run.checkpoints).paths())
         reading = shuffle_bytes(self.store, "train")

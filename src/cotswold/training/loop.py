@@ -174,7 +174,10 @@ class Loop:
     def _diverged(self, what: str, step: int) -> DivergedError:
         paths = self.checkpoints.paths()
         kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
-        return DivergedError(f"{what} at step {step}; {kept}; try a smaller training.rate")
+        return DivergedError(
+            f"{what} at step {step}; {kept}; try a smaller learning rate (training.relative_rate for stacks, "
+            "training.learning_rate with labels)"
+        )
 
     def _save(self, checkpoints: Checkpoints | None = None) -> None:
         tensors = self.strategy.tensors(self.position.phase, self.position.step)

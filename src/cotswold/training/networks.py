@@ -30,15 +30,12 @@ from cotswold.training.budget import FLOAT_BYTES
 def build_stacks(recipe: Recipe) -> StackNetwork:
     """The stacks of a recipe with their initial filters, which depend on the seed, stack and block alone."""
     stacks = []
-    for index, (entry, geometry) in enumerate(
-        zip(recipe.network.stacks, recipe.stack_geometries(), strict=True)
-    ):
-        sparsity = recipe.objective.sparsity if entry.sparsity is None else entry.sparsity
+    for index, geometry in enumerate(recipe.stack_geometries()):
         stacks.append(
             SparseAutoencoderStack(
                 geometry,
-                sparsity=sparsity,
-                epsilon=recipe.objective.epsilon,
+                sparsity=recipe.sparsity(index),
+                epsilon=recipe.stack_objective.epsilon,
                 seed=recipe.training.seed,
                 index=index,
             )
@@ -131,7 +128,9 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
     shape: tuple[int, ...] = _shape(below)
     modules: list[nn.Module] = []
     plans: list[LayerPlan] = []
-    for number, layer in enumerate([*recipe.network.layers, schema.Full(type="full", units=classes)], 1):
+    for number, layer in enumerate(
+        [*recipe.network.layers, schema.Linear(type="linear", features=classes)], 1
+    ):
         try:
             built, shape, flops = _build(layer, shape)
             _check_livable(prod(shape), "outputs")
@@ -150,11 +149,11 @@ def _shape(shape: MapShape) -> tuple[int, ...]:
 def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module], tuple[int, ...], int]:
     """The modules of one entry, the shape they give, and their forward FLOPs an image."""
     match layer:
-        case schema.Full():
-            inputs = prod(shape)
-            _check_livable(inputs * layer.units, "weights")
+        case schema.Linear():
+            inputs, outputs = prod(shape), layer.features
+            _check_livable(inputs * outputs, "weights")
             flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
-            return [*flatten, nn.Linear(inputs, layer.units)], (layer.units,), 2 * inputs * layer.units
+            return [*flatten, nn.Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
         case schema.Dropout():
             return [nn.Dropout(layer.probability)], shape, 0
         case schema.Activation():
@@ -175,36 +174,30 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
                 below.channels,
                 layer.channels,
                 (below.height, below.width),
-                schema.pair(layer.field),
-                stride=schema.pair(layer.step),
+                schema.pair(layer.kernel_size),
+                stride=schema.pair(layer.stride),
                 padding=layer.padding,
                 block=schema.pair(layer.block),
             )
             return [module], _shape(geometry.output), geometry.product_flops
         case schema.Convolution():
-            fy, fx = schema.pair(layer.field)
-            sy, sx = schema.pair(layer.step)
-            p = layer.padding
-            output = _windowed(below, Window(fy, sy, p, p), Window(fx, sx, p, p), layer.channels)
-            _check_livable(layer.channels * fy * fx * below.channels, "weights")
-            convolution = nn.Conv2d(below.channels, layer.channels, (fy, fx), stride=(sy, sx), padding=p)
-            return [convolution], _shape(output), 2 * output.size * fy * fx * below.channels
+            y, x = schema.windows(layer.kernel_size, layer.stride, layer.padding, below)
+            output = _windowed(below, y, x, layer.channels)
+            _check_livable(layer.channels * y.size * x.size * below.channels, "weights")
+            flops = 2 * output.size * y.size * x.size * below.channels
+            return _convolution(below.channels, layer.channels, y, x), _shape(output), flops
         case schema.Pool() if layer.kind == "l2":
-            pooled = _windowed(
-                below,
-                Window(layer.size, layer.step or 1),
-                Window(layer.size, layer.step or 1),
-                below.channels,
-            )
-            modules: list[nn.Module] = [L2Pool2d(layer.size)]
-            if layer.step is not None and layer.step > 1:
-                modules.append(nn.MaxPool2d(1, stride=layer.step))  # keeps every step-th position
+            window = Window(layer.kernel_size, layer.stride or 1)
+            pooled = _windowed(below, window, window, below.channels)
+            modules: list[nn.Module] = [L2Pool2d(layer.kernel_size)]
+            if layer.stride is not None and layer.stride > 1:
+                modules.append(nn.MaxPool2d(1, stride=layer.stride))  # keeps every stride-th position
             return modules, _shape(pooled), 0
         case schema.Pool():
-            step = layer.step or layer.size
-            pooled = _windowed(below, Window(layer.size, step), Window(layer.size, step), below.channels)
+            window = Window(layer.kernel_size, layer.stride or layer.kernel_size)
+            pooled = _windowed(below, window, window, below.channels)
             kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
-            return [kind(layer.size, stride=step)], _shape(pooled), 0
+            return [kind(window.size, stride=window.step)], _shape(pooled), 0
         case schema.Normalisation():
             Smoothing(layer.size, keep=True).output(below)
             return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
@@ -218,9 +211,20 @@ def _check_livable(count: int, what: str) -> None:
 
 
 def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
-    (fy, fx), (sy, sx), (rows, columns) = map(schema.pair, (layer.field, layer.step, layer.block))
-    p = layer.padding
-    return BlockLocal(below, Window(fy, sy, p, p), Window(fx, sx, p, p), rows, columns, layer.channels)
+    y, x = schema.windows(layer.kernel_size, layer.stride, layer.padding, below)
+    rows, columns = schema.pair(layer.block)
+    return BlockLocal(below, y, x, rows, columns, layer.channels)
+
+
+def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
+    """A convolution by these windows; torch's pads alike on both sides, so uneven zeros come before it."""
+    size, stride = (y.size, x.size), (y.step, x.step)
+    if (y.low, x.low) == (y.high, x.high):
+        return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]
+    return [
+        nn.ZeroPad2d((x.low, x.high, y.low, y.high)),
+        nn.Conv2d(inputs, outputs, size, stride=stride),
+    ]
 
 
 def _windowed(below: MapShape, y: Window, x: Window, channels: int) -> MapShape:

@@ -32,15 +32,13 @@ class OnMesh:
     def __init__(self, recipe: Recipe, mesh: Mesh) -> None:
         stacks: list[TrainedStack] = []
         below: tuple[Box, ...] | None = None
-        for index, (entry, geometry) in enumerate(
-            zip(recipe.network.stacks, recipe.stack_geometries(), strict=True)
-        ):
+        for index, geometry in enumerate(recipe.stack_geometries()):
             stacks.append(
                 TrainedStack(
                     mesh,
                     geometry,
-                    recipe.objective.sparsity if entry.sparsity is None else entry.sparsity,
-                    recipe.objective.epsilon,
+                    recipe.sparsity(index),
+                    recipe.stack_objective.epsilon,
                     recipe.training.seed,
                     index,
                     below=below,

@@ -16,6 +16,7 @@ from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
@@ -126,9 +127,11 @@ def _taken_up(
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
-    if wanted.data.splits == "auto":  # what the run began with was one answer to it
-        splits = {"splits": kept.data.splits}
-        wanted = wanted.model_copy(update={"data": wanted.data.model_copy(update=splits)})
+    data, began = wanted.data, kept.data
+    if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
+        # what the run began with was one answer to it
+        splits = {"splits": began.splits}
+        wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     if wanted.data.store is None:
         _same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)

@@ -74,7 +74,7 @@ class HeldOutPictures:
 
     def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
         self._store, self._recipe, self._box = store, recipe, box
-        self._batch = recipe.training.batch
+        self._batch = recipe.training.batch_size
         self._device = torch.device(recipe.training.device)
         self._count = store.splits.get("validation", 0)
         self._kept: list[Tensor] | None = None
@@ -106,7 +106,7 @@ def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iter
     """One pass over (at ``most`` so many of) the training pictures in the order of the store, a random
     one."""
     count = store.splits["train"]
-    for start, stop in _ranges(count if most is None else min(most, count), recipe.training.batch):
+    for start, stop in _ranges(count if most is None else min(most, count), recipe.training.batch_size):
         yield read_maps(store, "train", start, stop).to(recipe.training.device)
 
 
@@ -116,7 +116,7 @@ def labelled_batches(
     """The pictures of a split, or a window (y, x) of each, and their labels, in order."""
     labels = torch.as_tensor(store.labels(split), dtype=torch.int64)
     device = recipe.training.device
-    for start, stop in _ranges(store.splits[split], recipe.training.batch):
+    for start, stop in _ranges(store.splits[split], recipe.training.batch_size):
         yield read_maps(store, split, start, stop, box).to(device), labels[start:stop].to(device)
 
 

@@ -92,7 +92,7 @@ class StackStrategy(ABC):
 def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule:
     """Rate and momentum of one step on one stack."""
     training = recipe.training
-    rate = recipe.network.stacks[stack].rate or training.step_size
+    rate = recipe.relative_rate(stack)
     return ops.StepRule(
         rate=rate_at(step, steps, rate, training.schedule, training.warmup), momentum=training.momentum
     )
@@ -100,7 +100,7 @@ def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule
 
 def ramped(objective: ops.StackObjective, recipe: Recipe, step: int, steps: int) -> ops.StackObjective:
     """The objective of a step, whose λ rises over the first part of the run."""
-    rising = recipe.objective.ramp * steps
+    rising = recipe.stack_objective.ramp * steps
     return replace(objective, sparsity=objective.sparsity * min(1.0, (step + 1) / max(rising, 1.0)))
 
 

@@ -15,7 +15,7 @@ from cotswold.data import Preparation, Store, open_source, prepare
 from cotswold.data.plan import rule
 from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
-from cotswold.recipe.schema import Data, pair
+from cotswold.recipe.schema import Data, PictureData, pair
 from cotswold.run import RunDirectory, read_events
 
 STORES = Path("stores")
@@ -27,6 +27,7 @@ Tally = Callable[[int, int], None]
 
 def preparation_of(data: Data) -> Preparation:
     """The preparation that a recipe's `[data]` asks for."""
+    data = pictures_of(data)
     return Preparation(
         size=pair(data.size),
         colour=data.colour,
@@ -36,6 +37,13 @@ def preparation_of(data: Data) -> Preparation:
         unit=data.unit,
         dtype=data.dtype,
     )
+
+
+def pictures_of(data: Data) -> PictureData:
+    """A recipe's `[data]` that is of pictures; raises RecipeError for another type."""
+    if not isinstance(data, PictureData):
+        raise RecipeError(f'data.type is "{data.type}"; pictures are needed here')
+    return data
 
 
 def made_by(data: Data) -> Preparation:
@@ -51,6 +59,7 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
     data = recipe.data
     if data.store is not None:
         return Store(expand(data.store))
+    data = pictures_of(data)
     assert data.source is not None, "the schema wants one of source and store"
     source = open_source(expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels)
     preparation = preparation_of(data)
@@ -158,6 +167,7 @@ def class_count(recipe: Recipe) -> int:
     if data.store is not None:
         classes = Store(expand(data.store)).classes
     else:
+        data = pictures_of(data)
         assert data.source is not None, "the schema wants one of source and store"
         source = open_source(
             expand(data.source), include=data.include, exclude=data.exclude, labels=data.labels

@@ -15,6 +15,7 @@ from torch.nn import functional
 from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import SupervisedTraining
 from cotswold.training.networks import LayerNetwork, network_tensors
 from cotswold.training.strategy import Batch, Measured
 
@@ -35,15 +36,16 @@ class Supervised:
     ) -> None:
         self.network = network
         self.recipe = recipe
+        assert isinstance(recipe.training, SupervisedTraining), "the job chose by the strategy"
+        self.training = recipe.training
         self.epoch_steps = epoch_steps
         self.held_out = held_out
         self.loss = class_loss(recipe)
-        training = recipe.training
         self.optimiser = torch.optim.SGD(
             [parameter for parameter in network.parameters() if parameter.requires_grad],
-            lr=training.step_size,
-            momentum=training.momentum,
-            weight_decay=training.decay,
+            lr=self.training.learning_rate,
+            momentum=self.training.momentum,
+            weight_decay=self.training.weight_decay,
         )
         self._momenta: list[Tensor] = []
         for parameter in self.optimiser.param_groups[0]["params"]:
@@ -52,8 +54,8 @@ class Supervised:
         self.best_loss = inf
         self.improved = False
         self._epochs_without = 0
-        self._device = torch.device(training.device)
-        torch.manual_seed(training.seed)
+        self._device = torch.device(self.training.device)
+        torch.manual_seed(self.training.seed)
 
     @property
     def parameters(self) -> int:
@@ -91,8 +93,8 @@ class Supervised:
     def advance(self, phase: int, step: int, batch: Batch) -> Measured:
         """One step of SGD."""
         labels = needed(batch.labels)
-        training = self.recipe.training
-        rate = rate_at(step, self.steps(phase), training.step_size, training.schedule, training.warmup)
+        training = self.training
+        rate = rate_at(step, self.steps(phase), training.learning_rate, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.network.train()
@@ -129,7 +131,7 @@ class Supervised:
 
     def finished(self, phase: int) -> bool:
         """Whether patience has run out."""
-        patience = self.recipe.training.patience
+        patience = self.training.patience
         return patience is not None and self._epochs_without >= patience
 
     def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
@@ -168,7 +170,7 @@ class Supervised:
 
 def class_loss(recipe: Recipe) -> Callable[[Tensor, Tensor], Tensor]:
     """The loss of scores ``(image, class)`` against labels ``(image,)``, mean over images."""
-    if recipe.objective.loss == "softmax":
+    if recipe.loss == "cross_entropy":
         return nn.CrossEntropyLoss()
     return one_against_all
 

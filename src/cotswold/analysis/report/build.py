@@ -35,6 +35,7 @@ from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
+from cotswold.recipe.schema import PictureData
 from cotswold.run import RunDirectory, read_events
 
 T = TypeVar("T")
@@ -89,7 +90,9 @@ def build_report(
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
         page.add("The most selective neurons", lambda: findings.portraits(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
-    white = recipe.data.whiten if transform is None else transform.whitening is not None
+    data = recipe.data
+    wanted = isinstance(data, PictureData) and data.whiten
+    white = wanted if transform is None else transform.whitening is not None
     page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
     page.add("Speed", lambda: training.speed(history))
     page.add("Account", lambda: training.accounts(history, page.name))

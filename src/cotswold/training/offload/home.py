@@ -40,14 +40,14 @@ class OnDisk:
             folder.mkdir(parents=True)
         self._folder, self._crew = folder, Crew()
         geometries = recipe.stack_geometries()
-        maps = maps_bytes(recipe, recipe.training.batch)
+        maps = maps_bytes(recipe, recipe.training.batch_size)
         rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
         room_of = rooms(geometries, rows_bytes, together=recipe.training.strategy == "joint")
         self._stacks = [
             OffloadedStack(
                 geometry,
-                recipe.objective.sparsity if entry.sparsity is None else entry.sparsity,
-                recipe.objective.epsilon,
+                recipe.sparsity(index),
+                recipe.stack_objective.epsilon,
                 recipe.training.seed,
                 index,
                 folder=folder / str(index),
@@ -137,7 +137,7 @@ def check_disk(recipe: Recipe, directory: Path) -> None:
 
     What its checkpoints take already counts as room.
     """
-    if recipe.training.offload == "none":
+    if not recipe.offloaded:
         return
     place = directory.absolute()
     held = {

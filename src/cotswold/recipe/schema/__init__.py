@@ -1,0 +1,34 @@
+"""The schema of a recipe: every field with its unit and default, one module a table or two."""
+
+from cotswold.recipe.schema.data import Data as Data
+from cotswold.recipe.schema.data import FrameData as FrameData
+from cotswold.recipe.schema.data import GivenData as GivenData
+from cotswold.recipe.schema.data import PictureData as PictureData
+from cotswold.recipe.schema.data import SourcedData as SourcedData
+from cotswold.recipe.schema.data import VectorData as VectorData
+from cotswold.recipe.schema.fields import Fraction as Fraction
+from cotswold.recipe.schema.fields import Section as Section
+from cotswold.recipe.schema.fields import pair as pair
+from cotswold.recipe.schema.network import Activation as Activation
+from cotswold.recipe.schema.network import Convolution as Convolution
+from cotswold.recipe.schema.network import Dropout as Dropout
+from cotswold.recipe.schema.network import Layer as Layer
+from cotswold.recipe.schema.network import Linear as Linear
+from cotswold.recipe.schema.network import Local as Local
+from cotswold.recipe.schema.network import Network as Network
+from cotswold.recipe.schema.network import Normalisation as Normalisation
+from cotswold.recipe.schema.network import Pool as Pool
+from cotswold.recipe.schema.network import Stack as Stack
+from cotswold.recipe.schema.network import windows as windows
+from cotswold.recipe.schema.recipe import Evaluation as Evaluation
+from cotswold.recipe.schema.recipe import Mesh as Mesh
+from cotswold.recipe.schema.recipe import Price as Price
+from cotswold.recipe.schema.recipe import Recipe as Recipe
+from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining
+from cotswold.recipe.schema.training import JointTraining as JointTraining
+from cotswold.recipe.schema.training import LossObjective as LossObjective
+from cotswold.recipe.schema.training import Objective as Objective
+from cotswold.recipe.schema.training import StackObjective as StackObjective
+from cotswold.recipe.schema.training import StackTraining as StackTraining
+from cotswold.recipe.schema.training import SupervisedTraining as SupervisedTraining
+from cotswold.recipe.schema.training import Training as Training

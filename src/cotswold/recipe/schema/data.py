@@ -1,0 +1,140 @@
+"""`[data]`: what the samples are, where they come from and how they are prepared; one class a `type`.
+
+Knows: the fields of each type. Does not know: files, stores.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from cotswold.recipe.schema.fields import Features, Fraction, Pair, Samples, Section, Text, Texts
+
+
+class SourcedData(Section):
+    """Samples that are read from files and kept in a store."""
+
+    type: str
+    """What a sample is."""
+    source: Text | None = None
+    """Where the samples are; `${NAME}` is replaced by the environment variable. They are prepared on first
+    use. Pictures: a folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
+    `builtin:demo`. Vectors: an .npy, .npz or idx file of shape (n, d). Frames: a folder or zip of .npy files,
+    or an .npz file, each array a sequence of shape (n, d)."""
+    store: Text | None = None
+    """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
+    splits: Literal["auto", "random", "folders"] = "auto"
+    """`folders`: the top folders (or files, or arrays) are named train, validation (or valid, val) and test;
+    `random`: `validation` and `test` are drawn at random, but what is named test stays there; `auto`:
+    `folders` where everything has such a name, otherwise `random`."""
+    validation: Fraction = 0.05
+    """The part of the training samples that is kept for validation."""
+    test: Fraction = 0.0
+    """The part of the samples that is kept for testing, where splits are drawn at random."""
+
+
+class PictureData(SourcedData):
+    """Pictures."""
+
+    type: Literal["pictures"] = "pictures"
+    """`pictures`, where nothing is said: a sample is a picture of the same size as all others."""
+    include: Texts = Field(default_factory=list)
+    """Patterns of paths inside the source that are read, such as `train/*`; empty for all."""
+    exclude: Texts = Field(default_factory=list)
+    """Patterns of paths inside the source that are left out, such as `Faces/*`."""
+    labels: Literal["none", "folders", "file"] = "none"
+    """`folders`: a picture's parent folder is its label; `file`: the labels that npz, idx and CIFAR-10
+    carry."""
+    size: Pair = 200
+    """Height and width in pixels; the picture is scaled to cover them and cut in the centre."""
+    colour: Annotated[
+        Literal["rgb", "grey"], BeforeValidator(lambda value: "grey" if value == "gray" else value)
+    ] = "rgb"
+    """Channels of the prepared pictures: 3 or 1."""
+    contrast: bool = True
+    """Subtract each picture's mean and divide by its standard deviation."""
+    whiten: bool = True
+    """Whiten by a filter made from the set's own power spectrum and colour covariance."""
+    band: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """The upper end of the whitened band, as a fraction of the highest frequency (Nyquist) of the smaller
+    side; the filter rolls off above it."""
+    unit: bool = False
+    """Scale every prepared picture to a root mean square of 1."""
+    dtype: Literal["float16", "uint8"] = "float16"
+    """How the store keeps values; uint8 keeps one scale for the whole set."""
+    limit: Samples | None = None
+    """Read at most so many pictures."""
+
+
+class VectorData(SourcedData):
+    """Vectors: the rows of an array of shape (n, d)."""
+
+    type: Literal["vectors"]
+    """`vectors`: a sample is one row of d values."""
+    labels: Literal["none", "file"] = "none"
+    """`file`: the labels that npz and idx carry."""
+    features: Features | None = None
+    """Values of a vector, d. The prepared data say it; give it where they are not at hand, as `cotswold info`
+    needs it then."""
+    standardise: bool = True
+    """Subtract from each value the mean over the training samples, and divide by the standard deviation."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How the store keeps values."""
+    limit: Samples | None = None
+    """Read at most so many vectors."""
+
+
+class FrameData(SourcedData):
+    """Sequences of frames, such as speech: arrays of shape (n, d), a sample is a frame with its context."""
+
+    type: Literal["frames"]
+    """`frames`: a sample is a frame of d values with `context` frames on each side, (2 * context + 1) * d
+    values. Samples never cross sequences, and splits are made of whole sequences."""
+    include: Texts = Field(default_factory=list)
+    """Patterns of sequences' names that are read; empty for all."""
+    exclude: Texts = Field(default_factory=list)
+    """Patterns of sequences' names that are left out."""
+    labels: Literal["none", "file", "folders"] = "none"
+    """`file`: the labels that the file carries, one a frame; `folders`: a sequence's parent folder is the
+    label of its frames."""
+    context: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Frames on each side that belong to a sample."""
+    features: Features | None = None
+    """Values of one frame, d. The prepared data say it; give it where they are not at hand, as `cotswold
+    info` needs it then."""
+    standardise: bool = True
+    """Subtract from each value the mean over the training frames, and divide by the standard deviation."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How the store keeps values."""
+    limit: Samples | None = None
+    """Read at most so many sequences."""
+
+
+class GivenData(Section):
+    """A data set that a Python program gives; such a run is resumed from Python only."""
+
+    type: Literal["dataset"]
+    """`dataset`: samples and labels are those of a data set in Python."""
+    samples: Samples | None = None
+    """How many samples it has, where it has a length."""
+    classes: Samples | None = None
+    """How many classes its labels name, where they do."""
+
+    @property
+    def source(self) -> None:
+        """It has no file."""
+
+    @property
+    def store(self) -> None:
+        """It has no store."""
+
+
+def _typed(values: object) -> object:
+    """Pictures, where a table does not say its type."""
+    return {"type": "pictures", **values} if isinstance(values, dict) else values
+
+
+Data = Annotated[
+    PictureData | VectorData | FrameData | GivenData, Field(discriminator="type"), BeforeValidator(_typed)
+]

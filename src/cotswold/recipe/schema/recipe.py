@@ -1,0 +1,252 @@
+"""A whole recipe: the tables together, and what must hold between them.
+
+Knows: names, limits of fields together. Does not know: files, tensors, strategies. A comment string below a
+field is its documentation; ``cotswold recipe explain`` prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from cotswold.errors import GeometryError, RecipeError
+from cotswold.geometry import Grid, MapShape, StackGeometry
+from cotswold.recipe.bounds import VALUES_MAX, items, shown
+from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
+from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
+from cotswold.recipe.schema.network import Network
+from cotswold.recipe.schema.training import (
+    LossObjective,
+    Objective,
+    OfStrategy,
+    StackObjective,
+    StackTraining,
+    SupervisedTraining,
+    Training,
+    strategy_of,
+)
+
+NAME_BYTES_MAX = 240
+"""A file's name has at most 255 bytes, and that of a store is longer than the recipe's."""
+RANKS_MAX = 1 << 20
+
+
+class Mesh(Section):
+    """How the network is cut over several processes: every map in space, over rows and columns of ranks."""
+
+    grid: Text | None = None
+    """Rows and columns of ranks, such as `2x2`, or `auto`: the grid on which the simulator expects the
+    shortest update, or `none`. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
+    timeout: Span = 20.0
+    """Seconds for which a rank may be silent before all others give it up and stop."""
+
+    @field_validator("grid")
+    @classmethod
+    def _is_a_grid(cls, grid: Text | None) -> str | None:
+        if grid == "none":
+            return "1x1"
+        if grid is not None and grid != "auto":
+            try:
+                parsed = Grid.parse(grid)
+            except GeometryError as error:
+                raise ValueError(f"{error}; or auto, or none") from error
+            if parsed.size > RANKS_MAX:
+                raise ValueError(
+                    f"mesh.grid is {parsed}: {parsed.size:,} ranks; at most {RANKS_MAX:,} can be"
+                )
+            return str(parsed)
+        return grid
+
+
+class Price(Section):
+    """What the machine costs, for the accounting of a run."""
+
+    hardware_dollars: Positive | None = None
+    """Price of the bought machine, US dollars: gives cents per MFLOP/s."""
+    rent_dollars_per_hour: Positive | None = None
+    """Price of the rented machine, US dollars an hour: gives dollars for the run."""
+
+
+class Evaluation(Section):
+    """Labelled sets on which the neurons' selectivity is measured after training."""
+
+    name: Text
+    """What the positives are, as the table calls it."""
+    positives: Text
+    """Source of the pictures that show it."""
+    negatives: Text
+    """Source of the pictures that do not."""
+
+
+class Recipe(Section):
+    """A whole recipe."""
+
+    name: Text
+    """A short name; run directories are called after it."""
+    data: Data
+    """What the samples are and where they come from."""
+    network: Network
+    """Stacks, or layers."""
+    objective: Objective = StackObjective()
+    """What is minimised."""
+    training: Training
+    """How it is minimised."""
+    mesh: Mesh = Mesh()
+    """On how many processes."""
+    evaluate: Annotated[list[Evaluation], items(1000)] = Field(default_factory=list)
+    """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
+    price: Price = Price()
+    """Money."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objective_is_the_strategys(cls, values: object) -> object:
+        """Say of which class `[objective]` is, which only `[training]` knows."""
+        if not isinstance(values, dict):
+            return values
+        given, strategy = values.get("objective", {}), strategy_of(values.get("training"))
+        if strategy is None:  # the mistake is there, whatever the objective says
+            return {name: value for name, value in values.items() if name != "objective"}
+        return (
+            {**values, "objective": OfStrategy(given, strategy.objective)} if type(given) is dict else values
+        )
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Recipe:
+        strategy = self.training.strategy
+        if not re.fullmatch(r"\w[\w .+-]*", self.name) or len(self.name.encode()) > NAME_BYTES_MAX:
+            raise ValueError(
+                f"name is {shown(self.name)}, and directories are called after it; use letters, digits, _, - "
+                f"and ., at most {NAME_BYTES_MAX} bytes"
+            )
+        if not isinstance(self.data, GivenData) and (self.data.source is None) == (self.data.store is None):
+            raise ValueError("[data] needs either source or store; give one of them")
+        if not isinstance(self.objective, self.training.objective):
+            raise ValueError(f"a {type(self.objective).__name__} is no objective of strategy {strategy}")
+        if isinstance(self.training, SupervisedTraining):
+            self._check_supervised()
+        else:
+            self._check_stacks(self.training)
+        if self.network.tune and self.network.start is None:
+            raise ValueError("network.tune needs network.start, a run of stacks to tune")
+        return self
+
+    def _check_stacks(self, training: StackTraining) -> None:
+        network, strategy = self.network, training.strategy
+        if self.offloaded:
+            if self.mesh.grid not in (None, "1x1"):
+                raise ValueError(
+                    'training.offload = "disk" is for one process, --grid none; or set training.offload=none'
+                )
+            if training.device != "cpu":
+                raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
+        if not network.stacks:
+            raise ValueError(f"strategy {strategy} learns [[network.stacks]]; give at least one")
+        if network.layers or network.start is not None or network.module is not None:
+            raise ValueError(
+                f"strategy {strategy} takes [[network.stacks]] only; layers, start and module belong to "
+                "strategy supervised"
+            )
+        if isinstance(self.data, GivenData):
+            raise ValueError(
+                'data.type = "dataset" belongs to network.module; stacks learn from pictures, vectors '
+                "or frames"
+            )
+
+    def _check_supervised(self) -> None:
+        network, data = self.network, self.data
+        if network.stacks:
+            raise ValueError(
+                "strategy supervised learns [[network.layers]]; put stacks into a run of their "
+                "own and name it in network.start"
+            )
+        if network.module is not None:
+            if network.layers or network.start is not None:
+                raise ValueError("network.module stands in place of layers and start; take these out")
+            return
+        if isinstance(data, GivenData):
+            raise ValueError('data.type = "dataset" belongs to network.module; name the module there')
+        if self.loss == "custom":
+            raise ValueError('objective.loss = "custom" belongs to network.module; name a loss')
+        if data.store is None and data.labels == "none":
+            choices = "file" if data.type == "vectors" else "folders or file"
+            raise ValueError(f"strategy supervised needs labels; set data.labels to {choices}")
+
+    @property
+    def input(self) -> MapShape:
+        """The map that the network reads: a vector has one channel a value, on a map of 1 x 1.
+
+        Raises RecipeError where only the data know it.
+        """
+        data = self.data
+        if isinstance(data, PictureData):
+            height, width = pair(data.size)
+            return MapShape(3 if data.colour == "rgb" else 1, height, width)
+        if isinstance(data, GivenData):
+            raise RecipeError("what a sample is like is known to the data set alone, which a program gives")
+        if data.features is None:
+            raise RecipeError(
+                "how many values a sample has is not known before the data are prepared; give data.features"
+            )
+        frames = 2 * data.context + 1 if isinstance(data, FrameData) else 1
+        return MapShape(frames * data.features, 1, 1)
+
+    @property
+    def input_known(self) -> bool:
+        """Whether the recipe itself says what the network reads; a store brings its own size."""
+        data = self.data
+        if isinstance(data, GivenData) or data.store is not None:
+            return False
+        return isinstance(data, PictureData) or data.features is not None
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether filters are in files while stacks are trained."""
+        return isinstance(self.training, StackTraining) and self.training.offload == "disk"
+
+    @property
+    def stack_objective(self) -> StackObjective:
+        """What stacks minimise; TypeError for a strategy that trains none."""
+        if isinstance(self.objective, StackObjective):
+            return self.objective
+        raise TypeError(f"strategy {self.training.strategy} trains no stacks")
+
+    @property
+    def loss(self) -> str:
+        """The loss against labels; TypeError for a strategy that has none."""
+        if isinstance(self.objective, LossObjective):
+            return self.objective.loss
+        raise TypeError(f"strategy {self.training.strategy} has no loss against labels")
+
+    def sparsity(self, stack: int) -> float:
+        """λ of a stack: its own, or the general one."""
+        own = self.network.stacks[stack].sparsity
+        return self.stack_objective.sparsity if own is None else own
+
+    def relative_rate(self, stack: int) -> float:
+        """The learning rate of a stack in units of 1 / (α fan-in): its own, or the general one."""
+        if not isinstance(self.training, StackTraining):
+            raise TypeError(f"strategy {self.training.strategy} trains no stacks")
+        return self.network.stacks[stack].relative_rate or self.training.relative_rate
+
+    def stack_geometries(self) -> list[StackGeometry]:
+        """The geometry of every stack, from the input upwards."""
+        shape, stacks = self.input, []
+        for number, stack in enumerate(self.network.stacks):
+            try:
+                stacks.append(stack.geometry(shape))
+                shape = stacks[-1].output
+                _check_livable(stacks[-1])
+            except GeometryError as error:
+                raise GeometryError(f"network.stacks.{number}: {error}") from error
+        return stacks
+
+
+def _check_livable(stack: StackGeometry) -> None:
+    """Raise GeometryError for a stack that no machine could hold."""
+    weights, values = stack.filters.parameters, max(stack.input.size, stack.responses.size)
+    if max(weights, values) > VALUES_MAX:
+        what = f"{weights:.3g} weights" if weights > VALUES_MAX else f"a map of {values:.3g} values"
+        raise GeometryError(f"it would have {what}, more than any machine holds; make it smaller")
