@@ -45,6 +45,8 @@ class Callback:
         try:
             self._function(event)
         except KeyboardInterrupt:
+            if self._stop.signal is not None:
+                raise  # a second one leaves at once
             self._stop.signal = signal.SIGINT
         except Exception as error:  # whatever it is, it is the user's, and the run goes on
             self._function = None
