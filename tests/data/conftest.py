@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,26 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
+from cotswold.data.source import Samples
+
+KILLED = """
+import os, signal, sys
+from cotswold.data import layout
+layout._SHARD_PICTURES_MAX = 16
+import cotswold.data.journal as journal
+from cotswold.data import Preparation, open_source, prepare
+added = journal.Journal.add
+left = int(sys.argv[3])
+def add(self, *what):
+    global left
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    added(self, *what)
+journal.Journal.add = add
+prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=1)
+"""
+"""Prepares, and kills itself before it has journalled so many shards."""
 
 
 @lru_cache(maxsize=2000)
@@ -36,10 +56,41 @@ def write_photographs(folder: Path, count: int, first: int = 0) -> None:
         Image.fromarray(photograph(number)).save(folder / f"{number:04d}.png")
 
 
+class Named(Samples):
+    """A source of which only names and splits matter."""
+
+    kind = "pictures"
+    identity = ""
+
+    def __init__(self, splits: Sequence[str | None]) -> None:
+        self._splits = splits
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def name(self, index: int) -> str:
+        return f"picture {index}"
+
+    def label(self, index: int) -> int:
+        return -1
+
+    def split_of(self, index: int) -> str | None:
+        return self._splits[index]
+
+
 def png(picture: Image.Image) -> bytes:
     file = io.BytesIO()
     picture.save(file, "PNG")
     return file.getvalue()
+
+
+def files(store: Path) -> dict[str, bytes]:
+    return {p.relative_to(store).as_posix(): p.read_bytes() for p in sorted(store.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotswold.data.layout import shard_pictures
-from cotswold.data.order import Buffered, Grouped, Order, Split, buffer_pictures
+from cotswold.data.order import Buffered, Grouped, Order, Split, buffer_samples
 from cotswold.geometry import MapShape
 
 ORDERS = pytest.mark.parametrize("kind", [Buffered, Grouped])
@@ -69,10 +69,10 @@ def meeting(order: Order, pictures: int, batch: int, epoch: int) -> float:
 
 def seldom(order: type[Buffered | Grouped], shape: MapShape, pictures: int, batch: int) -> float:
     """`meeting` over many seeds, in units of that of a full shuffle."""
-    shard, picture_bytes = shard_pictures(shape, "float16"), 2 * shape.size
-    buffer = buffer_pictures(pictures, shard, picture_bytes)
+    shard, sample_bytes = shard_pictures(shape, "float16"), 2 * shape.size
+    buffer = buffer_samples(pictures, shard, sample_bytes)
     if order is Grouped:
-        buffer = (16 << 20) // picture_bytes  # of the version that had this order
+        buffer = (16 << 20) // sample_bytes  # of the version that had this order
     found = [meeting(order(Split(pictures, shard, seed), buffer), pictures, batch, 0) for seed in range(8)]
     return float(np.mean(found)) / ((batch - 1) / (pictures - 1))
 
@@ -101,13 +101,13 @@ def test_a_buffer_of_half_the_root_doubles_the_chance_to_meet_again_as_derived()
 @pytest.mark.parametrize("pictures", [1, 50, 4500, 20_000, 10_000_000, 10**9])
 @pytest.mark.parametrize("shape", [MapShape(1, 1, 1), MapShape(1, 28, 28), LARGE, MapShape(3, 4000, 4000)])
 def test_the_buffer_takes_at_most_512_mib(pictures: int, shape: MapShape) -> None:
-    picture_bytes = 2 * shape.size
-    buffer = buffer_pictures(pictures, shard_pictures(shape, "float16"), picture_bytes)
+    sample_bytes = 2 * shape.size
+    buffer = buffer_samples(pictures, shard_pictures(shape, "float16"), sample_bytes)
     assert 1 <= buffer <= pictures
-    assert buffer * picture_bytes <= 512 << 20
+    assert buffer * sample_bytes <= 512 << 20
 
 
 def test_a_small_set_is_shuffled_as_a_whole() -> None:
-    assert buffer_pictures(500, 34, 240_000) < 500
-    assert buffer_pictures(60, 34, 240_000) == 60
-    assert buffer_pictures(5000, 256, 3136) == 5000
+    assert buffer_samples(500, 34, 240_000) < 500
+    assert buffer_samples(60, 34, 240_000) == 60
+    assert buffer_samples(5000, 256, 3136) == 5000

@@ -3,46 +3,31 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
-from cotswold.data import Preparation, Store, Transform, open_source, prepare
-from cotswold.data.crew import Crew
+from cotswold.data import Preparation, Store, of_pictures, open_source, prepare
 from cotswold.data.plan import Request, assigned
-from cotswold.data.shard import Shard
-from cotswold.errors import BusyError, DiskFullError, MachineError, SourceError, UserError
+from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
-from .conftest import photograph, write_photographs
+from .conftest import KILLED, files, photograph, write_photographs
 
 SMALL = Preparation((16, 20))
-
-
-def files(store: Path) -> dict[str, bytes]:
-    return {p.relative_to(store).as_posix(): p.read_bytes() for p in sorted(store.rglob("*")) if p.is_file()}
-
-
-@pytest.fixture
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
 
 
 def test_a_store_holds_every_picture_once_as_its_transform_makes_it(photographs: Path, store: Store) -> None:
     source = open_source(photographs)
     assert store.splits == {"train": 210, "validation": 60, "test": 30}
+    transform = of_pictures(store.transform)
     expected = {
-        i: store.transform.restored(store.transform.stored(store.transform(source.read(i))[None]))[0]
+        i: transform.restored(transform.stored(transform(source.read(i))[None]))[0]
         for i in range(len(source))
     }
     found = []
@@ -136,90 +121,6 @@ def test_a_source_that_goes_away_leaves_what_was_prepared(
     assert prepare(open_source(photographs), tmp_path / "s", plain, jobs=1).found == 6 * 16
 
 
-def test_a_process_that_dies_is_told_whenever_it_does(photographs: Path, tmp_path: Path) -> None:
-    plain = Preparation((16, 20), whiten=False)
-    with Crew(open_source(photographs), tmp_path, plain, 2) as crew:
-        written = crew.write([Shard("train", n, n, 1, (n,)) for n in range(300)], Transform(plain), {})
-        next(written)
-        for worker in multiprocessing.active_children():
-            worker.kill()
-            worker.join()
-        with pytest.raises(MachineError, match="fewer jobs"):
-            for _ in written:
-                pass
-
-
-KILLED = """
-import os, signal, sys
-from cotswold.data import layout
-layout._SHARD_PICTURES_MAX = 16
-import cotswold.data.journal as journal
-from cotswold.data import Preparation, open_source, prepare
-added = journal.Journal.add
-left = int(sys.argv[3])
-def add(self, *what):
-    global left
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
-    added(self, *what)
-journal.Journal.add = add
-prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=1)
-"""
-
-
-@pytest.mark.parametrize("shards", [0, 7])
-def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
-    shards: int, photographs: Path, tmp_path: Path, small_shards: None
-) -> None:
-    command = [sys.executable, "-c", KILLED, str(photographs), str(tmp_path / "s"), str(shards)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    with pytest.raises(Exception, match="not a finished store"):
-        Store(tmp_path / "s")
-    source = open_source(photographs)
-    resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
-    whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
-    assert resumed.found == shards * 16
-    assert resumed.identity == whole.identity
-    assert files(tmp_path / "s") == files(tmp_path / "whole")
-
-
-POOL = """
-import os, sys
-from cotswold.data import layout
-layout._SHARD_PICTURES_MAX = 16
-from cotswold.data import Preparation, open_source, prepare
-if __name__ == "__main__":
-    def progress(done, total):
-        print(done, flush=True)
-        if done > 100:
-            sys.stdin.read()
-    prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=2, progress=progress)
-"""
-
-
-@pytest.mark.slow
-def test_the_processes_of_a_killed_preparation_end_and_the_next_one_goes_on(
-    photographs: Path, tmp_path: Path, small_shards: None
-) -> None:
-    (tmp_path / "pool.py").write_text(POOL)
-    command = [sys.executable, str(tmp_path / "pool.py"), str(photographs), str(tmp_path / "s")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        while int(running.stdout.readline()) <= 100:
-            pass
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
-        workers = [int(pid) for pid in children.read_text().split()] if children.exists() else []
-        with pytest.raises(BusyError, match="another process is preparing"):
-            prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
-        running.kill()
-        running.stdout.read()  # ends when every process that inherited the pipe has ended
-    assert all(not Path(f"/proc/{pid}/exe").exists() for pid in workers)
-    resumed = prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
-    assert resumed.found > 0
-    assert resumed.identity == prepare(open_source(photographs), tmp_path / "whole", SMALL, jobs=1).identity
-
-
 def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
     photographs: Path, tmp_path: Path, small_shards: None
 ) -> None:
@@ -264,7 +165,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
 
 LIMITED = """
 import resource, sys
-from cotswold.data import Preparation, open_source, prepare
+from cotswold.data import Preparation, of_pictures, open_source, prepare
 from cotswold.errors import DiskFullError
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -308,7 +209,7 @@ def test_preparing_again_does_nothing_and_preparing_otherwise_is_refused(
     for other, says in (
         ({"preparation": Preparation((16, 24))}, r"size \(\[16, 20\], not \[16, 24\]\)"),
         ({"seed": 1}, r"seed \(0, not 1\)"),
-        ({"source": open_source(photographs, include=["hills/*"])}, "its pictures"),
+        ({"source": open_source(photographs, include=["hills/*"])}, "its samples"),
     ):
         arguments = {"source": source, "out": tmp_path / "s", "preparation": SMALL, **other}
         with pytest.raises(UserError, match=says):
@@ -364,64 +265,6 @@ def test_pictures_of_all_kinds_in_one_folder_are_prepared_raise_on_all(tmp_path:
     (folder / "broken.png").write_bytes(b"broken")
     summary = prepare(open_source(folder), tmp_path / "s", SMALL)
     assert summary.broken == 1 and sum(summary.splits.values()) == 8
-
-
-class Named:
-    """A source of which only names and splits matter."""
-
-    def __init__(self, splits: Sequence[str | None]) -> None:
-        self._splits = splits
-
-    def __len__(self) -> int:
-        return len(self._splits)
-
-    def name(self, index: int) -> str:
-        return f"picture {index}"
-
-    def split_of(self, index: int) -> str | None:
-        return self._splits[index]
-
-
-@settings(max_examples=100)
-@given(
-    count=st.integers(1, 300),
-    validation=st.floats(0, 0.6),
-    test=st.floats(0, 0.39),
-    seed=st.integers(0, 5),
-    limit=st.none() | st.integers(1, 400),
-)
-def test_splits_share_no_picture_and_training_is_never_empty(
-    count: int, validation: float, test: float, seed: int, limit: int | None
-) -> None:
-    request = Request("", False, SMALL, "random", validation, test, seed, limit)
-    parts = assigned(Named([None] * count), request)  # type: ignore[arg-type]  # as much of a source as is needed
-    together = np.concatenate(list(parts.values()))
-    assert len(together) == len(set(together.tolist())) == min(count, limit or count)
-    assert len(parts["train"]) >= 1
-    assert len(parts.get("validation", ())) == int(len(together) * validation)
-
-
-def test_splits_by_folder_hold_validation_out_of_training_where_it_has_no_folder() -> None:
-    named = Named(["train"] * 80 + ["test"] * 20)
-    parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))  # type: ignore[arg-type]  # small
-    assert {name: len(part) for name, part in parts.items()} == {"train": 60, "validation": 20, "test": 20}
-    assert parts["test"].min() == 80
-    with pytest.raises(SourceError, match="picture 1 lies in no folder"):
-        assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]  # small
-    with pytest.raises(SourceError, match="no folder or file called train"):
-        assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))  # type: ignore[arg-type]  # small
-
-
-def test_impossible_requests_are_refused() -> None:
-    for wrong in (
-        {"validation": 0.6, "test": 0.4},
-        {"validation": -0.1},
-        {"limit": 0},
-        {"splits": "alphabet"},
-    ):
-        values = {"splits": "random", "validation": 0.05, "test": 0.0, "seed": 0, "limit": None, **wrong}
-        with pytest.raises(UserError):
-            Request("", False, SMALL, **values)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_the_manifest_says_how_the_store_was_made(store: Store) -> None:

@@ -20,6 +20,8 @@ from cotswold.data.plan import Request, Splits, assigned, rule
 from cotswold.data.source import split_of_folder
 from cotswold.errors import SourceError, UserError
 
+from .conftest import Named
+
 PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")
 
 
@@ -131,22 +133,6 @@ def test_a_source_with_one_name_or_none_is_split_at_random(folder: str, tmp_path
     assert ("at random" in rule(source, "auto").why) == (folder != "holiday")
 
 
-class Called:
-    """A source of which only what its pictures are called matters."""
-
-    def __init__(self, splits: Sequence[str | None]) -> None:
-        self._splits = splits
-
-    def __len__(self) -> int:
-        return len(self._splits)
-
-    def name(self, index: int) -> str:
-        return str(index)
-
-    def split_of(self, index: int) -> str | None:
-        return self._splits[index]
-
-
 @settings(max_examples=200)
 @given(
     names=st.lists(st.sampled_from(["train", "validation", "test", None]), min_size=1, max_size=60),
@@ -158,7 +144,7 @@ class Called:
 def test_no_picture_that_is_called_test_is_trained_on_unless_all_are(
     names: list[str | None], splits: Splits, validation: float, test: float, limit: int | None
 ) -> None:
-    source: Source = Called(names)  # type: ignore[assignment]  # as much of a source as is needed
+    source = Named(names)
     decided = rule(source, splits)
     request = Request(
         "", False, PLAIN, decided.splits, validation, test, 0, limit, test_by_name=decided.test_by_name

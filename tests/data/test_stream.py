@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cotswold.data import Store, open_source, stream
+from cotswold.data import Store, of_pictures, open_source, stream
 from cotswold.errors import SourceError, UserError
 
 from .conftest import photograph, write_photographs
@@ -20,7 +20,7 @@ def test_a_stream_hands_out_what_the_transform_makes_in_order(photographs: Path,
     assert torch.cat([indices for _, indices in batches]).tolist() == list(range(300))
     pictures = batches[1][0]
     assert pictures.shape == (64, 3, 24, 32) and pictures.stride()[0] == 1
-    np.testing.assert_array_equal(pictures[5].numpy(), store.transform(source.read(69)))
+    np.testing.assert_array_equal(pictures[5].numpy(), of_pictures(store.transform)(source.read(69)))
 
 
 def test_a_part_of_a_source_can_be_streamed_again_and_again(photographs: Path, store: Store) -> None:

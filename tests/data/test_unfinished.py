@@ -15,8 +15,8 @@ import pytest
 from cotswold.data import Store, open_source, prepare, verify_store
 from cotswold.errors import CotswoldError, MachineError, StoreError, UserError
 
-from .conftest import write_photographs
-from .test_prepare import KILLED, SMALL, files
+from .conftest import KILLED, files, write_photographs
+from .test_prepare import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -290,7 +290,7 @@ training = { strategy = "supervised" }
         (
             LABELLED,
             "training.offload=disk",
-            "training.offload belongs to strategy greedy, joint; take it out for supervised",
+            "training.offload belongs to strategies greedy and joint; take it out for supervised",
         ),
         (
             TEXT,
@@ -301,12 +301,12 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "objective.loss=squared",
-            "objective.loss belongs to strategy supervised; take it out for greedy, joint",
+            "objective.loss belongs to strategy supervised; take it out for greedy or joint",
         ),
         (
             LABELLED,
             "objective.sparsity=0.1",
-            "objective.sparsity belongs to strategy greedy, joint; take it out for supervised",
+            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised",
         ),
         (
             LABELLED,
@@ -320,7 +320,7 @@ training = { strategy = "supervised" }
         (
             LABELLED,
             "network.layers.0.channels=3",
-            "network.layers.0.channels belongs to type local, convolution; take it out for linear",
+            "network.layers.0.channels belongs to types local and convolution; take it out for linear",
         ),
         (TEXT, "training.strategy=gready", "training.strategy is 'gready'; did you mean greedy?"),
     ],

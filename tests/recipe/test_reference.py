@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cotswold.errors import RecipeError
 from cotswold.recipe import Recipe, explain
 from cotswold.recipe.kinds import sections_in
 from cotswold.recipe.schema import Section
@@ -42,3 +43,44 @@ def test_the_form_of_an_explanation_is_this() -> None:
     assert "field = a whole number > 0 or [height, width]; required\n" in explain()
     assert 'schedule = "constant", "linear" or "cosine"; default "cosine"\n' in explain()
     assert "threads = a whole number > 0; optional\n" in explain()
+
+
+@pytest.mark.parametrize(
+    ("word", "headings"),
+    [
+        ("mesh", ["[mesh]  # How the"]),
+        ("network", ["[network]", "[[network.stacks]]", '[[network.layers]]  # type = "local": ']),
+        ("network.stacks", ["[[network.stacks]]"]),
+        ("stacks", ["[[network.stacks]]"]),
+        (
+            "supervised",
+            ['[objective]  # strategy = "supervised": ', '[training]  # strategy = "supervised": '],
+        ),
+        ("vectors", ['[data]  # type = "vectors": ']),
+        ("context", ['[data]  # type = "frames": ']),
+        ("training.relative_rate", ['[training]  # strategy = "greedy": ']),
+        ("relative_rate", ["[[network.stacks]]", '[training]  # strategy = "greedy": ']),
+        ("name", ["name = ", "[[evaluate]]"]),
+    ],
+)
+def test_a_word_chooses_a_table_a_kind_or_a_field(word: str, headings: list[str]) -> None:
+    found = explain(word)
+    at = [found.find(heading) for heading in headings]
+    assert at == sorted(at) and at[0] == 0
+
+
+def test_a_field_that_is_asked_for_comes_alone_and_a_strategy_whole() -> None:
+    assert explain("momentum").count(" = ") == 2  # strategy, and the field
+    assert "batch_size = a whole number > 0; default 96\n" in explain("supervised")
+    assert "relative_rate = " not in explain("supervised")
+
+
+def test_what_two_strategies_share_is_explained_once() -> None:
+    found = explain("training")
+    assert found.count("batch_size = ") == 1
+    assert '[training]  # strategy = "joint": ' in found and ': as for "greedy"\n' in found
+
+
+def test_a_word_that_is_nothing_brings_the_one_that_is_like_it() -> None:
+    with pytest.raises(RecipeError, match=r"'stirde' is no table, strategy, type or field .*mean stride"):
+        explain("stirde")

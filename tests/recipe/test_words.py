@@ -194,4 +194,4 @@ def test_a_value_that_had_an_effect_is_never_dropped() -> None:
     assert "weight_decay belongs" not in complaint(STACKS.replace("decay = 0", "decay = 0.1"))
     assert "training.decay" in complaint(STACKS.replace("decay = 0", "decay = 0.1"))
     offloaded = LAYERS.replace('offload = "none"', 'offload = "disk"')
-    assert "training.offload belongs to strategy greedy, joint" in complaint(offloaded)
+    assert "training.offload belongs to strategies greedy and joint" in complaint(offloaded)

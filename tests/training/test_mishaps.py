@@ -178,7 +178,7 @@ def test_resuming_with_another_recipe_names_what_differs(
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(greedy(pictures))
     open_job(recipe, tmp_path / "run", stores=stores)
-    with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\)"):
+    with pytest.raises(RunError, match=r"training\.batch_size \(8 there, 6 here\)"):
         open_job(
             recipe, tmp_path / "run", overrides=["training.batch_size=6"], stores=stores, resume=Resume.ALWAYS
         )
@@ -190,7 +190,9 @@ def test_resuming_with_another_recipe_names_what_differs(
             stores=stores,
             resume=Resume.ALWAYS,
         )
-    with pytest.raises(RunError, match=r"training\.batch \(8 there, 6 here\); resume it without changing"):
+    with pytest.raises(
+        RunError, match=r"training\.batch_size \(8 there, 6 here\); resume it without changing"
+    ):
         open_job(None, tmp_path / "run", overrides=["training.batch_size=6"], resume=Resume.ALWAYS)
     changed = ["price.hardware_dollars=900.0"]
     job = open_job(recipe, tmp_path / "run", overrides=changed, stores=stores, resume=Resume.IF_STARTED)
@@ -235,7 +237,7 @@ def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
     text = greedy(pictures)
     fitting = "4000"
     for _ in range(2):  # what the mixing of pictures takes is known when they are prepared
-        with pytest.raises(MemoryLimitError, match=r"training\.batch=\d+ would fit") as caught:
+        with pytest.raises(MemoryLimitError, match=r"training\.batch_size=\d+ would fit") as caught:
             started(text.replace("batch_size = 8", f"batch_size = {fitting}"), tmp_path / "run", stores)
         fitting = str(caught.value).partition("training.batch_size=")[2].split()[0]
     finish(started(text.replace("batch_size = 8", f"batch_size = {fitting}"), tmp_path / "run", stores))

@@ -17,6 +17,19 @@ Examples:
   cotswold recipe show demo > mine.toml    to begin one's own
 
   cotswold recipe explain                  what every field means
+
+  cotswold recipe explain supervised       what one strategy takes
+"""
+EXPLAIN_EPILOGUE = """\
+Examples:
+
+  cotswold recipe explain                  every field
+
+  cotswold recipe explain training         one table, for every strategy
+
+  cotswold recipe explain supervised       what one strategy, or one type, takes
+
+  cotswold recipe explain stride           one field, wherever there is one
 """
 
 app = App(
@@ -37,7 +50,8 @@ def list_() -> None:
 
     for name in shipped():
         recipe = load(name)
-        print(f"{name:18} {recipe.training.strategy:11} {recipe.data.source or recipe.data.store}")
+        found = recipe.data.source or recipe.data.store
+        print(f"{name:18} {recipe.training.strategy:11} {recipe.data.type:9} {found}")
 
 
 @app.command(help_epilogue="")
@@ -64,12 +78,15 @@ def show(
     print(commented(load(recipe, set or [], say)), end="")
 
 
-@app.command(help_epilogue="")
-def explain() -> None:
-    """Explain every field of a recipe: its meaning, type, unit and default.
+@app.command(help_epilogue=EXPLAIN_EPILOGUE)
+def explain(word: str | None = None) -> None:
+    """Explain the fields of a recipe: meaning, type, unit and default.
 
-    Example: cotswold recipe explain
+    Parameters
+    ----------
+    word
+        A table (training, network.stacks), a strategy or type (greedy, vectors), or a field; all by default.
     """
     from cotswold.recipe import explain as explained
 
-    print(explained())
+    print(explained(word), end="")

@@ -22,6 +22,20 @@ MEMBER_BYTES_MAX = 1 << 29
 """Members that unpack to more are refused: a decompression bomb."""
 
 
+def member_names(path: Path) -> list[str]:
+    """The paths inside a zip. Raises SourceError."""
+    with opened_zip(path) as archive:
+        return archive.namelist()
+
+
+def opened_zip(path: Path) -> zipfile.ZipFile:
+    """A zip, its list of members read. Raises SourceError."""
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise SourceError(f"{path} cannot be read as a zip ({error}); copy it anew") from error
+
+
 class ZipSource(NamedFiles):
     """The pictures of a zip, ordered by path; every process opens the zip for itself."""
 
@@ -74,8 +88,5 @@ class ZipSource(NamedFiles):
 
     def _opened(self) -> zipfile.ZipFile:
         if self._archive is None:
-            try:
-                self._archive = zipfile.ZipFile(self._path)
-            except (zipfile.BadZipFile, OSError) as error:
-                raise SourceError(f"{self._path} cannot be read as a zip ({error}); copy it anew") from error
+            self._archive = opened_zip(self._path)
         return self._archive

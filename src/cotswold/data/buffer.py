@@ -1,4 +1,4 @@
-"""Pictures that were read and not yet handed out, in memory of a fixed size.
+"""Samples that were read and not yet handed out, in memory of a fixed size.
 
 Knows: an order, which rows are wanted when. Does not know: files, batches of tensors, threads.
 """
@@ -34,8 +34,8 @@ class Epoch:
 class Buffer:
     """Reads the shards of epoch after epoch, each when there is room for it, and hands out rows of them.
 
-    Never more than `capacity` pictures are held: those that wait by the order, a shard that is being read and
-    a batch. While the last pictures of an epoch are handed out, shards of the next fill their places, so
+    Never more than `capacity` samples are held: those that wait by the order, a shard that is being read and
+    a batch. While the last samples of an epoch are handed out, shards of the next fill their places, so
     that the disk never rests for a whole buffer. ``begun``: the epochs from the one to go on with; of a shard
     only the rows that are yet to be handed out are kept, and a shard without any is not read.
     """
@@ -49,24 +49,28 @@ class Buffer:
         self._slots: NDArray[Any] | None = None
 
     def take(self, epoch: int, rows: Rows) -> NDArray[Any]:
-        """The pictures of some rows, which then need no place any more: (image, channel, y, x)."""
-        while len(self._free) >= self._shard:
-            self._load()
+        """The samples of some rows, which then need no place any more: (image, channel, y, x)."""
+        while len(self._free) >= self._shard and self._load():
+            pass
         places = [self._places.pop((epoch, int(row))) for row in rows]
         self._free += places
         assert self._slots is not None, "a row was loaded"
-        pictures: NDArray[Any] = self._slots[places]
-        return pictures
+        samples: NDArray[Any] = self._slots[places]
+        return samples
 
-    def _load(self) -> None:
-        """Read one shard and keep the rows of it that are wanted."""
-        epoch, shard, wanted = next(self._coming)
+    def _load(self) -> bool:
+        """Read one shard and keep the rows of it that are wanted; whether there was one."""
+        coming = next(self._coming, None)
+        if coming is None:
+            return False
+        epoch, shard, wanted = coming
         stored = self._read(shard)
         if self._slots is None:
             self._slots = np.empty((self.capacity, *stored.shape[1:]), stored.dtype)
         kept, self._free = self._free[: len(wanted)], self._free[len(wanted) :]
         self._slots[kept] = stored[wanted - shard * self._shard]
         self._places.update(zip(((epoch, row) for row in wanted.tolist()), kept, strict=True))
+        return True
 
     def _reads(self, begun: Iterator[Epoch]) -> Iterator[tuple[int, int, Rows]]:
         """Epochs, numbers of shards and the rows of them that are wanted, in the order of reading."""

@@ -51,7 +51,7 @@ def begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -
             f"{path} holds an unfinished store that differs in {differences(earlier, request.state())}; "
             "finish it as it was begun, give another directory, or delete it"
         )
-    journal.read({shard.key: len(shard.pictures) for shard in shards})
+    journal.read({shard.key: len(shard.samples) for shard in shards})
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     flat_old, flat_new = (_flat(request) for request in (old, new))
     different = [key for key in flat_new if flat_old.get(key) != flat_new[key]]
     said = [f"{key} ({flat_old.get(key)}, not {flat_new[key]})" for key in different if key != "source"]
-    return ", ".join(["its pictures"] * ("source" in different) + said)
+    return ", ".join(["its samples"] * ("source" in different) + said)
 
 
 def _flat(request: dict[str, Any]) -> dict[str, Any]:

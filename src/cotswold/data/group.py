@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
-from cotswold.data.layout import GROUP, LABELS, LABELS_IN_CHUNK, PICTURES, ROOT, tiles
+from cotswold.data.layout import GROUP, LABELS, LABELS_IN_CHUNK, LENGTHS, PICTURES, ROOT, ShardSize, tiles
 from cotswold.geometry import MapShape
 
 
@@ -24,7 +25,7 @@ def begin(path: Path) -> None:
         zarr.create_group(path / GROUP, zarr_format=3)
 
 
-def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -> None:
+def create(path: Path, pictures: int, shape: MapShape, dtype: str, size: ShardSize) -> None:
     """Make the arrays of one split, empty; those of an interrupted preparation stay as they are."""
     (rows, columns), (tall, wide) = tiles(shape.height, shape.width)
     if (path / PICTURES / "zarr.json").exists():
@@ -34,8 +35,8 @@ def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -
             path,
             name=PICTURES,
             shape=(pictures, shape.channels, shape.height, shape.width),
-            chunks=(shard, shape.channels, tall, wide),
-            shards=(shard, shape.channels, rows * tall, columns * wide),
+            chunks=(size.chunk, shape.channels, tall, wide),
+            shards=(size.samples, shape.channels, rows * tall, columns * wide),
             dtype=dtype,
             filters=None,
             compressors=[Crc32cCodec()],
@@ -45,21 +46,30 @@ def create(path: Path, pictures: int, shape: MapShape, dtype: str, shard: int) -
         )
 
 
-def write_labels(path: Path, labels: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-    """Write the labels of one split, whole."""
+def write_labels(path: Path, labels: NDArray[Any]) -> None:
+    """Write the labels of one split, or its regression targets, whole."""
+    _write(path, LABELS, labels)
+
+
+def write_lengths(path: Path, lengths: NDArray[np.int64]) -> None:
+    """Write how many frames each sequence of one split has."""
+    _write(path, LENGTHS, lengths)
+
+
+def _write(path: Path, name: str, values: NDArray[Any]) -> None:
     array = zarr.create_array(
         path,
-        name=LABELS,
-        shape=labels.shape,
-        chunks=(LABELS_IN_CHUNK,),
-        dtype="int64",
+        name=name,
+        shape=values.shape,
+        chunks=(LABELS_IN_CHUNK, *values.shape[1:]),
+        dtype=values.dtype,
         filters=None,
         compressors=[Crc32cCodec()],
         fill_value=0,
         overwrite=True,
         config={"write_empty_chunks": True},
     )
-    array[:] = labels
+    array[:] = values
 
 
 def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:

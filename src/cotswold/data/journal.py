@@ -14,8 +14,8 @@ from typing import Any
 
 from cotswold.data.layout import Chunk
 from cotswold.data.manifest import FOLDER, chunk_of, disk_full_named, write_json
-from cotswold.data.preparation import Transform
 from cotswold.data.shard import Broken
+from cotswold.data.transforms import AnyTransform, transform_from_state
 from cotswold.errors import StoreError
 from cotswold.files import (
     PARTIAL,
@@ -67,20 +67,20 @@ class Journal:
                 path.unlink()
         write_json(self._folder / _REQUEST, request)
 
-    def transform(self) -> Transform | None:
+    def transform(self) -> AnyTransform | None:
         """The transform that the finished shards were made with."""
         state = self._read("transform.json")
         try:
-            return None if state is None else Transform.from_state(state)
+            return None if state is None else transform_from_state(state)
         except MalformedError as error:
             raise self._damaged("transform.json", str(error)) from error
 
-    def keep_transform(self, transform: Transform) -> None:
+    def keep_transform(self, transform: AnyTransform) -> None:
         """Write the transform, before the first shard."""
         write_json(self._folder / "transform.json", transform.state())
 
     def read(self, shards: Mapping[str, int]) -> None:
-        """Find the finished ones of ``shards`` (how many pictures each has) and check their files; sweep up
+        """Find the finished ones of ``shards`` (how many samples each has) and check their files; sweep up
         what a kill left half written."""
         try:
             lines = read_bytes(self._lines, _LINES_BYTES_MAX).splitlines(keepends=True)

@@ -92,6 +92,9 @@ def _check(content: dict[str, Any]) -> None:
     for key, chunk in chunks.items():
         if not (isinstance(chunk, list) and [type(each) for each in chunk] == [int, int]):
             raise MalformedError(f"says of the chunk {key!r} neither size nor checksum")
+    targets = take(content, "targets", int) if "targets" in content else 0
+    if targets < 0:
+        raise MalformedError(f"has regression targets of {targets} numbers")
     wanted = {layout.ROOT}
     for split, part in take(content, "splits", dict).items():
         if split not in SPLITS or not isinstance(part, dict):
@@ -99,8 +102,11 @@ def _check(content: dict[str, Any]) -> None:
         pictures, shard = take(part, "pictures", int), take(part, "shard", int)
         if pictures < 1 or shard < 1 or -(-pictures // shard) > len(chunks):
             raise MalformedError(f"has {pictures} pictures in shards of {shard} in the split {split!r}")
-        wanted.update(layout.shard_keys(split, pictures, shard), layout.label_keys(split, pictures))
-        wanted.update(layout.descriptions(split))
+        sequences = take(part, "sequences", int) if "sequences" in part else 0
+        if not 0 <= sequences <= pictures:
+            raise MalformedError(f"has {sequences} sequences of {pictures} frames in the split {split!r}")
+        wanted.update(layout.shard_keys(split, pictures, shard), layout.label_keys(split, pictures, targets))
+        wanted.update(layout.descriptions(split, sequences), layout.length_keys(split, sequences))
     if wanted != set(chunks):
         stray = sorted(wanted ^ set(chunks))[0]
         raise MalformedError(f"lists other chunks than its splits have ({stray!r} is one that differs)")

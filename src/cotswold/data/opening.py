@@ -9,12 +9,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
-from cotswold.data.source import Labels, Source
+from cotswold.data.source import Kind, Labels, Source
+from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
 
-KINDS = (
+PICTURES = (
     "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
 )
+VECTORS = "an .npy, .npz or idx file with an array (n, features)"
+FRAMES = (
+    "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
+    "`lengths`"
+)
+_KINDS: dict[Kind | None, str] = {
+    "pictures": PICTURES,
+    "vectors": VECTORS,
+    "frames": FRAMES,
+    None: f"{PICTURES}; for vectors {VECTORS}; for sequences {FRAMES}",
+}
 
 
 def open_source(
@@ -26,38 +38,142 @@ def open_source(
     ``labels``: ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry.
     Raises SourceError for a source that is missing, empty, damaged or of no known kind.
     """
+    patterns = _patterns(include, exclude, labels)
+    if str(path).startswith("builtin:"):
+        from cotswold.data.synthetic import open_builtin
+
+        return open_builtin(str(path), *patterns, labels)
+    where = _existing(path, "pictures")
+    return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
+
+
+def open_vectors(
+    path: str | Path,
+    kind: Kind = "vectors",
+    *,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    labels: Labels = "none",
+) -> VectorSource:
+    """Open a source of ``"vectors"`` or of ``"frames"``.
+
+    Vectors: an array (n, features) in an .npy, .npz or idx file, labels in `name.labels.npy`, in the same
+    .npz, or in the idx file beside. Frames: .npy files (frames, features) in a folder or zip, one for each
+    sequence, labels in `name.labels.npy` beside (``"file"``) or by the parent folder (``"folders"``); or an
+    .npz with `frames`, `lengths` and `labels`. Raises SourceError as `open_source`.
+    """
+    patterns = _patterns(include, exclude, labels)
+    where = _existing(path, kind)
+    return (_open_frames if kind == "frames" else _open_vectors)(where, *patterns, labels)
+
+
+def open_samples(
+    path: str | Path,
+    kind: Kind | None = None,
+    *,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    labels: Labels = "none",
+) -> Source | VectorSource:
+    """Open a source of any kind, or of the kind that its files and arrays show it to be (None).
+
+    An array (n, features) is vectors, one of three or four dimensions pictures; a folder or zip with .npy
+    files and no picture is sequences of frames. Raises SourceError as `open_source`.
+    """
+    kind = kind or kind_of(path)
+    if kind == "pictures":
+        return open_source(path, include=include, exclude=exclude, labels=labels)
+    return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
+
+
+def kind_of(path: str | Path) -> Kind:
+    """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
+    tells. Raises SourceError for a source that is missing or cannot be read."""
+    if str(path).startswith("builtin:"):
+        return "pictures"
+    where = _existing(path, None)
+    return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)
+
+
+def _kind_of_folder(where: Path) -> Kind:
+    from cotswold.data import cifar, idx, vector_files
+    from cotswold.data.folder import is_picture, walk
+    from cotswold.data.frame_files import is_array
+
+    names = _names(where, None)
+    if any(idx.is_pictures(name) or cifar.is_batch(name) for name in names):
+        return "pictures"
+    if any(vector_files.is_idx(name) for name in names):
+        return "vectors"
+    arrays = False
+    for path in walk(where):
+        name = path.relative_to(where).as_posix()
+        if is_picture(name):
+            return "pictures"
+        arrays = arrays or is_array(name)
+    return "frames" if arrays else "pictures"
+
+
+def _kind_of_file(where: Path) -> Kind:
+    from cotswold.data import vector_files
+    from cotswold.data.archive import member_names
+    from cotswold.data.folder import is_picture
+    from cotswold.data.frame_files import has_lengths, is_array
+    from cotswold.data.packed import Npz
+
+    name = where.name.lower()
+    if name.endswith(".zip"):
+        members = member_names(where)
+        arrays = any(map(is_array, members)) and not any(map(is_picture, members))
+        return "frames" if arrays else "pictures"
+    if name.endswith(".npy"):
+        return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "pictures"
+    if name.endswith(".npz"):
+        if has_lengths(where):
+            return "frames"
+        extents = {len(shape) for shape, _ in Npz(where).shapes.values()}
+        return "vectors" if 2 in extents and max(extents) == 2 else "pictures"
+    return "vectors" if vector_files.is_idx(where.name) else "pictures"
+
+
+def _patterns(
+    include: Iterable[str], exclude: Iterable[str], labels: Labels
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(include, str) or isinstance(exclude, str):
         raise SourceError('include and exclude are lists of patterns; write ["train/*"], not "train/*"')
     if labels not in get_args(Labels):
         raise SourceError(f'labels are {labels!r}; use "none", "folders" or "file"')
-    patterns = tuple(include), tuple(exclude)
-    text = str(path)
-    if not text:
-        raise SourceError(f"the source's name is empty; give {KINDS}")
-    if text.startswith("builtin:"):
-        from cotswold.data.synthetic import open_builtin
+    return tuple(include), tuple(exclude)
 
-        return open_builtin(text, *patterns, labels)
+
+def _existing(path: str | Path, kind: Kind | None) -> Path:
+    """A folder or a regular file."""
+    if not str(path):
+        raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
     where = Path(path).expanduser()
     if not where.exists():
-        raise SourceError(f"{where} does not exist; give {KINDS}")
-    if where.is_dir():
-        return _open_folder(where, *patterns, labels)
-    if not where.is_file():
-        raise SourceError(f"{where} is no regular file; give {KINDS}")
-    return _open_file(where, *patterns, labels)
+        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}")
+    if not where.is_dir() and not where.is_file():
+        raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
+    return where
+
+
+def _names(where: Path, kind: Kind | None) -> list[str]:
+    """What lies directly in a folder."""
+    try:
+        names = sorted(entry.name for entry in where.iterdir())
+    except PermissionError as error:
+        raise SourceError(f"{where} may not be read; change its permissions") from error
+    if not names:
+        raise SourceError(f"{where} is empty; give {_KINDS[kind]}")
+    return names
 
 
 def _open_folder(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     from cotswold.data import cifar, idx
     from cotswold.data.folder import FolderSource
 
-    try:
-        names = sorted(entry.name for entry in where.iterdir())
-    except PermissionError as error:
-        raise SourceError(f"{where} may not be read; change its permissions") from error
-    if not names:
-        raise SourceError(f"{where} is empty; give {KINDS}")
+    names = _names(where, "pictures")
     if any(idx.is_pictures(name) for name in names):
         return idx.open_idx(where, include, exclude, labels)
     if any(cifar.is_batch(name) for name in names):
@@ -81,4 +197,37 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         return cifar.open_cifar(where, include, exclude, labels)
     if is_picture(where.name):
         raise SourceError(f"{where} is a single picture; give the folder that it lies in")
-    raise SourceError(f"{where} is of no known kind; give {KINDS}")
+    raise SourceError(f"{where} is of no known kind; give {PICTURES}")
+
+
+def _open_vectors(
+    where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> VectorSource:
+    from cotswold.data import vector_files
+
+    name = where.name.lower()
+    if where.is_dir():
+        if any(vector_files.is_idx(name) for name in _names(where, "vectors")):
+            return vector_files.open_idx(where, include, exclude, labels)
+        raise SourceError(f"{where} holds no idx files of vectors; give {VECTORS} (or use type frames)")
+    if name.endswith(".npy"):
+        return vector_files.open_npy(where, include, exclude, labels)
+    if name.endswith(".npz"):
+        return vector_files.open_npz(where, include, exclude, labels)
+    if vector_files.is_idx(where.name):
+        return vector_files.open_idx(where, include, exclude, labels)
+    raise SourceError(f"{where} is of no known kind; give {VECTORS}")
+
+
+def _open_frames(
+    where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> VectorSource:
+    from cotswold.data import frame_files
+
+    if where.is_dir():
+        return frame_files.open_folder(where, include, exclude, labels)
+    if where.suffix.lower() == ".zip":
+        return frame_files.open_zip(where, include, exclude, labels)
+    if where.suffix.lower() == ".npz":
+        return frame_files.open_npz(where, include, exclude, labels)
+    raise SourceError(f"{where} is of no known kind; give {FRAMES}")

@@ -1,19 +1,19 @@
-"""In what order a reader hands out the pictures of a split.
+"""In what order a reader hands out the samples of a split.
 
 Knows: integers and seeds. Does not know: stores, threads.
 
-An order says, for each epoch, in what order shards are read and in what order pictures are handed out; it is
+An order says, for each epoch, in what order shards are read and in what order samples are handed out; it is
 a function of (seed, epoch) alone, so that a reader can begin anywhere.
 
 `Buffered`, what a reader uses: a shuffle buffer. Shards come in random order; whenever more than ``buffer``
-pictures wait, those beyond are drawn from all that wait. Two pictures of one batch then come from one shard
+samples wait, those beyond are drawn from all that wait. Two samples of one batch then come from one shard
 with a probability near shard / (2 buffer), and those of one shard meet in a batch with one near
-batch / (2 buffer). So two that met meet again in the next epoch with batch / pictures, as after a full
-shuffle, plus batch · shard / (4 buffer²): a quarter more where the buffer is the root of shard · pictures,
+batch / (2 buffer). So two that met meet again in the next epoch with batch / samples, as after a full
+shuffle, plus batch · shard / (4 buffer²): a quarter more where the buffer is the root of shard · samples,
 twice as much where it is half of that.
 
 `Grouped`, what readers of earlier versions used, so that runs of theirs go on as they began: shards are
-taken together in groups that fit the buffer, and shuffled inside. Pictures of a group met again 40 times as
+taken together in groups that fit the buffer, and shuffled inside. Samples of a group met again 40 times as
 often as after a full shuffle.
 """
 
@@ -33,11 +33,11 @@ _LEAST_BYTES, _MOST_BYTES = 16 << 20, 512 << 20
 and keeps below twice a full shuffle up to 128 GiB."""
 
 
-def buffer_pictures(pictures: int, shard: int, picture_bytes: int) -> int:
-    """Pictures that wait in a shuffle buffer: the root of shard · pictures, within 16 and 512 MiB."""
-    root = math.isqrt(shard * pictures - 1) + 1
-    least, most = _LEAST_BYTES // picture_bytes, max(1, _MOST_BYTES // picture_bytes)
-    return min(max(root, least), most, pictures)
+def buffer_samples(samples: int, shard: int, sample_bytes: int) -> int:
+    """Samples that wait in a shuffle buffer: the root of shard · samples, within 16 and 512 MiB."""
+    root = math.isqrt(shard * samples - 1) + 1
+    least, most = _LEAST_BYTES // sample_bytes, max(1, _MOST_BYTES // sample_bytes)
+    return min(max(root, least), most, samples)
 
 
 class Order(Protocol):
@@ -49,40 +49,40 @@ class Order(Protocol):
 
     @property
     def held(self) -> int:
-        """Pictures that wait between two reads of a shard, at most."""
+        """Samples that wait between two reads of a shard, at most."""
 
     def shards(self, epoch: int) -> Rows:
         """The numbers of all shards, as they are read."""
 
     def rows(self, epoch: int) -> Rows:
-        """The rows of all pictures, as they are handed out."""
+        """The rows of all samples, as they are handed out."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """``pictures`` in shards of ``shard``, of which the last may be short; ``shuffle`` as of the seed, or in
+    """``samples`` in shards of ``shard``, of which the last may be short; ``shuffle`` as of the seed, or in
     the order of the store."""
 
-    pictures: int
+    samples: int
     shard: int
     seed: int
     shuffle: bool = True
 
     def order(self, epoch: int) -> Rows:
         """The numbers of all shards."""
-        shards = np.arange(-(-self.pictures // self.shard))
+        shards = np.arange(-(-self.samples // self.shard))
         if self.shuffle:
             np.random.default_rng((self.seed, epoch, 0)).shuffle(shards)
         return shards
 
     def rows_of(self, shard: int) -> Rows:
         """The rows in one shard."""
-        return np.arange(shard * self.shard, min((shard + 1) * self.shard, self.pictures))
+        return np.arange(shard * self.shard, min((shard + 1) * self.shard, self.samples))
 
 
 @dataclass(frozen=True)
 class Buffered:
-    """A shuffle buffer of ``buffer`` pictures."""
+    """A shuffle buffer of ``buffer`` samples."""
 
     split: Split
     buffer: int
@@ -91,7 +91,7 @@ class Buffered:
     @property
     def held(self) -> int:
         """The buffer, or all."""
-        return min(self.buffer, self.split.pictures)
+        return min(self.buffer, self.split.samples)
 
     def shards(self, epoch: int) -> Rows:
         """All shards, shuffled."""
@@ -100,9 +100,9 @@ class Buffered:
     def rows(self, epoch: int) -> Rows:
         """All rows, through the buffer."""
         if not self.split.shuffle:
-            return np.arange(self.split.pictures)
+            return np.arange(self.split.samples)
         random = np.random.default_rng((self.split.seed, epoch, 2))
-        rows, waiting = np.empty(self.split.pictures, np.int64), np.empty(0, np.int64)
+        rows, waiting = np.empty(self.split.samples, np.int64), np.empty(0, np.int64)
         done = 0
         for shard in self.shards(epoch):
             waiting = np.concatenate([waiting, self.split.rows_of(int(shard))])
@@ -118,7 +118,7 @@ class Buffered:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Groups of as many shards as fit ``buffer`` pictures, at least one."""
+    """Groups of as many shards as fit ``buffer`` samples, at least one."""
 
     split: Split
     buffer: int
@@ -127,7 +127,7 @@ class Grouped:
     @property
     def held(self) -> int:
         """A group, or all."""
-        return min(self._together * self.split.shard, self.split.pictures)
+        return min(self._together * self.split.shard, self.split.samples)
 
     def shards(self, epoch: int) -> Rows:
         """All shards, shuffled."""

@@ -89,7 +89,7 @@ class Npz:
         with self._opened() as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
-                    shape, dtype = _header(file)
+                    shape, dtype = header(file)
                     body = member.file_size - file.tell()
                 needed = math.prod(shape) * dtype.itemsize
                 if dtype.hasobject or needed != body:
@@ -119,7 +119,7 @@ class Npz:
             ) from error
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of an array in .npy format, from its beginning."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from PIL import Image
 
 from cotswold.data.levels import Ranges
 from cotswold.data.picture import Colour, Pixels, cut
+from cotswold.data.source import Kind
 from cotswold.data.whitening import (
     TOP,
     Float32,
@@ -60,6 +61,7 @@ class Preparation:
     band: float = 0.7
     unit: bool = False
     dtype: Literal["float16", "uint8"] = "float16"
+    kind: ClassVar[Kind] = "pictures"
 
     def __post_init__(self) -> None:
         if min(self.size) < 1:
@@ -78,6 +80,11 @@ class Preparation:
     def shape(self) -> MapShape:
         """The map of one prepared picture."""
         return MapShape(3 if self.colour == "rgb" else 1, *self.size)
+
+    @property
+    def row(self) -> MapShape:
+        """The map of what the store keeps for one picture: the same."""
+        return self.shape
 
     @property
     def needs_sample(self) -> bool:
@@ -168,6 +175,11 @@ class Transform:
             values *= np.float32(self.scale)
             values += np.float32(self.offset)
         return values
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people should know of the estimate: nothing, for pictures."""
+        return ()
 
     def state(self) -> dict[str, Any]:
         """Everything, as JSON can keep it without loss; a checkpoint or a run can carry it."""

@@ -1,10 +1,11 @@
 """From a source to a store, in many processes, resumable after a kill at any moment.
 
-Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, whitening.
+Knows: the order of things, what may be overwritten. Does not know: decoding, zarr's codecs, transforms.
 
-A source is permuted once and cut into shards, each written by one process and then entered in a journal. The
-first shards of the training pictures are the sample from which whitening is estimated. Broken pictures leave
-gaps, which pictures from the end fill. The manifest comes last: without it there is no store.
+A source is permuted once and cut into shards, each written by one process and then entered in a journal.
+Before that, training shards are looked at, and from them the transform is estimated: of pictures the first
+few, of vectors all. Broken pictures leave gaps, which pictures from the end fill. The manifest
+comes last: without it there is no store.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from numpy.typing import NDArray
 
 from cotswold.data import layout
 from cotswold.data.claiming import begin, claimed, differences
-from cotswold.data.crew import Crew
 from cotswold.data.journal import Journal, sync
-from cotswold.data.layout import Chunk
+from cotswold.data.layout import Chunk, ShardSize
 from cotswold.data.manifest import (
     FORMAT,
     MANIFEST,
@@ -33,26 +33,27 @@ from cotswold.data.manifest import (
     read_manifest,
     write_json,
 )
-from cotswold.data.picture import Pixels
+from cotswold.data.picture_work import PictureWork
 from cotswold.data.plan import Request, Splits, assigned, rule
-from cotswold.data.preparation import Preparation, Transform, estimate, plain
-from cotswold.data.shard import Broken, Shard, kept_pixels
+from cotswold.data.preparation import Preparation
+from cotswold.data.sequences import lengths_of
+from cotswold.data.shard import Broken, NothingReadableError, Shard, Work, nothing_readable
 from cotswold.data.source import Source
-from cotswold.data.whitening import Float32
-from cotswold.errors import SourceError, UserError
+from cotswold.data.transforms import AnyPreparation
+from cotswold.data.vector_preparation import VectorPreparation
+from cotswold.data.vector_work import VectorWork
+from cotswold.data.vectors import VectorSource
+from cotswold.data.worker_pool import WorkerPool
+from cotswold.errors import UserError
 from cotswold.files import real_folder
 from cotswold.host import granted_cores
 
 Progress = Callable[[int, int], None]
-"""Called with the pictures done and the pictures in all."""
+"""Called with the samples done and the samples in all."""
 
-_SAMPLE_PICTURES = 5000
-"""Pictures that whitening is estimated from, at most: with 1,500 of Caltech-101 the colours of held-out
-pictures still correlate by 0.068, with 4,000 by 0.050, with 5,000 by 0.046."""
-_SAMPLE_BYTES = 1 << 30
-"""Their decoded pixels wait on disk until they are written; that takes no more than this."""
 _PICTURES_PER_JOB = 64
-"""Below this, another process costs more than it does."""
+_VECTORS_PER_JOB = 1 << 16
+"""Below these, another process costs more than it does."""
 _BROKEN_NAMED = 1000
 
 
@@ -63,23 +64,23 @@ class Summary:
     path: Path
     identity: str
     splits: dict[str, int]
-    """Pictures in each split."""
+    """Samples in each split."""
     classes: tuple[str, ...]
     broken: int
     """Pictures that could not be read."""
     broken_files: tuple[str, ...]
     """The first thousand of them, each with the reason."""
     found: int
-    """Pictures that an earlier, interrupted run had already prepared."""
+    """Samples that an earlier, interrupted run had already prepared."""
     seconds: float
     notes: tuple[str, ...]
-    """How splits came about, and whatever else was decided for all pictures; sentences."""
+    """How splits came about, and whatever else was decided for all samples; sentences."""
 
 
 def prepare(
-    source: Source,
+    source: Source | VectorSource,
     out: str | Path,
-    preparation: Preparation,
+    preparation: AnyPreparation,
     *,
     splits: Splits = "auto",
     validation: float = 0.05,
@@ -92,14 +93,16 @@ def prepare(
     """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
 
     ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores
-    by default. Raises SourceError (no readable picture), UserError (``out`` holds something else), BusyError
-    (another process writes it), DiskFullError (free some room and run again).
+    by default. Raises SourceError (no readable picture, a number that is not finite), UserError (``out``
+    holds something else, the preparation is for other data), BusyError (another process writes it),
+    DiskFullError (free some room and run again).
     """
     begun = time.monotonic()
+    _check_kind(source, preparation)
     decided = rule(source, splits)
     request = Request(
         source=source.identity,
-        labelled=bool(source.classes),
+        labelled=bool(source.classes or source.targets),
         preparation=preparation,
         splits=decided.splits,
         validation=validation,
@@ -120,19 +123,21 @@ def prepare(
         plan = assigned(source, request)
         shards = _shards(plan, preparation)
         begin(path, journal, request, shards)
-        pictures = sum(len(shard.pictures) for shard in shards)
-        found = sum(len(shard.pictures) for shard in shards if shard.key in journal.done)
-        jobs = min(jobs or granted_cores(environ={}), -(-(pictures - found) // _PICTURES_PER_JOB) or 1)
+        samples = sum(len(shard.samples) for shard in shards)
+        found = sum(len(shard.samples) for shard in shards if shard.key in journal.done)
+        least = _PICTURES_PER_JOB if preparation.kind == "pictures" else _VECTORS_PER_JOB
+        jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
+        work = _work(source, path, preparation)
         try:
-            with Crew(source, path, preparation, jobs) as crew:
+            with WorkerPool(work, jobs) as pool:
                 _make_arrays(path, plan, preparation)
-                _write_all(crew, source, journal, shards, preparation, progress)
-        except _NothingReadableError:
+                _write_all(pool, work, journal, shards, progress)
+        except NothingReadableError:
             shutil.rmtree(path / layout.GROUP)
             journal.end()  # last: what a kill leaves here can be gone on with
             path.rmdir()
             raise
-        manifest = _finished(path, source, request, plan, shards, journal, notes)
+        manifest = _finished(path, source, request, plan, journal, notes)
     return _summary(path, manifest, found, begun)
 
 
@@ -147,101 +152,94 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
     return _summary(path, manifest, sum(part["pictures"] for part in manifest["splits"].values()), begun)
 
 
-def _shards(plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> list[Shard]:
+def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> None:
+    """Raise UserError where a preparation is for other data than those of a source."""
+    if source.kind != preparation.kind:
+        raise UserError(f"the preparation is for {preparation.kind}, the source holds {source.kind}")
+    if not isinstance(source, VectorSource) or not isinstance(preparation, VectorPreparation):
+        return
+    if source.features != preparation.features:
+        raise UserError(
+            f"the preparation is for {preparation.features:,} features, the source has {source.features:,}"
+        )
+
+
+def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation) -> Work[Any, Any]:
+    """The work on shards of this kind of data."""
+    if isinstance(source, VectorSource):
+        assert isinstance(preparation, VectorPreparation), "kinds agree"
+        return VectorWork(source, path, preparation)
+    assert isinstance(preparation, Preparation), "kinds agree"
+    return PictureWork(source, path, preparation)
+
+
+def _shard_size(preparation: AnyPreparation) -> ShardSize:
+    if isinstance(preparation, VectorPreparation):
+        return layout.shard_vectors(preparation.shape, preparation.dtype)
+    pictures = layout.shard_pictures(preparation.shape, preparation.dtype)
+    return ShardSize(pictures, pictures)
+
+
+def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
     """Every split, cut into shards."""
-    size = layout.shard_pictures(preparation.shape, preparation.dtype)
+    size = _shard_size(preparation)
     return [
-        Shard(split, number, start, size, tuple(order[start : start + size].tolist()))
+        Shard(split, number, start, size, order[start : start + size.samples])
         for split, order in plan.items()
-        for number, start in enumerate(range(0, len(order), size))
+        for number, start in enumerate(range(0, len(order), size.samples))
     ]
 
 
-def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: Preparation) -> None:
+def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> None:
     """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
     from cotswold.data import group
 
-    size = layout.shard_pictures(preparation.shape, preparation.dtype)
+    size = _shard_size(preparation)
     with disk_full_named(path):
         real_folder(path / layout.GROUP)
         group.begin(path)
         for split, order in plan.items():
             real_folder(path / layout.folder(split))
-            group.create(path / layout.folder(split), len(order), preparation.shape, preparation.dtype, size)
+            group.create(path / layout.folder(split), len(order), preparation.row, preparation.dtype, size)
 
 
 def _write_all(
-    crew: Crew,
-    source: Source,
+    pool: WorkerPool[Any, Any],
+    work: Work[Any, Any],
     journal: Journal,
     shards: list[Shard],
-    preparation: Preparation,
     progress: Progress | None,
 ) -> None:
     """Estimate the transform and write every shard that is not there yet."""
     transform, looked = journal.transform(), dict[str, Broken]()
     if transform is None:
-        transform, looked = _estimated(crew, journal.store, shards, preparation)
-        transform = replace(transform, ranges=source.ranges)
+        transform, looked = work.estimated([shard for shard in shards if shard.split == "train"], pool)
         journal.keep_transform(transform)
     left = [shard for shard in shards if shard.key not in journal.done]
-    total = sum(len(shard.pictures) for shard in shards)
-    done = total - sum(len(shard.pictures) for shard in left)
-    for shard, (chunk, broken) in crew.write(left, transform, looked):
+    total = sum(len(shard.samples) for shard in shards)
+    done = total - sum(len(shard.samples) for shard in left)
+    for shard, (chunk, broken) in pool.write(left, transform, looked):
         journal.add(shard.key, chunk, broken)
-        done += len(shard.pictures)
+        done += len(shard.samples)
         if progress is not None:
             progress(done, total)
     train = [shard for shard in shards if shard.split == "train"]
-    if all(len(journal.done[shard.key][1]) == len(shard.pictures) for shard in train):
-        raise _nothing_readable(journal.done[train[0].key][1])
-
-
-def _estimated(
-    crew: Crew, path: Path, shards: list[Shard], preparation: Preparation
-) -> tuple[Transform, dict[str, Broken]]:
-    """The transform, and what is broken in the shards that it was estimated from."""
-    if not preparation.needs_sample:
-        return plain(preparation), {}
-    enough = max(1, min(_SAMPLE_PICTURES, _SAMPLE_BYTES // preparation.shape.size))
-    looked: dict[str, Broken] = {}
-    sample: list[Float32] = []
-    some: Pixels | None = None
-    for shard, (spectra, broken) in crew.look(shard for shard in shards if shard.split == "train"):
-        looked[shard.key] = broken
-        sample.append(spectra)
-        if some is None and len(spectra):
-            some = np.delete(kept_pixels(shard, path, preparation), list(broken), axis=0)
-        if sum(map(len, sample)) >= enough:
-            break
-    if some is None:
-        raise _nothing_readable(next(iter(looked.values())))
-    return estimate(preparation, np.concatenate(sample), some), looked
-
-
-class _NothingReadableError(SourceError):
-    """Every picture for training is broken, so that nothing is lost with the unfinished store."""
-
-
-def _nothing_readable(broken: Broken) -> SourceError:
-    first = next(iter(broken.values()))
-    return _NothingReadableError(
-        f"not one picture for training can be read (the first: {first}); give readable ones"
-    )
+    if all(len(journal.done[shard.key][1]) == len(shard.samples) for shard in train):
+        raise nothing_readable(journal.done[train[0].key][1])
 
 
 def _finished(
     path: Path,
-    source: Source,
+    source: Source | VectorSource,
     request: Request,
     plan: dict[str, NDArray[np.int64]],
-    shards: list[Shard],
     journal: Journal,
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """Close the gaps that broken pictures left, write labels and the manifest."""
     from cotswold.data import group
 
+    shards = _shards(plan, request.preparation)
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
     reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
     splits: dict[str, Any] = {}
@@ -252,14 +250,22 @@ def _finished(
             if not len(order):
                 shutil.rmtree(path / layout.folder(split))
                 continue
-            group.write_labels(
-                path / layout.folder(split), np.array([source.label(int(i)) for i in order], np.int64)
-            )
-            for key in [*layout.label_keys(split, len(order)), *layout.descriptions(split)]:
+            folder, sequences = path / layout.folder(split), 0
+            group.write_labels(folder, source.labels(order))
+            if source.lengths is not None:
+                lengths = lengths_of(order, source.lengths)
+                sequences = len(lengths)
+                group.write_lengths(folder, lengths)
+            for key in [
+                *layout.label_keys(split, len(order), source.targets),
+                *layout.length_keys(split, sequences),
+                *layout.descriptions(split, sequences),
+            ]:
                 chunks[key] = chunk_of(path / key)
             splits[split] = {
                 "pictures": len(order),
-                "shard": layout.shard_pictures(request.preparation.shape, request.preparation.dtype),
+                "shard": _shard_size(request.preparation).samples,
+                **({"sequences": sequences} if sequences else {}),
             }
         chunks[layout.ROOT] = chunk_of(path / layout.ROOT)
         for key in chunks:
@@ -271,8 +277,9 @@ def _finished(
         "request": request.state(),
         "transform": transform.state(),
         "classes": list(source.classes),
+        **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
-        "notes": list(notes),
+        "notes": [*notes, *transform.notes],
         "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }

@@ -18,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.data.buffer import Buffer, Epoch
-from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_pictures
+from cotswold.data.order import EARLIEST, ORDERS, Buffered, Grouped, Split, buffer_samples
 from cotswold.data.store import Store
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Pictures, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
-(image,)."""
+"""Samples, float32 (image, channel, y, x) with the image contiguous ("images last"), and labels, int64
+(image,), or regression targets, float32 (image, target)."""
 
 _AHEAD = 8
 """Batches that wait at most."""
@@ -36,10 +36,10 @@ _POLL_SECONDS = 0.2
 class Reader:
     """Batches of one split, epoch after epoch; the order depends on ``(seed, epoch)`` alone.
 
-    ``for pictures, labels in reader`` hands out what is left of the current epoch; the next loop is the next
-    epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those pictures out (others each
-    epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the pictures nor
-    the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole pictures as they are
+    ``for samples, labels in reader`` hands out what is left of the current epoch; the next loop is the next
+    epoch. ``keep_last``: whether an epoch ends with a smaller batch or leaves those samples out (others each
+    epoch). ``box``: a window (y, x) of the plane, maybe an empty one; neither the order of the samples nor
+    the state depends on it. ``buffer_bytes``: the shuffle buffer, counted in whole samples as they are
     stored; by default what mixes as `cotswold.data.order` tells, 512 MiB at most. Beside it a shard and a few
     batches are held. Reading in the background never changes what is handed out: `state_dict` counts what
     was handed out, and a reader that loads it goes on with the same bits, in the order that the state names.
@@ -58,15 +58,15 @@ class Reader:
         buffer_bytes: int | None = None,
     ) -> None:
         if batch < 1:
-            raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
+            raise UserError(f"a batch of {batch} samples is none; give 1 or more")
         self._store, self._split, self._batch, self._box = store, split, batch, box
         self._labels = store.labels(split)
-        pictures = len(self._labels)
-        self._keep_last = keep_last or pictures < batch
-        self._rows = Split(pictures, store.shard(split), seed, shuffle)
+        samples = len(self._labels)
+        self._keep_last = keep_last or samples < batch
+        self._rows = Split(samples, store.shard(split), seed, shuffle)
         if buffer_bytes is None:
             buffer_bytes = shuffle_bytes(store, split)
-        buffer = max(1, buffer_bytes // _stored_bytes(store))
+        buffer = max(1, buffer_bytes // stored_bytes(store))
         self._order: Buffered | Grouped = Buffered(self._rows, buffer)
         self.epoch = 0
         """The epoch that the next batch belongs to, from 0."""
@@ -78,13 +78,13 @@ class Reader:
 
     def __len__(self) -> int:
         """Batches in one epoch."""
-        pictures = self.pictures
-        return -(-pictures // self._batch) if self._keep_last else pictures // self._batch
+        samples = self.samples
+        return -(-samples // self._batch) if self._keep_last else samples // self._batch
 
     @property
-    def pictures(self) -> int:
-        """Pictures in the split."""
-        return self._rows.pictures
+    def samples(self) -> int:
+        """Samples in the split."""
+        return self._rows.samples
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self.epoch
@@ -158,7 +158,7 @@ class Reader:
 
     def _epochs(self, epoch: int, position: int) -> Iterator[Epoch]:
         """Epochs without end, from a position of one."""
-        last = self.pictures if self._keep_last else len(self) * self._batch
+        last = self.samples if self._keep_last else len(self) * self._batch
         while True:
             rows = self._order.rows(epoch)[position * self._batch : last]
             yield Epoch(epoch, rows, self._batch)
@@ -173,11 +173,11 @@ class Reader:
                 yield self._made(buffer.take(each.number, rows), self._labels[rows])
 
     def _read(self, shard: int) -> NDArray[Any]:
-        """The pictures of a shard as they are stored."""
+        """The samples of a shard as they are stored."""
         rows = self._rows.rows_of(shard)
         return self._store.read_stored(self._split, int(rows[0]), int(rows[-1]) + 1, self._box)
 
-    def _made(self, stored: NDArray[Any], labels: NDArray[np.int64]) -> Batch:
+    def _made(self, stored: NDArray[Any], labels: NDArray[Any]) -> Batch:
         """Images last, float32."""
         images = len(stored)
         last = np.ascontiguousarray(stored.reshape(images, math.prod(stored.shape[1:])).T)
@@ -187,13 +187,13 @@ class Reader:
 
 
 def shuffle_bytes(store: Store, split: str) -> int:
-    """Bytes of the shuffle buffer in which pictures of a split are mixed by default, all windows together."""
-    each = _stored_bytes(store)
-    return each * buffer_pictures(store.splits[split], store.shard(split), each)
+    """Bytes of the shuffle buffer in which samples of a split are mixed by default, all windows together."""
+    each = stored_bytes(store)
+    return each * buffer_samples(store.splits[split], store.shard(split), each)
 
 
-def _stored_bytes(store: Store) -> int:
-    """Of a whole picture, so that whoever reads a window of it has the same order."""
+def stored_bytes(store: Store) -> int:
+    """Of a whole sample, so that whoever reads a window of it has the same order."""
     return store.shape.size * np.dtype(store.transform.preparation.dtype).itemsize
 
 

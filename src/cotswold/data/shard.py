@@ -1,133 +1,84 @@
-"""The work of one process of `prepare`: decode the pictures of one shard, work on them, write them.
+"""What one shard of a store is, and the work that each kind of data has on it.
 
-Knows: a source, a transform, one zarr array. Does not know: the other shards, what was asked for.
+Knows: positions of samples, what pools call. Does not know: pictures, vectors, processes.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
 
 from cotswold.data import layout
-from cotswold.data.layout import Chunk
-from cotswold.data.manifest import FOLDER, disk_full_named
-from cotswold.data.picture import BrokenPictureError, Pixels
-from cotswold.data.preparation import Preparation, Transform, spectra
-from cotswold.data.source import Source
-from cotswold.data.whitening import Float32
-from cotswold.files import open_file, open_reading
+from cotswold.data.layout import Chunk, ShardSize
+from cotswold.data.manifest import FOLDER
+from cotswold.errors import SourceError
 
 Broken = dict[int, str]
-"""Why a picture could not be read, by its position in the shard."""
+"""Why a sample could not be read, by its position in the shard."""
+
+SeenT = TypeVar("SeenT")
+Seen_co = TypeVar("Seen_co", covariant=True)
+TransformT = TypeVar("TransformT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shard:
-    """Pictures of one split that lie in one file: rows ``start ...`` hold the pictures ``pictures`` of the
+    """Samples of one split that lie in one file: rows ``start ...`` hold the samples ``samples`` of the
     source."""
 
     split: str
     number: int
     start: int
-    room: int
-    """Pictures that the file has room for; the last one of a split may hold fewer."""
-    pictures: tuple[int, ...]
+    room: ShardSize
+    """Samples that the file has room for; the last one of a split may hold fewer."""
+    samples: NDArray[np.int64]
 
     @property
     def key(self) -> str:
         """The shard's file, relative to the store."""
         return layout.shard_key(self.split, self.number)
 
-    def pixels(self, store: Path) -> Path:
-        """Where its decoded pixels wait for the transform."""
+    def kept(self, store: Path) -> Path:
+        """Where its decoded samples may wait for the transform."""
         return store / FOLDER / f"{self.split}-{self.number}.pixels"
 
 
-class Worker:
-    """Decodes and writes shards; one a process."""
+class Work(Protocol[SeenT, TransformT]):
+    """What a kind of data has done to shards: looked at, so that a transform is estimated, then written.
 
-    def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
-        self._source, self._store, self._plain = source, store, Transform(preparation)
+    Cheap to pickle; every process of a pool has one.
+    """
 
-    def look(self, shard: Shard) -> tuple[Float32, Broken]:
-        """The spectra of the readable pictures of a shard; its pixels are kept until it is written."""
-        pixels, broken = self._decoded(shard)
-        with disk_full_named(self._store / shard.key):
-            file = open_file(shard.pixels(self._store), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            with os.fdopen(file, "wb") as kept:
-                kept.write(pixels.data)
-        return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
+    def look(self, shard: Shard) -> tuple[SeenT, Broken]:
+        """What the estimate needs to know of a shard, and what is broken in it."""
 
-    def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard, decoding it unless `look` did (``broken`` is what it found)."""
-        if broken is None:
-            pixels, broken = self._decoded(shard)
-        else:
-            pixels = kept_pixels(shard, self._store, self._plain.preparation)
-        stored = transform.prepared(pixels)
-        stored[list(broken)] = 0
-        path = self._store / shard.key
-        with disk_full_named(path):
-            chunk = layout.write_shard(path, stored, shard.room)
-        shard.pixels(self._store).unlink(missing_ok=True)
-        return chunk, broken
+    def write(self, shard: Shard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
+        """Write a shard; ``broken`` is what `look` found, None where it did not look."""
 
-    def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
-        """Pixels (image, y, x, channel), zeros where a picture is broken."""
-        shape = self._plain.preparation.shape
-        pixels = np.zeros((len(shard.pictures), shape.height, shape.width, shape.channels), np.uint8)
-        broken: Broken = {}
-        for position, index in enumerate(shard.pictures):
-            try:
-                pixels[position] = self._plain.pixels(self._source.name(index), self._source.read(index))
-            except BrokenPictureError as error:
-                broken[position] = str(error)
-        return pixels, broken
+    def estimated(self, shards: list[Shard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
+        """The transform of the training shards, and what is broken in those that were looked at. Raises
+        NothingReadableError."""
 
 
-def kept_pixels(shard: Shard, store: Path, preparation: Preparation) -> Pixels:
-    """What `Worker.look` decoded: (image, y, x, channel)."""
-    shape = preparation.shape
-    with open_reading(shard.pixels(store)) as kept:
-        values = np.frombuffer(kept.read(), np.uint8)
-    return values.reshape(len(shard.pictures), shape.height, shape.width, shape.channels)
+class Looking(Protocol[Seen_co]):
+    """A pool, as far as an estimate needs it."""
+
+    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, Broken]]]:
+        """Look at shards, in order; may be left early."""
 
 
-_worker: Worker | None = None  # a pool hands its processes their state in no other way
+class NothingReadableError(SourceError):
+    """Every sample for training is broken, so that nothing is lost with the unfinished store."""
 
 
-def begin(source: Source, store: Path, preparation: Preparation) -> None:
-    """Set a process of the pool up; it ends when its parent does, however that ends."""
-    global _worker
-    _worker = Worker(source, store, preparation)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.simplefilter("error", Image.DecompressionBombWarning)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    wait([parent])
-    os._exit(1)
-
-
-def look(shard: Shard) -> tuple[Float32, Broken]:
-    """`Worker.look` in a process of the pool."""
-    assert _worker is not None
-    return _worker.look(shard)
-
-
-def write(shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
-    """`Worker.write` in a process of the pool."""
-    assert _worker is not None
-    return _worker.write(shard, transform, broken)
+def nothing_readable(broken: Broken) -> NothingReadableError:
+    """That it is so; ``broken``: of a shard of training samples."""
+    first = next(iter(broken.values()))
+    return NothingReadableError(
+        f"not one picture for training can be read (the first: {first}); give readable ones"
+    )

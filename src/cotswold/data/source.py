@@ -1,4 +1,4 @@
-"""What every source of pictures offers.
+"""What every source of samples offers, and every source of pictures.
 
 Knows: names, labels, classes and splits as a table. Does not know: any file format.
 """
@@ -14,8 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.levels import Ranges
@@ -23,6 +25,8 @@ from cotswold.data.picture import BrokenPictureError, numbers, shallow
 from cotswold.errors import SourceError
 
 Labels = Literal["none", "folders", "file"]
+Kind = Literal["pictures", "vectors", "frames"]
+"""What the samples of a source are."""
 
 UNLABELLED = -1
 """The label of a picture without one."""
@@ -52,36 +56,64 @@ def split_of_folder(name: str) -> str | None:
     return split_named(name) or split_named(_BESIDE.sub("", name.lower()))
 
 
-class Source(ABC):
-    """Pictures by number, in an order that depends on their names alone; cheap to pickle, files open late."""
+class Samples(ABC):
+    """Samples by number, in an order that depends on their names alone; cheap to pickle, files open late."""
 
+    kind: Kind
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels; empty without labels."""
-    _given = Ranges()
+    targets: int = 0
+    """Numbers that each sample has as its regression target; 0 where labels are classes or there are none."""
+    lengths: NDArray[np.int64] | None = None
+    """Frames in each sequence, which lie one after another; None where every sample stands alone."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many pictures there are, broken ones included."""
+        """How many samples there are, broken ones included."""
 
     @abstractmethod
     def name(self, index: int) -> str:
-        """What to call a picture in messages: its path inside the source."""
-
-    @abstractmethod
-    def read(self, index: int) -> Image.Image:
-        """The picture, any mode and size, decoded as late as may be. Raises BrokenPictureError."""
+        """What to call a sample in messages: its path inside the source."""
 
     @abstractmethod
     def label(self, index: int) -> int:
         """An index into `classes`, or -1 without labels."""
 
+    def labels(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Labels, int64 (sample,), or regression targets, float32 (sample, target)."""
+        return np.array([self.label(index) for index in indices.tolist()], np.int64)
+
     @abstractmethod
     def split_of(self, index: int) -> str | None:
         """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""
 
+    def splits_of(self, indices: NDArray[np.int64]) -> list[str | None]:
+        """`split_of` of many."""
+        return [self.split_of(index) for index in indices.tolist()]
+
     def settle(self) -> tuple[str, ...]:
-        """Decide what holds for all pictures, before many threads or processes read them; a sentence for each
-        thing that people should know. Raises SourceError where no picture can be used."""
+        """Decide what holds for all samples, before many threads or processes read them; a sentence for each
+        thing that people should know. Raises SourceError where they cannot be used."""
+        return ()
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """A hash that changes when the samples do, not when the source moves."""
+
+
+class Source(Samples):
+    """Pictures by number."""
+
+    kind: Kind = "pictures"
+    _given = Ranges()
+
+    @abstractmethod
+    def read(self, index: int) -> Image.Image:
+        """The picture, any mode and size, decoded as late as may be. Raises BrokenPictureError."""
+
+    def settle(self) -> tuple[str, ...]:
+        """As of all samples: what is black and white. Raises SourceError where no picture can be used."""
         return (str(self.ranges),) if self.ranges else ()
 
     @cached_property
@@ -103,11 +135,6 @@ class Source(ABC):
     def _found(self) -> Ranges:
         """The ranges of the pictures themselves; none where all have 8 bits."""
         return Ranges()
-
-    @property
-    @abstractmethod
-    def identity(self) -> str:
-        """A hash that changes when the pictures do (judged by names and sizes), not when the source moves."""
 
 
 def chosen(names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str) -> list[int]:
@@ -158,20 +185,20 @@ def _is_shallow_png(begins: bytes) -> bool:
     return begins.startswith(b"\x89PNG") and (depth, colours) != (b"\x10", b"\x00")
 
 
-class NamedFiles(Source):
-    """Pictures that are files with paths: labels are the parent folders, splits the top folders.
+class Paths:
+    """Samples, or sequences of them, that are files with paths: labels are the parent folders, splits the
+    top folders.
 
     Folders that hold everything else, as a zip often has one, are passed over in the search for the splits'
-    names; where all pictures have such a name further down, at one depth (`class/train/picture`), that one
+    names; where all files have such a name further down, at one depth (`class/train/picture`), that one
     counts.
     """
 
-    def __init__(self, where: str, names: Sequence[str], sizes: Sequence[int], labels: Labels) -> None:
-        if labels == "file":
-            raise SourceError(f'{where} has no label file; use labels = "folders" or "none"')
-        self._where, self._names = where, list(names)
-        self._identity = hashed(["files", *names, *sizes])
-        self._labels: list[int] | None = None
+    classes: tuple[str, ...] = ()
+
+    def __init__(self, where: str, names: Sequence[str], labels: Labels) -> None:
+        self.names = list(names)
+        self.labels: list[int] | None = None
         if labels == "folders":
             parents = [PurePosixPath(name).parent.name for name in names]
             if "" in parents:
@@ -181,7 +208,41 @@ class NamedFiles(Source):
                 )
             self.classes = tuple(sorted(set(parents)))
             number = {name: index for index, name in enumerate(self.classes)}
-            self._labels = [number[parent] for parent in parents]
+            self.labels = [number[parent] for parent in parents]
+
+    def split_of(self, index: int) -> str | None:
+        """What its folder is called; None where that is its label."""
+        folders = self.names[index].split("/")[:-1]
+        depth = self._split_depth
+        if depth >= len(folders) or (self.labels is not None and depth == len(folders) - 1):
+            return None
+        return split_of_folder(folders[depth])
+
+    @cached_property
+    def _split_depth(self) -> int:
+        """How many folders lie above those that may be called as splits."""
+        paths = {tuple(name.split("/")[:-1]) for name in self.names}
+        shared = 0
+        for level in zip(*paths, strict=False):
+            if len(set(level)) > 1 or split_of_folder(level[0]):
+                break
+            shared += 1
+        for depth in range(shared, min(map(len, paths))):
+            if all(split_of_folder(path[depth]) for path in paths):
+                return depth
+        return shared
+
+
+class NamedFiles(Source):
+    """Pictures that are files with paths, as `Paths` tells."""
+
+    def __init__(self, where: str, names: Sequence[str], sizes: Sequence[int], labels: Labels) -> None:
+        if labels == "file":
+            raise SourceError(f'{where} has no label file; use labels = "folders" or "none"')
+        self._names = list(names)
+        self._identity = hashed(["files", *names, *sizes])
+        self._paths = Paths(where, names, labels)
+        self.classes = self._paths.classes
 
     def __len__(self) -> int:
         return len(self._names)
@@ -218,29 +279,11 @@ class NamedFiles(Source):
 
     def label(self, index: int) -> int:
         """The number of the parent folder."""
-        return UNLABELLED if self._labels is None else self._labels[index]
+        return UNLABELLED if self._paths.labels is None else self._paths.labels[index]
 
     def split_of(self, index: int) -> str | None:
         """What its folder is called; None where that is its label."""
-        folders = self._names[index].split("/")[:-1]
-        depth = self._split_depth
-        if depth >= len(folders) or (self._labels is not None and depth == len(folders) - 1):
-            return None
-        return split_of_folder(folders[depth])
-
-    @cached_property
-    def _split_depth(self) -> int:
-        """How many folders lie above those that may be called as splits."""
-        paths = {tuple(name.split("/")[:-1]) for name in self._names}
-        shared = 0
-        for level in zip(*paths, strict=False):
-            if len(set(level)) > 1 or split_of_folder(level[0]):
-                break
-            shared += 1
-        for depth in range(shared, min(map(len, paths))):
-            if all(split_of_folder(path[depth]) for path in paths):
-                return depth
-        return shared
+        return self._paths.split_of(index)
 
     @property
     def identity(self) -> str:

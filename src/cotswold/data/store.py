@@ -1,13 +1,13 @@
-"""A store: prepared pictures on disk, readable by split, range and window of the plane.
+"""A store: prepared samples on disk, readable by split, range and window of the plane.
 
-Knows: the manifest, how chunks are checked and numbers turned back into values. Does not know: how it was
-made.
+Knows: the manifest, how chunks are checked, frames joined with their neighbours, and numbers turned back into
+values. Does not know: how it was made.
 """
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,17 @@ from numpy.typing import NDArray
 from cotswold.data import group, layout
 from cotswold.data.layout import Chunk
 from cotswold.data.manifest import MANIFEST, chunk_of, read_manifest
-from cotswold.data.preparation import Transform
+from cotswold.data.sequences import Integers, neighbours
+from cotswold.data.source import Kind
+from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_state
+from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
 from cotswold.data.whitening import Float32
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import Box, MapShape
 
+_INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
 _NAMED = 5
 """Broken pictures that are named in a sentence, at most."""
@@ -37,8 +41,8 @@ class Store:
     symbolic link."""
 
     path: Path
-    transform: Transform
-    """What turns any other picture into the space of this store."""
+    transform: AnyTransform
+    """What turns any other sample into the space of this store."""
 
     def __init__(self, path: str | Path) -> None:
         self._open(Path(path).expanduser())
@@ -49,9 +53,13 @@ class Store:
     def _open(self, path: Path) -> None:
         self.path, self._manifest = path, read_manifest(path)
         try:
-            self.transform = Transform.from_state(self._manifest["transform"])
+            self.transform = transform_from_state(self._manifest["transform"])
         except MalformedError as error:
             raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
+
+    def __reduce__(self) -> tuple[Callable[[str | Path], Store], tuple[Path]]:
+        """Another process opens the store for itself."""
+        return Store, (self.path,)
 
     @classmethod
     def unchecked(cls, path: str | Path) -> Store:
@@ -62,18 +70,28 @@ class Store:
 
     @property
     def splits(self) -> dict[str, int]:
-        """Pictures in each split: `train`, and `validation` and `test` where they have any."""
+        """Samples in each split: `train`, and `validation` and `test` where they have any."""
         return {name: part["pictures"] for name, part in self._manifest["splits"].items()}
 
     @property
+    def kind(self) -> Kind:
+        """What the samples are."""
+        return self.transform.preparation.kind
+
+    @property
     def shape(self) -> MapShape:
-        """The map of one picture."""
+        """The map of one sample; that of a vector has as many channels as numbers, and one pixel."""
         return self.transform.preparation.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes; empty without labels."""
+        """Names of the classes; empty without labels, and where labels are regression targets."""
         return tuple(self._manifest["classes"])
+
+    @property
+    def targets(self) -> int:
+        """Numbers that each sample has as its regression target; 0 for classes or none."""
+        return int(self._manifest.get("targets", 0))
 
     @property
     def identity(self) -> str:
@@ -87,7 +105,7 @@ class Store:
 
     @property
     def broken(self) -> tuple[int, tuple[str, ...]]:
-        """How many pictures of the source could not be read, and the first thousand of them with the
+        """How many samples of the source could not be read, and the first thousand of them with the
         reason."""
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
@@ -113,38 +131,61 @@ class Store:
         return list(self._manifest["chunks"])
 
     def shard(self, split: str) -> int:
-        """Pictures in one file: ranges that begin and end at its multiples are read fastest."""
+        """Samples in one file: ranges that begin and end at its multiples are read fastest."""
         return int(self._part(split)["shard"])
 
-    def labels(self, split: str) -> NDArray[np.int64]:
-        """The labels of a split, -1 without labels: (image,)."""
+    def labels(self, split: str) -> NDArray[Any]:
+        """The labels of a split, -1 without labels: int64 (sample,); or its regression targets: float32
+        (sample, target)."""
         self._part(split)
-        array = self._array(f"{layout.folder(split)}/{layout.LABELS}")
-        return np.asarray(
-            self._checked(array, f"{layout.folder(split)}/{layout.LABELS}", slice(None)), np.int64
-        )
+        name = f"{layout.folder(split)}/{layout.LABELS}"
+        return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+
+    def lengths(self, split: str) -> Integers | None:
+        """Frames in each sequence of a split, in the order in which they lie there; None for other data."""
+        if not self._part(split).get("sequences"):
+            return None
+        if split not in self._lengths:
+            name = f"{layout.folder(split)}/{layout.LENGTHS}"
+            lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
+            if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["pictures"]:
+                raise self._corrupted(name)
+            self._lengths[split] = lengths
+        return self._lengths[split]
 
     def read(self, split: str, start: int, stop: int, box: Box | None = None) -> Float32:
-        """Pictures ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (image, channel, y,
+        """Samples ``start`` to ``stop`` of a split, or a window (y, x) of them: float32 (sample, channel, y,
         x)."""
         return self.transform.restored(self.read_stored(split, start, stop, box))
 
     def read_stored(self, split: str, start: int, stop: int, box: Box | None = None) -> NDArray[Any]:
-        """As `read`, but float16 or uint8 as the store keeps them; `transform.restored` makes values of
+        """As `read`, but of the type in which the store keeps them; `transform.restored` makes values of
         them. Only the chunks that a window touches are read, none for one that is empty."""
         count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
         window = plane if box is None else box
         if not 0 <= start <= stop <= count:
-            raise UserError(
-                f"pictures {start} to {stop} are not in {split} of {self.path}, which has {count}"
-            )
+            raise UserError(f"samples {start} to {stop} are not in {split} of {self.path}, which has {count}")
         if len(window.start) != 2 or not plane.contains(window):
             raise UserError(f"{window} is no window of a plane of {self.shape.height} x {self.shape.width}")
         if window.size == 0:
             stored = self.transform.preparation.dtype
             return np.empty((stop - start, self.shape.channels, *window.shape), stored)
+        if self.shape != self.transform.preparation.row:
+            return self._joined(split, start, stop)
+        return self._rows(split, start, stop, window)
+
+    def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
         name = f"{layout.folder(split)}/{layout.PICTURES}"
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
+
+    def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
+        """Frames with their neighbours; every frame lies in the store once."""
+        preparation, lengths = self.transform.preparation, self.lengths(split)
+        assert isinstance(preparation, VectorPreparation) and lengths is not None, "only frames are joined"
+        around = neighbours(np.arange(start, stop), lengths, preparation.context)
+        first, last = int(around.min(initial=stop)), int(around.max(initial=stop - 1)) + 1
+        frames = self._rows(split, first, last, Box.whole((1, 1)))
+        return frames[around - first].reshape(stop - start, self.shape.channels, 1, 1)
 
     def verify(self) -> None:
         """Read every file and compare it with the manifest. Raises StoreError naming the first that
@@ -190,10 +231,11 @@ class Store:
 
     def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
         """The radial spectrum and colour correlation of the first ``pictures`` of a split (256 MiB at
-        most)."""
+        most). Raises UserError for data that are no pictures."""
+        band = of_pictures(self.transform).preparation.band
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["pictures"], pictures, most)
-        return measure(self.read(split, 0, count), self.transform.preparation.band)
+        return measure(self.read(split, 0, count), band)
 
     def _part(self, split: str) -> dict[str, Any]:
         parts: dict[str, dict[str, Any]] = self._manifest["splits"]
@@ -221,11 +263,18 @@ class Store:
 
     def _described(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and type of an array, from the manifest."""
-        pictures, shape = self.splits[name.split("/")[1]], self.shape
+        split, shape = name.split("/")[1], self.transform.preparation.row
+        samples = self.splits[split]
         if name.endswith(layout.LABELS):
-            return (pictures,), np.dtype(np.int64)
+            return ((samples, self.targets), np.dtype(np.float32)) if self.targets else ((samples,), _INT64)
+        if name.endswith(layout.LENGTHS):
+            return (self._part(split)["sequences"],), _INT64
         stored = np.dtype(self.transform.preparation.dtype)
-        return (pictures, shape.channels, shape.height, shape.width), stored
+        return (samples, shape.channels, shape.height, shape.width), stored
+
+    @cached_property
+    def _lengths(self) -> dict[str, Integers]:
+        return {}
 
     @cached_property
     def _arrays(self) -> dict[str, zarr.Array[Any]]:
@@ -248,7 +297,9 @@ class Store:
         """The files that a selection reads."""
         split = name.split("/")[1]
         if name.endswith(layout.LABELS):
-            return layout.label_keys(split, self.splits[split])
+            return layout.label_keys(split, self.splits[split], self.targets)
+        if name.endswith(layout.LENGTHS):
+            return layout.length_keys(split, self._part(split)["sequences"])
         shard, rows = self.shard(split), selection[0]
         return [layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
 

@@ -1,4 +1,4 @@
-"""Pictures of a source straight to batches, without a store: for labelled test sets.
+"""Samples of a source straight to batches, without a store: for labelled test sets.
 
 Knows: threads that decode ahead (Pillow and NumPy release the interpreter while they work). Does not know:
 what the batches are for.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.preparation import Transform
-from cotswold.data.source import Source
+from cotswold.data.source import Samples, Source
+from cotswold.data.transforms import AnyTransform
+from cotswold.data.vector_preparation import VectorTransform
+from cotswold.data.vectors import VectorSource
 from cotswold.data.whitening import Float32
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
@@ -26,44 +30,41 @@ _AHEAD = 3
 
 
 def stream(
-    source: Source,
-    transform: Transform,
+    source: Source | VectorSource,
+    transform: AnyTransform,
     batch: int,
     *,
     only: Sequence[int] | None = None,
     threads: int | None = None,
 ) -> Stream:
-    """Decode and transform a source (or the pictures ``only`` of it) on all cores, in its order."""
+    """Decode and transform a source (or the samples ``only`` of it) on all cores, in its order. Raises
+    UserError where it holds other data than those that the transform was made from."""
     if batch < 1:
-        raise UserError(f"a batch of {batch} pictures is none; give 1 or more")
-    return Stream(
-        source,
-        transform,
-        batch,
-        range(len(source)) if only is None else only,
-        threads or granted_cores(),
-    )
+        raise UserError(f"a batch of {batch} samples is none; give 1 or more")
+    indices = range(len(source)) if only is None else only
+    if isinstance(source, VectorSource) and isinstance(transform, VectorTransform):
+        return Stream(_Vectors(source, transform), batch, indices, threads or granted_cores())
+    if isinstance(source, Source) and isinstance(transform, Transform):
+        return Stream(_Pictures(source, transform), batch, indices, threads or granted_cores())
+    raise UserError(f"the network learnt from {transform.preparation.kind}; the source holds {source.kind}")
 
 
 class Stream:
-    """Iterates over ``(pictures, indices)``: float32 (image, channel, y, x) with the image contiguous, and
-    where each picture is in the source: int64 (image,).
+    """Iterates over ``(samples, indices)``: float32 (image, channel, y, x) with the image contiguous, and
+    where each sample is in the source: int64 (image,).
 
     Broken pictures are left out, and named in `broken` once the iteration has passed them; SourceError at the
     end if there was nothing else. The last batch may be smaller. A stream can be iterated again.
     """
 
-    def __init__(
-        self, source: Source, transform: Transform, batch: int, indices: Sequence[int], threads: int
-    ) -> None:
-        self._source, self._transform, self._batch = source.levelled(transform.ranges), transform, batch
-        self._indices, self._threads = indices, threads
+    def __init__(self, samples: _Samples, batch: int, indices: Sequence[int], threads: int) -> None:
+        self._samples, self._batch, self._indices, self._threads = samples, batch, indices, threads
         self.broken: list[str] = []
         """Broken pictures met by the last iteration, each with the reason."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         self.broken = []
-        self._source.settle()
+        self._samples.source.settle()
         pictures: list[Float32] = []
         indices: list[int] = []
         seen = False
@@ -87,20 +88,54 @@ class Stream:
         """Pictures or what is wrong with them, in order, a bounded number under way."""
         waiting: deque[tuple[int, Future[Float32 | BrokenPictureError]]] = deque()
         for index in self._indices:
-            waiting.append((index, pool.submit(self._one, index)))
+            waiting.append((index, pool.submit(self._samples.one, index)))
             if len(waiting) > _AHEAD * self._batch + self._threads:
                 at, future = waiting.popleft()
                 yield at, future.result()
         for at, future in waiting:
             yield at, future.result()
 
-    def _one(self, index: int) -> Float32 | BrokenPictureError:
+
+class _Samples(Protocol):
+    """A source and the transform of its samples."""
+
+    @property
+    def source(self) -> Samples:
+        """Where they come from."""
+
+    def one(self, index: int) -> Float32 | BrokenPictureError:
+        """A sample as the network wants it, or what is wrong with it."""
+
+
+class _Pictures:
+    def __init__(self, source: Source, transform: Transform) -> None:
+        self.source, self._transform = source.levelled(transform.ranges), transform
+
+    def one(self, index: int) -> Float32 | BrokenPictureError:
         try:
-            pixels = self._transform.pixels(self._source.name(index), self._source.read(index))
+            pixels = self._transform.pixels(self.source.name(index), self.source.read(index))
         except BrokenPictureError as error:
             return error
         values: Float32 = self._transform.values(pixels[None])[0]
         return values
+
+
+class _Vectors:
+    def __init__(self, source: VectorSource, transform: VectorTransform) -> None:
+        wanted = transform.preparation
+        if (source.kind, source.features) != (wanted.kind, wanted.features):
+            raise UserError(
+                f"the network learnt from {wanted.kind} of {wanted.features:,} features; the source holds "
+                f"{source.kind} of {source.features:,}"
+            )
+        self.source, self._transform = source, transform
+
+    def one(self, index: int) -> Float32 | BrokenPictureError:
+        context = self._transform.preparation.context
+        around, places = np.unique(self.source.around(np.array([index]), context), return_inverse=True)
+        values = self._transform.values(self.source.rows(around))
+        joined: Float32 = values[places.reshape(-1)].reshape(-1, 1, 1)
+        return joined
 
 
 def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -43,17 +43,21 @@ def _contradictions(store: Store) -> Iterator[str]:
     for split, pictures in store.splits.items():
         try:
             store.read_stored(split, 0, 0)  # opens the array, and so compares its shape
-            labels = store.labels(split)
+            labels, _ = store.labels(split), store.lengths(split)
         except StoreError as error:
             yield str(error)
+            continue
+        if store.targets:
+            if not np.isfinite(labels).all():
+                yield f"{split} of {store.path} has targets that are not finite; prepare the store anew"
             continue
         lowest, highest = (0, len(store.classes) - 1) if store.classes else (-1, -1)
         wrong = np.flatnonzero((labels < lowest) | (labels > highest))
         if len(labels) != pictures:
-            yield f"{split} of {store.path} has {len(labels)} labels for {pictures} pictures"
+            yield f"{split} of {store.path} has {len(labels)} labels for {pictures} samples"
         elif len(wrong):
             first = int(wrong[0])
             yield (
                 f"{len(wrong)} labels in {split} of {store.path} are of none of its {len(store.classes)} "
-                f"classes (picture {first} has {labels[first]}); prepare the store anew"
+                f"classes (sample {first} has {labels[first]}); prepare the store anew"
             )

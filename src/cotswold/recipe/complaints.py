@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cotswold.recipe.bounds import BEYOND, shortened, shown
-from cotswold.recipe.kinds import bare, chosen_by, either, is_section, kind, places_of, sections_in
+from cotswold.recipe.kinds import bare, chosen_by, either, is_section, joined, kind, places_of, sections_in
 from cotswold.recipe.schema import Recipe, Section
 from cotswold.recipe.words import today
 
@@ -92,26 +92,30 @@ def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequ
     belongs = _having(key, beside)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
-        remedy = f"did you mean {close[0]}?" if close else f"take it out for {_listed(_choices(owner))}"
-        return f"belongs to {field} {belongs}; {remedy}"
+        remedy = f"did you mean {close[0]}?" if close else f"take it out for {joined(_choices(owner))}"
+        return f"belongs to {_named(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
-        return f"is not a key; {elsewhere[0]} belongs to {field} {_having(elsewhere[0], beside)}"
+        return f"is not a key; {elsewhere[0]} belongs to {_named(field, _having(elsewhere[0], beside))}"
     close = close or places_of(key)
-    return f"is not a key; {f'did you mean {close[0]}?' if close else f'known here are {_listed(known)}'}"
+    if close:
+        return f"is not a key; did you mean {close[0]}?"
+    return f"is not a key; known here are {', '.join(known)}"
 
 
-def _having(key: str, tables: Sequence[type[Section]]) -> str:
-    return _listed([choice for each in tables if key in each.model_fields for choice in _choices(each)])
+def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
+    return [choice for each in tables if key in each.model_fields for choice in _choices(each)]
+
+
+def _named(field: str, choices: Sequence[str]) -> str:
+    """`strategy supervised`, `strategies greedy and joint`."""
+    many = {"strategy": "strategies", "type": "types"}[field]
+    return f"{field if len(choices) == 1 else many} {joined(choices, 'and')}"
 
 
 def _choices(table: type[Section]) -> Sequence[str]:
     """The strategies or types that lead to a table; none where it stands alone."""
     return (chosen_by(table) or ("", ()))[1]
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)
 
 
 def _place(error: ErrorDetails, root: type[Section]) -> Place:

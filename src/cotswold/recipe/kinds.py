@@ -93,7 +93,7 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
     if origin is tuple:
         return "[height, width]"
     if len(members) > 1:
-        return "a table" if sections_in(annotation) else _either([_kind(each, []) for each in members])
+        return "a table" if sections_in(annotation) else joined([_kind(each, []) for each in members])
     if members[0] is not annotation:
         return _kind(members[0], metadata)
     return " ".join([_WORDS[annotation], *_limits(metadata)])
@@ -123,8 +123,9 @@ def _limits(metadata: list[Any]) -> list[str]:
 
 def either(choices: Sequence[str]) -> str:
     """Choices in quotation marks: `"greedy", "joint" or "supervised"`."""
-    return _either([f'"{choice}"' for choice in choices])
+    return joined([f'"{choice}"' for choice in choices])
 
 
-def _either(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+def joined(words: Sequence[str], last: str = "or") -> str:
+    """Words in a sentence: `greedy, joint or supervised`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

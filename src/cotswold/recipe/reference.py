@@ -6,58 +6,122 @@ Knows: the schema's own documentation. Does not know: recipes.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
 
 from pydantic.fields import FieldInfo
 
+from cotswold.errors import RecipeError
+from cotswold.recipe.bounds import shown
 from cotswold.recipe.kinds import chosen_by, either, is_list, kind, sections_in
 from cotswold.recipe.schema import Recipe, Section
 
 
-def explain(root: type[Section] = Recipe) -> str:
-    """All tables and fields: what each takes, its default, what it means and in which unit."""
-    return "\n".join(_section(root, "")).strip() + "\n"
+def explain(word: str | None = None, root: type[Section] = Recipe) -> str:
+    """All tables and fields: what each takes, its default, what it means and in which unit.
+
+    ``word`` chooses some: a table (`training`, `network.stacks`), a strategy or type (`supervised`), a field
+    (`stride`, `training.epochs`). Raises RecipeError for one that is none of these.
+    """
+    tables = list(_tables(root, ""))
+    lines = [line for table in tables for line in table.lines()] if word is None else _about(word, tables)
+    return "\n".join(lines).strip() + "\n"
 
 
-def _section(section: type[Section], path: str, without: Collection[str] = ()) -> list[str]:
-    lines, below = [], []
+@dataclass(frozen=True)
+class _Table:
+    """A table of the schema, or one of those that may stand in one place."""
+
+    path: str
+    heading: str
+    choice: str
+    """`strategy = "greedy": ` where there are others."""
+    choices: tuple[str, ...]
+    about: str
+    fields: dict[str, FieldInfo]
+    like: dict[str, str]
+    """Fields that another table in the same place has explained, and its choice."""
+
+    def lines(self) -> list[str]:
+        """The heading and every field; those that are explained elsewhere in one line for each place."""
+        lines = self.head()
+        for name, field in self.fields.items():
+            lines += [] if name in self.like else _field(name, field)
+        for where in dict.fromkeys(self.like.values()):
+            names = ", ".join(name for name, place in self.like.items() if place == where)
+            lines += textwrap.wrap(f"{names}: as for {where}", 96, subsequent_indent=" " * 4)
+        return lines
+
+    def all_lines(self) -> list[str]:
+        """The heading and every field with its meaning."""
+        return self.head() + [line for name, field in self.fields.items() for line in _field(name, field)]
+
+    def only(self, name: str) -> list[str]:
+        """The heading and one field."""
+        return self.head() + _field(name, self.fields[name])
+
+    def head(self) -> list[str]:
+        """An empty line and the heading; nothing for the recipe itself."""
+        return ["", f"{self.heading}  # {self.choice}{self.about}"] if self.path else []
+
+
+def _tables(section: type[Section], path: str) -> Iterator[_Table]:
+    """The tables of a schema, each before those that it holds."""
+    if not path:
+        yield _table(section, path, "", [])
     for name, field in section.model_fields.items():
-        if name in without:
-            continue
-        tables = sections_in(field.annotation)
         here = f"{path}.{name}" if path else name
         heading = f"[[{here}]]" if is_list(field.annotation) else f"[{here}]"
-        shared = _shared(tables)
-        if shared:
-            below += ["", f"{heading}  # {field.description}"]
-            below += [line for name in shared for line in _field(name, tables[0].model_fields[name])]
-        for table in tables:
-            below += [
-                "",
-                f"{heading}  # {_choice(table, tables)}{table.__doc__}",
-                *_section(table, here, shared),
-            ]
-        if not tables:
-            lines += _field(name, field)
-    return lines + below
+        beside = sections_in(field.annotation)
+        for number, table in enumerate(beside):
+            yield _table(table, here, heading, beside[:number], alone=len(beside) == 1)
+            yield from _tables(table, here)
 
 
-def _shared(tables: Sequence[type[Section]]) -> list[str]:
-    """The fields that mean the same in all tables of a union."""
-    if len(tables) < 2:
-        return []
-    first, *others = [table.model_fields for table in tables]
-    return [name for name, field in first.items() if all(_same(field, each.get(name)) for each in others)]
+def _table(
+    section: type[Section], path: str, heading: str, before: list[type[Section]], alone: bool = True
+) -> _Table:
+    fields = {
+        name: field for name, field in section.model_fields.items() if not sections_in(field.annotation)
+    }
+    like = {}
+    for name, field in fields.items():
+        for other in before:
+            theirs = other.model_fields.get(name)
+            if theirs is not None and _field(name, theirs) == _field(name, field):
+                like[name] = either(_choices(other))
+                break
+    chosen = None if alone else chosen_by(section)
+    choice = "" if chosen is None else f"{chosen[0]} = {either(chosen[1])}: "
+    choices = () if alone else _choices(section)
+    return _Table(path, heading, choice, choices, section.__doc__ or "", fields, like)
 
 
-def _same(one: FieldInfo, other: FieldInfo | None) -> bool:
-    return other is not None and _field("", one) == _field("", other)
+def _choices(section: type[Section]) -> tuple[str, ...]:
+    chosen = chosen_by(section)
+    return () if chosen is None else chosen[1]
 
 
-def _choice(table: type[Section], tables: Sequence[type[Section]]) -> str:
-    """`strategy = "greedy": ` before the words of a table that stands beside others."""
-    chosen = chosen_by(table) if len(tables) > 1 else None
-    return "" if chosen is None else f"{chosen[0]} = {either(chosen[1])}: "
+def _about(word: str, tables: list[_Table]) -> list[str]:
+    """What a word chooses: tables, or a field wherever there is one of that name."""
+    word = word.strip("[]")
+    if named := [table for table in tables if word in (table.path, table.path.rpartition(".")[2])]:
+        inside = [table for table in tables if table.path.startswith(f"{named[0].path}.")]
+        return [line for table in [*named, *inside] if table.path for line in table.lines()]
+    if chosen := [table for table in tables if word in table.choices]:
+        return [line for table in chosen for line in table.all_lines()]
+    found: list[str] = []
+    for table in tables:
+        for name in table.fields.keys() - table.like.keys():
+            if word in (name, f"{table.path}.{name}"):
+                found += table.only(name)
+    if found:
+        return found
+    known = {part for table in tables for part in (table.path, *table.choices, *table.fields) if part}
+    close = get_close_matches(word, sorted(known), n=1)
+    hint = f"did you mean {close[0]}?" if close else "cotswold recipe explain lists all"
+    raise RecipeError(f"{shown(word)} is no table, strategy, type or field of a recipe; {hint}")
 
 
 def _field(name: str, field: FieldInfo) -> list[str]:

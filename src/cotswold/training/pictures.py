@@ -45,7 +45,7 @@ class TrainingPictures:
     @property
     def epoch_steps(self) -> float:
         """Batches in one epoch; the pictures that make no whole batch are a part of one."""
-        return self._reader.pictures / self._batch
+        return self._reader.samples / self._batch
 
     @property
     def waited_seconds(self) -> float:

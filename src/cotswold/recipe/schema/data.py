@@ -18,10 +18,7 @@ class SourcedData(Section):
     type: str
     """What a sample is."""
     source: Text | None = None
-    """Where the samples are; `${NAME}` is replaced by the environment variable. They are prepared on first
-    use. Pictures: a folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
-    `builtin:demo`. Vectors: an .npy, .npz or idx file of shape (n, d). Frames: a folder or zip of .npy files,
-    or an .npz file, each array a sequence of shape (n, d)."""
+    """Where the samples are."""
     store: Text | None = None
     """A store that `cotswold prepare` wrote; used as it is. Either `source` or `store` is needed."""
     splits: Literal["auto", "random", "folders"] = "auto"
@@ -35,10 +32,13 @@ class SourcedData(Section):
 
 
 class PictureData(SourcedData):
-    """Pictures."""
+    """Pictures, scaled and cut to one size."""
 
     type: Literal["pictures"] = "pictures"
-    """`pictures`, where nothing is said: a sample is a picture of the same size as all others."""
+    """`pictures`, where nothing is said: a sample is a picture."""
+    source: Text | None = None
+    """A folder or zip of pictures, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
+    `builtin:demo`; `${NAME}` is replaced by the environment variable. Prepared on first use."""
     include: Texts = Field(default_factory=list)
     """Patterns of paths inside the source that are read, such as `train/*`; empty for all."""
     exclude: Texts = Field(default_factory=list)
@@ -68,12 +68,15 @@ class PictureData(SourcedData):
 
 
 class VectorData(SourcedData):
-    """Vectors: the rows of an array of shape (n, d)."""
+    """Rows of an array of shape (n, d)."""
 
     type: Literal["vectors"]
     """`vectors`: a sample is one row of d values."""
+    source: Text | None = None
+    """An .npy, .npz or idx file with an array of shape (n, d); `${NAME}` is replaced by the environment
+    variable. Prepared on first use."""
     labels: Literal["none", "file"] = "none"
-    """`file`: the labels that npz and idx carry."""
+    """`file`: the labels in `name.labels.npy` beside, in the same npz, or in the idx file beside."""
     features: Features | None = None
     """Values of a vector, d. The prepared data say it; give it where they are not at hand, as `cotswold info`
     needs it then."""
@@ -86,18 +89,21 @@ class VectorData(SourcedData):
 
 
 class FrameData(SourcedData):
-    """Sequences of frames, such as speech: arrays of shape (n, d), a sample is a frame with its context."""
+    """Frames of sequences, such as speech: arrays of shape (n, d)."""
 
     type: Literal["frames"]
     """`frames`: a sample is a frame of d values with `context` frames on each side, (2 * context + 1) * d
     values. Samples never cross sequences, and splits are made of whole sequences."""
+    source: Text | None = None
+    """A folder or zip of .npy files, each a sequence of shape (n, d), or an .npz file with `frames` (n, d)
+    and `lengths`; `${NAME}` is replaced by the environment variable. Prepared on first use."""
     include: Texts = Field(default_factory=list)
     """Patterns of sequences' names that are read; empty for all."""
     exclude: Texts = Field(default_factory=list)
     """Patterns of sequences' names that are left out."""
     labels: Literal["none", "file", "folders"] = "none"
-    """`file`: the labels that the file carries, one a frame; `folders`: a sequence's parent folder is the
-    label of its frames."""
+    """`file`: those in `name.labels.npy` beside each sequence, or in the npz; `folders`: a sequence's parent
+    folder is the label of its frames."""
     context: Annotated[int, Field(ge=0, le=1000)] = 5
     """Frames on each side that belong to a sample."""
     features: Features | None = None
@@ -112,7 +118,7 @@ class FrameData(SourcedData):
 
 
 class GivenData(Section):
-    """A data set that a Python program gives; such a run is resumed from Python only."""
+    """What a Python program gives; such a run is resumed from Python only."""
 
     type: Literal["dataset"]
     """`dataset`: samples and labels are those of a data set in Python."""

@@ -26,7 +26,7 @@ from cotswold.recipe.schema.fields import (
 
 
 class StackObjective(Section):
-    """What is minimised by `greedy` and `joint`: objective (1) of Coates et al. 2013."""
+    """Objective (1) of Coates et al. 2013."""
 
     sparsity: NotNegative = 0.1
     """λ of objective (1): the weight of the pooled responses against the squared error of reconstruction.
@@ -39,7 +39,7 @@ class StackObjective(Section):
 
 
 class LossObjective(Section):
-    """What is minimised by `supervised`: a loss of scores against labels."""
+    """A loss of scores against labels."""
 
     loss: Literal["cross_entropy", "squared", "logistic", "custom"] = "cross_entropy"
     """`cross_entropy`: over the softmax of the scores; `squared`: squared error against 1 for the class and 0

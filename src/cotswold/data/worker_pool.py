@@ -1,27 +1,28 @@
-"""Processes that decode and write shards.
+"""Processes that work on shards.
 
-Knows: pools, how much may be under way at a time. Does not know: what the shards are for.
+Knows: pools, how much may be under way at a time. Does not know: what the work is.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
-from pathlib import Path
+from multiprocessing.connection import wait
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-from cotswold.data import shard as work
+from PIL import Image
+
 from cotswold.data.layout import Chunk
-from cotswold.data.preparation import Preparation, Transform
-from cotswold.data.shard import Broken, Shard, Worker
-from cotswold.data.source import Source
-from cotswold.data.whitening import Float32
+from cotswold.data.shard import Broken, SeenT, Shard, TransformT, Work
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -36,21 +37,19 @@ _ENVIRONMENT = {
 same pages again for every picture, which takes a twentieth of the time."""
 
 
-class Crew:
+class WorkerPool(Generic[SeenT, TransformT]):
     """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
 
-    def __init__(self, source: Source, store: Path, preparation: Preparation, jobs: int) -> None:
-        self._jobs, self._here = jobs, Worker(source, store, preparation)
+    def __init__(self, work: Work[SeenT, TransformT], jobs: int) -> None:
+        self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._environment = {name: os.environ.get(name) for name in _ENVIRONMENT}
         if jobs > 1:
             context = multiprocessing.get_context("forkserver")  # imports once, for all processes
-            context.set_forkserver_preload(["__main__", work.__name__])
-            self._pool = ProcessPoolExecutor(
-                jobs, context, initializer=work.begin, initargs=(source, store, preparation)
-            )
+            context.set_forkserver_preload(["__main__", type(work).__module__, __name__])
+            self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool[SeenT, TransformT]:
         if self._pool is not None:
             os.environ.update(_ENVIRONMENT)
             forkserver.ensure_running()
@@ -68,16 +67,16 @@ class Crew:
             else:
                 os.environ[name] = value
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Float32, Broken]]]:
-        """Decode shards, keep their pixels, return their spectra, in order; may be left early."""
+    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
+        """Look at shards, in order; may be left early."""
         if self._pool is None:
             yield from ((shard, self._here.look(shard)) for shard in shards)
         else:
             pool = self._pool
-            yield from self._ordered((shard, pool.submit(work.look, shard)) for shard in shards)
+            yield from self._ordered((shard, pool.submit(_look, shard)) for shard in shards)
 
     def write(
-        self, shards: Iterable[Shard], transform: Transform, looked: Mapping[str, Broken]
+        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
     ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
         """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
         if self._pool is None:
@@ -85,7 +84,7 @@ class Crew:
         else:
             pool = self._pool
             yield from self._ordered(
-                (s, pool.submit(work.write, s, transform, looked.get(s.key))) for s in shards
+                (s, pool.submit(_write, s, transform, looked.get(s.key))) for s in shards
             )
 
     def _ordered(self, submitted: Iterator[tuple[Shard, Future[T]]]) -> Iterator[tuple[Shard, T]]:
@@ -107,3 +106,32 @@ class Crew:
         finally:
             for _, future in waiting:
                 future.cancel()
+
+
+_work: Work[Any, Any] | None = None  # a pool hands its processes their state in no other way
+
+
+def _begin(work: Work[Any, Any]) -> None:
+    """Set a process of the pool up; it ends when its parent does, however that ends."""
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    wait([parent])
+    os._exit(1)
+
+
+def _look(shard: Shard) -> tuple[Any, Broken]:
+    assert _work is not None
+    return _work.look(shard)
+
+
+def _write(shard: Shard, transform: Any, broken: Broken | None) -> tuple[Chunk, Broken]:
+    assert _work is not None
+    return _work.write(shard, transform, broken)

@@ -1,0 +1,40 @@
+"""Frames and their neighbours in sequences.
+
+Knows: integers. Does not know: files, what a frame is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+def neighbours(frames: Integers, lengths: Integers, context: int) -> Integers:
+    """The frame ``context`` before each of ``frames`` to that ``context`` after it: (frame, 2 · context + 1).
+
+    ``lengths``: frames in each sequence, which lie one after another. A place beyond the end of a sequence
+    has its first or last frame, so that no sample crosses sequences.
+    """
+    ends = np.cumsum(lengths)
+    sequence = np.searchsorted(ends, frames, side="right")
+    last = ends[sequence] - 1
+    first = ends[sequence] - lengths[sequence]
+    around = frames[:, None] + np.arange(-context, context + 1)
+    found: Integers = np.clip(around, first[:, None], last[:, None])
+    return found
+
+
+def frames_of(sequences: Integers, lengths: Integers) -> Integers:
+    """The frames of some sequences, one sequence after another."""
+    starts = np.cumsum(lengths) - lengths
+    parts = [np.arange(starts[each], starts[each] + lengths[each]) for each in sequences.tolist()]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def lengths_of(frames: Integers, lengths: Integers) -> Integers:
+    """How long each sequence in ``frames`` is, which `frames_of` has listed."""
+    sequence = np.searchsorted(np.cumsum(lengths), frames, side="right")
+    begins = np.flatnonzero(np.diff(sequence, prepend=-1))
+    return np.diff(begins, append=len(frames))

@@ -1,0 +1,32 @@
+"""Preparations and transforms of every kind.
+
+Knows: that each kind has its own. Does not know: what they do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotswold.data.preparation import Preparation, Transform
+from cotswold.data.vector_preparation import VectorPreparation, VectorTransform
+from cotswold.errors import UserError
+from cotswold.files import MalformedError
+
+AnyPreparation = Preparation | VectorPreparation
+AnyTransform = Transform | VectorTransform
+
+
+def transform_from_state(state: dict[str, Any]) -> AnyTransform:
+    """The transform whose `state` this is, of pictures or of vectors; raises MalformedError for anything
+    else."""
+    preparation = state.get("preparation")
+    if not isinstance(preparation, dict):
+        raise MalformedError("describes no transform (it has no preparation)")
+    return (VectorTransform if "features" in preparation else Transform).from_state(state)
+
+
+def of_pictures(transform: AnyTransform) -> Transform:
+    """The transform, if it is one of pictures; raises UserError for whoever wants pictures of vectors."""
+    if isinstance(transform, Transform):
+        return transform
+    raise UserError(f"this is made for pictures; the network learnt from {transform.preparation.kind}")

@@ -1,0 +1,171 @@
+"""Vectors and frames by number, out of arrays that are opened late.
+
+Knows: parts (arrays) one after another, rows, sequences, numbers that are not finite. Does not know: formats
+of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotswold.data.labelling import Labelling
+from cotswold.data.sequences import Integers, neighbours
+from cotswold.data.source import UNLABELLED, Kind, Samples
+from cotswold.errors import SourceError
+
+Rows = NDArray[np.float64]
+
+_KEPT = 16
+"""Arrays that a process keeps open. Each takes a mapping, of which a process may have some 65,000."""
+_BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that lie in one array."""
+
+    name: str
+    shape: tuple[int, int]
+    split: str | None
+    load: Callable[[], NDArray[Any]]
+    """Returns (row, feature), any numbers; called when a row of it is read."""
+
+
+class VectorSource(Samples):
+    """Parts, one after the other; every process loads a part for itself when it needs it.
+
+    ``lengths``: frames in each sequence where rows are frames; a part begins with a sequence. ``what`` names
+    the rows in messages.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        identity: str,
+        labelling: Labelling | None = None,
+        lengths: Sequence[int] | None = None,
+    ) -> None:
+        self._parts, self._identity = list(parts), identity
+        self.kind: Kind = "vectors" if lengths is None else "frames"
+        self.lengths = None if lengths is None else np.array(lengths, np.int64)
+        features = {part.shape[1] for part in parts}
+        if len(features) > 1:
+            first = parts[0]
+            other = next(part for part in parts if part.shape[1] != first.shape[1])
+            raise SourceError(
+                f"{first.name} has {first.shape[1]:,} features and {other.name} {other.shape[1]:,}; give "
+                "arrays "
+                "with as many columns, or choose by include"
+            )
+        self.features = features.pop()
+        """Numbers in one row."""
+        self._ends = np.cumsum([part.shape[0] for part in parts])
+        self._labels = None if labelling is None else labelling.labels
+        if labelling is not None:
+            self.classes, self.targets = labelling.classes, labelling.targets
+        self._loaded: dict[int, NDArray[Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaded": {}}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def name(self, index: int) -> str:
+        """The part and the row inside it."""
+        part = int(np.searchsorted(self._ends, index, side="right"))
+        return f"{self._parts[part].name}[{index - self._start(part)}]"
+
+    def rows(self, indices: Integers) -> Rows:
+        """Rows of any numbers as float64 (row, feature). Raises SourceError naming one that is not finite."""
+        found = np.empty((len(indices), self.features))
+        parts = np.searchsorted(self._ends, indices, side="right")
+        for part in np.unique(parts).tolist():
+            places = np.flatnonzero(parts == part)
+            offsets = indices[places] - self._start(part)
+            order = np.argsort(offsets)  # a file is read from its beginning to its end
+            found[places[order]] = self._array(part)[offsets[order]]
+        wrong = ~np.isfinite(found)
+        if wrong.any():
+            row, feature = np.argwhere(wrong)[0]
+            raise SourceError(
+                f"{self.name(int(indices[row]))}: feature {feature} is {found[row, feature]}; numbers must "
+                "be "
+                "finite: remove the row or mend it"
+            )
+        return found
+
+    def around(self, indices: Integers, context: int) -> Integers:
+        """Which rows make each sample with ``context`` frames on each side: (sample, row)."""
+        return indices[:, None] if self.lengths is None else neighbours(indices, self.lengths, context)
+
+    def label(self, index: int) -> int:
+        """The number of its class."""
+        return int(self._labels[index]) if self._labels is not None and self.classes else UNLABELLED
+
+    def labels(self, indices: Integers) -> NDArray[Any]:
+        """As of every source, at once."""
+        return np.full(len(indices), UNLABELLED) if self._labels is None else self._labels[indices]
+
+    def split_of(self, index: int) -> str | None:
+        """What the file or array is called."""
+        return self._parts[int(np.searchsorted(self._ends, index, side="right"))].split
+
+    def splits_of(self, indices: Integers) -> list[str | None]:
+        """As of every source, at once."""
+        names = [part.split for part in self._parts]
+        return [names[part] for part in np.searchsorted(self._ends, indices, side="right").tolist()]
+
+    def settle(self) -> tuple[str, ...]:
+        """Look at all numbers, so that nothing is written where one is not finite. Raises SourceError."""
+        for start, stop in self._blocks():
+            self.rows(np.arange(start, stop))
+        labels = (
+            f"labels are floats: {self.targets} numbers to predict for each sample" if self.targets else ""
+        )
+        return (labels,) if labels else ()
+
+    @property
+    def identity(self) -> str:
+        """Over names, sizes and samples of the contents."""
+        return self._identity
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """All rows, a few MiB at a time."""
+        rows = max(1, _BLOCK_BYTES // (8 * self.features))
+        return ((start, min(start + rows, len(self))) for start in range(0, len(self), rows))
+
+    def _start(self, part: int) -> int:
+        return int(self._ends[part]) - self._parts[part].shape[0]
+
+    def _array(self, part: int) -> NDArray[Any]:
+        found = self._loaded.get(part)
+        if found is None:
+            found = self._parts[part].load()
+            while len(self._loaded) >= _KEPT:
+                self._loaded.pop(next(iter(self._loaded)), None)
+            self._loaded[part] = found
+        return found
+
+
+def checked(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], what: Literal["vectors", "frames"]
+) -> tuple[int, int]:
+    """The shape of an array that can be vectors; raises SourceError with the remedy for all others."""
+    if dtype.hasobject:
+        raise SourceError(
+            f"{name} holds Python objects, which are not read since they may be programs; save it as numbers"
+        )
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise SourceError(f"{name} is of type {dtype}; {what} are integers or floats of 64 bits at most")
+    if len(shape) != 2:
+        remedy = "; reshape it to (n, 1)" if len(shape) == 1 else ""
+        raise SourceError(f"{name} has shape {shape}; {what} are (n, features){remedy}")
+    if 0 in shape:
+        raise SourceError(f"{name} has shape {shape}: no {what} in it; give an array that has some")
+    return shape[0], shape[1]
