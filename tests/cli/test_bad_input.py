@@ -40,15 +40,20 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         ("[training]", "[trianing]", r"trianing is not a key; did you mean training\?"),
         (
             "batch_size = 8",
-            'batch = "eight"',
+            'batch_size = "eight"',
             r"training\.batch_size must be a whole number > 0, not 'eight'",
+        ),
+        (
+            "batch_size = 8",
+            "batch = 8",
+            "mixes words of an older version with today's, .*batch is training.b",
         ),
         ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
             '"greedily"',
-            r'strategy must be "greedy", "joint" or "supervised", not .greedily.',
+            r"training\.strategy is 'greedily'; did you mean greedy\?",
         ),
         ("field = 6", "field = 60", r"network\.stacks\.0: .*60.*16"),
         ("field = 4", "field = 13", r"network\.stacks\.1: .*13.*12"),

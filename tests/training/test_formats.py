@@ -1,9 +1,11 @@
-"""Runs of other versions: `format_1.tar.xz` holds two that version 0.1 left half-way, before a run had an id.
+"""Runs of other versions, which no later one may need anything else to go on with.
+
+`format_1.tar.xz` holds two that version 0.1 left half-way, before a run had an id.
 
 They were trained for 22 of 32 steps (`stacks`, greedy) and for 14 of 24 (`layers`, supervised) on 28
 pictures of 8 x 8 pixels; `store` is what they learnt from. `recipes` are resolved recipes of that version,
-called after the hash by which its checkpoints knew their run. No later version may need anything else to go
-on with them.
+called after the hash by which its checkpoints knew their run. `format_2.tar.xz` holds two of the version that
+came next, in the words before `recipe.words`, on the same store.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ from cotswold.run import EventLog, RunDirectory, read_events
 from cotswold.training import Resume, load_stacks, open_job, trained_layers
 
 FIRST = Path(__file__).parent / "format_1.tar.xz"
+SECOND = Path(__file__).parent / "format_2.tar.xz"
 LAST_LOSSES = {"stacks": 13.367601, "layers": 0.099351}
 """On held-out pictures, as version 0.1 found them at the end."""
+LAST_LOSSES_2 = {"stacks": 12.872869, "layers": 0.252347}
+"""As the version of format 2 found them."""
 
 
 @pytest.fixture
@@ -42,6 +47,15 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def second(first: Path, tmp_path: Path) -> Path:
+    """A folder with both runs of format 2."""
+    folder = tmp_path / "second"
+    with tarfile.open(SECOND) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
 @pytest.mark.parametrize("kind", ["stacks", "layers"])
 def test_a_run_of_the_first_format_goes_on_to_the_loss_that_it_would_have_had(first: Path, kind: str) -> None:
     before = json.loads(max((first / kind / "checkpoints").glob("*/manifest.json")).read_text())
@@ -51,6 +65,35 @@ def test_a_run_of_the_first_format_goes_on_to_the_loss_that_it_would_have_had(fi
     assert events(run, "resumed")[0]["step"] == before["step"]
     again = finish(resumed(run.path, first / "stores"))  # from a checkpoint of today in a run of then
     assert events(again, "resumed")[-1]["step"] == last(run.checkpoints).step
+
+
+@pytest.mark.parametrize("kind", ["stacks", "layers"])
+def test_a_run_of_the_second_format_goes_on_to_the_loss_that_it_would_have_had(
+    first: Path, second: Path, kind: str
+) -> None:
+    before = json.loads((second / kind / "run.json").read_text())
+    run = finish(resumed(second / kind, first / "stores"))
+    assert losses(run)[-1] == pytest.approx(LAST_LOSSES_2[kind], rel=1e-3)
+    assert last(run.checkpoints).identity == run.identity == before["id"]
+    assert "batch = 6" in run.recipe.read_text()  # it stays as it was written
+
+
+def test_a_run_of_the_second_format_says_its_older_words_and_is_evaluated_and_reported(
+    first: Path, second: Path, tmp_path: Path
+) -> None:
+    draw_labelled(tmp_path / "more", 12, first=100)
+    faces = ("--positives", tmp_path / "more" / "level", "--negatives", tmp_path / "more" / "upright")
+    for words in (
+        ("evaluate", second / "stacks", *faces, "--name", "level"),
+        ("report", second / "stacks"),
+        ("predict", second / "layers", tmp_path / "more" / "level"),
+        ("verify", second / "layers"),
+    ):
+        said = cotswold(*words)
+        assert said.status == 0, (words, said.err)
+    said = cotswold("train", "--run", second / "layers", "--resume")
+    assert said.status == 0
+    assert "training.rate is training.learning_rate now" in said.err
 
 
 def test_a_run_of_the_first_format_is_evaluated_looked_at_and_reported(first: Path, tmp_path: Path) -> None:

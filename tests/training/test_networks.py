@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cotswold.errors import GeometryError
+from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, parse
 from cotswold.training.networks import build_layers, build_stacks, planned_layers
@@ -180,3 +180,14 @@ def test_same_padding_gives_an_output_for_every_stride_of_the_map(
     assert isinstance(conv, torch.nn.Conv2d)
     expected = functional.conv2d(padded, conv.weight, conv.bias, stride=(sy, sx))
     torch.testing.assert_close(convolution(x), expected)
+
+
+def test_a_recipe_of_a_module_from_python_is_not_taken_for_one_without_layers() -> None:
+    text = """
+    name = "mine"
+    data = { source = "pictures", labels = "folders" }
+    network = { module = "mine" }
+    training = { strategy = "supervised" }
+    """
+    with pytest.raises(RecipeError, match=r"network.module 'mine' is given by a Python program"):
+        build_layers(parse(text), 3, None)

@@ -80,7 +80,7 @@ def simulate(
     if explain:
         from cotswold.simulate import Cluster
 
-        print(explained(Cluster))
+        print(explained(root=Cluster))
         return
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")

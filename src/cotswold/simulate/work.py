@@ -48,6 +48,8 @@ def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
         raise ClusterError(
             f"{recipe.name} stands on the stacks of a run, which simulate does not open; name a grid instead"
         )
+    if recipe.network.module is not None:
+        raise ClusterError(f"{recipe.name} is of a module in Python, which simulate does not see")
     below, layers = recipe.input, []
     for entry in [*recipe.network.layers, schema.Linear(type="linear", features=classes)]:
         found = _layer(entry, below)

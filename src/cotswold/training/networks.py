@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from cotswold.errors import GeometryError
+from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.nn import (
     L2Pool2d,
@@ -125,6 +125,10 @@ def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[Stack
 
 
 def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Module], list[LayerPlan]]:
+    if recipe.network.module is not None:
+        raise RecipeError(
+            f"network.module {recipe.network.module!r} is given by a Python program; go on from there"
+        )
     shape: tuple[int, ...] = _shape(below)
     modules: list[nn.Module] = []
     plans: list[LayerPlan] = []
