@@ -41,7 +41,12 @@ def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
     words = {"training.epochs": 200}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
         cotswold.train(
-            desk.stacks_recipe, tmp_path / "run", stores=desk.stores, grid="2x1", overrides=words, on_event=hear
+            desk.stacks_recipe,
+            tmp_path / "run",
+            stores=desk.stores,
+            grid="2x1",
+            overrides=words,
+            on_event=hear,
         )
     assert signal.getsignal(signal.SIGINT) is handler
     stop = cotswold.Stop()

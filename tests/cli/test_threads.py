@@ -12,8 +12,8 @@ from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
 from cotswold.api import threads
-from cotswold.cli.main import build
 from cotswold.api.threads import use_threads
+from cotswold.cli.main import build
 from cotswold.recipe import load
 from cotswold.run import read_events
 

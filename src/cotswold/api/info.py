@@ -73,11 +73,12 @@ def info(
 
 def _missing(recipe: Recipe) -> str | None:
     """A sentence where the source of pictures is not here, which training will need."""
+    from cotswold.data.joined import is_joined
     from cotswold.errors import RecipeError
     from cotswold.recipe import expand
 
     source = recipe.data.source
-    if source is None or source.startswith("builtin:"):
+    if source is None or source.startswith("builtin:") or is_joined(source):
         return None
     try:
         path = Path(expand(source))
