@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, expand, load, parse, shipped
-from cotswold.recipe.schema import LossObjective, PictureData, StackObjective
+from cotswold.recipe.schema import (
+    GivenData,
+    LossObjective,
+    Network,
+    PictureData,
+    StackObjective,
+    SupervisedTraining,
+)
 
 TEXT = """\
 name = "mine"
@@ -366,6 +374,15 @@ def test_tables_that_do_not_go_together_are_refused_with_the_remedy(
     text: str, overrides: list[str], expected: str
 ) -> None:
     assert expected in complaint(text, *overrides)
+
+
+def test_a_recipe_is_made_in_python_of_the_tables_alone() -> None:
+    recipe = Recipe(
+        name="mine", data=GivenData(), network=Network(module="mine"), training=SupervisedTraining()
+    )
+    assert recipe == parse(GIVEN)
+    with pytest.raises(ValidationError, match="is no objective of strategy supervised"):
+        recipe.model_validate({**dict(recipe), "objective": StackObjective()})
 
 
 def test_the_objective_is_that_of_the_strategy_where_nothing_is_said() -> None:

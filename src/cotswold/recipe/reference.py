@@ -35,9 +35,10 @@ class _Table:
 
     path: str
     heading: str
-    choice: str
-    """`strategy = "greedy": ` where there are others."""
+    chooser: str
+    """The field that chooses among several tables, such as `strategy`."""
     choices: tuple[str, ...]
+    """The values of that field that choose this one."""
     about: str
     fields: dict[str, FieldInfo]
     like: dict[str, str]
@@ -46,8 +47,8 @@ class _Table:
     def lines(self) -> list[str]:
         """The heading and every field; those that are explained elsewhere in one line for each place."""
         lines = self.head()
-        for name, field in self.fields.items():
-            lines += [] if name in self.like else _field(name, field)
+        for name in self.fields:
+            lines += [] if name in self.like else self.field(name)
         for where in dict.fromkeys(self.like.values()):
             names = ", ".join(name for name, place in self.like.items() if place == where)
             lines += textwrap.wrap(f"{names}: as for {where}", 96, subsequent_indent=" " * 4)
@@ -55,47 +56,50 @@ class _Table:
 
     def all_lines(self) -> list[str]:
         """The heading and every field with its meaning."""
-        return self.head() + [line for name, field in self.fields.items() for line in _field(name, field)]
+        return self.head() + [line for name in self.fields for line in self.field(name)]
 
     def only(self, name: str) -> list[str]:
         """The heading and one field."""
-        return self.head() + _field(name, self.fields[name])
+        return self.head() + self.field(name)
+
+    def field(self, name: str) -> list[str]:
+        """What a field takes, its default and its meaning; that which chooses the table has no default."""
+        lines = _field(name, self.fields[name])
+        return [lines[0].partition(";")[0], *lines[1:]] if name == self.chooser else lines
 
     def head(self) -> list[str]:
         """An empty line and the heading; nothing for the recipe itself."""
-        return ["", f"{self.heading}  # {self.choice}{self.about}"] if self.path else []
+        choice = f"{self.chooser} = {either(self.choices)}: " if self.chooser else ""
+        return ["", f"{self.heading}  # {choice}{self.about}"] if self.path else []
 
 
 def _tables(section: type[Section], path: str) -> Iterator[_Table]:
     """The tables of a schema, each before those that it holds."""
     if not path:
-        yield _table(section, path, "", [])
+        yield _table(section, path, "", [section])
     for name, field in section.model_fields.items():
         here = f"{path}.{name}" if path else name
         heading = f"[[{here}]]" if is_list(field.annotation) else f"[{here}]"
         beside = sections_in(field.annotation)
-        for number, table in enumerate(beside):
-            yield _table(table, here, heading, beside[:number], alone=len(beside) == 1)
+        for table in beside:
+            yield _table(table, here, heading, beside)
             yield from _tables(table, here)
 
 
-def _table(
-    section: type[Section], path: str, heading: str, before: list[type[Section]], alone: bool = True
-) -> _Table:
+def _table(section: type[Section], path: str, heading: str, beside: list[type[Section]]) -> _Table:
+    """A table of the schema; ``beside`` are those that may stand in its place, itself among them."""
     fields = {
         name: field for name, field in section.model_fields.items() if not sections_in(field.annotation)
     }
     like = {}
     for name, field in fields.items():
-        for other in before:
+        for other in beside[: beside.index(section)]:
             theirs = other.model_fields.get(name)
             if theirs is not None and _field(name, theirs) == _field(name, field):
                 like[name] = either(_choices(other))
                 break
-    chosen = None if alone else chosen_by(section)
-    choice = "" if chosen is None else f"{chosen[0]} = {either(chosen[1])}: "
-    choices = () if alone else _choices(section)
-    return _Table(path, heading, choice, choices, section.__doc__ or "", fields, like)
+    chooser, choices = (chosen_by(section) if len(beside) > 1 else None) or ("", ())
+    return _Table(path, heading, chooser, choices, section.__doc__ or "", fields, like)
 
 
 def _choices(section: type[Section]) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class PictureData(SourcedData):
 class VectorData(SourcedData):
     """Rows of an array of shape (n, d)."""
 
-    type: Literal["vectors"]
+    type: Literal["vectors"] = "vectors"
     """`vectors`: a sample is one row of d values."""
     source: Text | None = None
     """An .npy, .npz or idx file with an array of shape (n, d); `${NAME}` is replaced by the environment
@@ -91,7 +91,7 @@ class VectorData(SourcedData):
 class FrameData(SourcedData):
     """Frames of sequences, such as speech: arrays of shape (n, d)."""
 
-    type: Literal["frames"]
+    type: Literal["frames"] = "frames"
     """`frames`: a sample is a frame of d values with `context` frames on each side, (2 * context + 1) * d
     values. Samples never cross sequences, and splits are made of whole sequences."""
     source: Text | None = None
@@ -120,7 +120,7 @@ class FrameData(SourcedData):
 class GivenData(Section):
     """What a Python program gives; such a run is resumed from Python only."""
 
-    type: Literal["dataset"]
+    type: Literal["dataset"] = "dataset"
     """`dataset`: samples and labels are those of a data set in Python."""
     samples: Samples | None = None
     """How many samples it has, where it has a length."""

@@ -83,7 +83,7 @@ class Stack(Section):
 class Local(Section):
     """Untied, locally connected layer."""
 
-    type: Literal["local"]
+    type: Literal["local"] = "local"
     """A layer whose every position has its own filters."""
     channels: Channels
     """Output channels."""
@@ -101,7 +101,7 @@ class Local(Section):
 class Convolution(Section):
     """Ordinary convolution."""
 
-    type: Literal["convolution"]
+    type: Literal["convolution"] = "convolution"
     """A layer that uses the same filters at every position."""
     channels: Channels
     """Output channels."""
@@ -117,7 +117,7 @@ class Convolution(Section):
 class Linear(Section):
     """Fully connected layer; flattens its input."""
 
-    type: Literal["linear"]
+    type: Literal["linear"] = "linear"
     """A layer in which every output reads every input."""
     features: Features
     """Outputs."""
@@ -126,7 +126,7 @@ class Linear(Section):
 class Pool(Section):
     """Pooling."""
 
-    type: Literal["pool"]
+    type: Literal["pool"] = "pool"
     """Reduces a window of each map to one number."""
     kind: Literal["max", "average", "l2"] = "max"
     """What is kept of a window."""
@@ -139,7 +139,7 @@ class Pool(Section):
 class Normalisation(Section):
     """Contrast or batch normalisation."""
 
-    type: Literal["normalisation"]
+    type: Literal["normalisation"] = "normalisation"
     """Brings responses to a common scale."""
     kind: Literal["contrast", "batch"] = "batch"
     """`contrast`: local contrast normalisation over a window and all maps; `batch`: batch normalisation."""
@@ -150,7 +150,7 @@ class Normalisation(Section):
 class Dropout(Section):
     """Dropout."""
 
-    type: Literal["dropout"]
+    type: Literal["dropout"] = "dropout"
     """Leaves out values at random while training."""
     probability: Fraction = 0.5
     """The part of the values that is left out."""

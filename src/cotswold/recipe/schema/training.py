@@ -95,14 +95,14 @@ class StackTraining(SharedTraining):
 class GreedyTraining(StackTraining):
     """Stack after stack, without labels."""
 
-    strategy: Literal["greedy"]
+    strategy: Literal["greedy"] = "greedy"
     """`greedy`: every stack is trained on the output of those below, which stay as they are."""
 
 
 class JointTraining(StackTraining):
     """All stacks at once, without labels."""
 
-    strategy: Literal["joint"]
+    strategy: Literal["joint"] = "joint"
     """`joint`: every step is a step of every stack."""
 
 
@@ -111,7 +111,7 @@ class SupervisedTraining(SharedTraining):
 
     objective = LossObjective
 
-    strategy: Literal["supervised"]
+    strategy: Literal["supervised"] = "supervised"
     """`supervised`: SGD through all layers."""
     learning_rate: Positive = 0.05
     """Learning rate of SGD."""
