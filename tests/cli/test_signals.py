@@ -32,14 +32,14 @@ recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
 cotswold.cli.train.ECHO_SECONDS = 0.0
-advance = Greedy.advance
+train_step = Greedy.train_step
 
 
 def slowed(seconds):
     def slowly(*words):
         time.sleep(seconds)
-        return advance(*words)
-    Greedy.advance = slowly
+        return train_step(*words)
+    Greedy.train_step = slowly
 
 
 def killed_before(owner, name, number):
@@ -131,7 +131,7 @@ report["nohup"] = ended(child)[0]
 run = folder / "killed"
 report["killed_before"] = {}
 for owner, name, number in (
-    (Greedy, "advance", 3),
+    (Greedy, "train_step", 3),
     (Piece, "write", 1),
     (Manifest, "write", 2),
     (Checkpoints, "_prune", 2),
@@ -207,7 +207,7 @@ def test_a_run_that_nobody_listens_to_goes_on_to_its_end(
     assert report[how] == 0
     assert same_as_undisturbed(folder / how, desk)
     lost = [event for event in read_events(folder / how / "events.jsonl") if event["kind"] == "observer_lost"]
-    assert [event["observer"] for event in lost] == (["who watches"] if how == "unread" else [])
+    assert [event["observer"] for event in lost] == (["the callback"] if how == "unread" else [])
 
 
 def test_a_run_killed_in_any_phase_goes_on_with_the_same_bits(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cotswold.errors import CheckpointError
 from cotswold.recipe.schema import Price
 from cotswold.run import Account
 
@@ -32,8 +33,19 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
 
 def test_a_resumed_run_counts_on_from_its_checkpoint() -> None:
     account = Account()
-    account.add(patterns=96, flops=10**18, seconds=1.5, wire_bytes=7)
+    account.add(samples=96, flops=10**18, seconds=1.5, wire_bytes=7)
     account = Account.restored(json.loads(json.dumps(account.state())))
-    account.add(patterns=4, flops=1, seconds=0.5)
-    assert account == Account(patterns=100, flops=10**18 + 1, seconds=2.0, wire_bytes=7)
+    account.add(samples=4, flops=1, seconds=0.5)
+    assert account == Account(samples=100, flops=10**18 + 1, seconds=2.0, wire_bytes=7)
     assert account.flops_per_second == pytest.approx(5e17)
+
+
+def test_an_account_of_an_older_format_is_read_in_the_words_of_today() -> None:
+    old = {"patterns": 96, "flops": 5, "seconds": 1.5, "wire_bytes": 7, "staleness": None}
+    assert Account.restored(old) == Account(samples=96, flops=5, seconds=1.5, wire_bytes=7)
+
+
+@pytest.mark.parametrize("state", [None, [], {"samples": 1, "colour": 2}])
+def test_what_is_no_account_is_of_another_version(state: object) -> None:
+    with pytest.raises(CheckpointError, match="of another version"):
+        Account.restored(state)

@@ -228,14 +228,45 @@ def test_an_interrupt_while_an_observer_looks_is_no_failure_of_its(path: Path) -
     assert [event["kind"] for event in read_events(path)] == ["one", "two"]
 
 
-def test_seconds_go_on_when_the_clock_on_the_wall_is_set(path: Path, clock: Clock) -> None:
+def test_times_and_seconds_go_on_when_the_clock_on_the_wall_is_set(path: Path, clock: Clock) -> None:
     ticks = Clock()
     with EventLog(path, clock=clock, ticks=ticks) as log:
         for step in (-3600, 7200):
             clock.now += step
             ticks.now += 2
             log.write("step")
-    assert [(event["time"], event["seconds"]) for event in read_events(path)] == [(-2600, 2), (4600, 4)]
+    assert [(event["time"], event["seconds"]) for event in read_events(path)] == [(1002, 2), (1004, 4)]
+
+
+@pytest.mark.parametrize(("moved", "resumed_at"), [(-5000, 1002), (5000, 6000)])
+def test_times_never_go_back_though_the_clock_was_set_back_before_a_resumption(
+    path: Path, clock: Clock, moved: float, resumed_at: float
+) -> None:
+    ticks = Clock()
+    with EventLog(path, clock=clock, ticks=ticks) as log:
+        ticks.now += 2
+        log.write("one")
+    clock.now += moved
+    with EventLog(path, clock=clock, ticks=ticks) as log:
+        log.write("two")
+        clock.now -= 300
+        ticks.now += 3
+        log.write("three")
+    assert [event["time"] for event in read_events(path)] == [1002, resumed_at, resumed_at + 3]
+    assert [event["seconds"] for event in read_events(path)] == [2, 2, 5]
+
+
+@pytest.mark.parametrize("time", ["NaN", "-5", "1e300", "true", '"4"', "null"])
+def test_a_time_that_is_none_moves_no_later_one(path: Path, clock: Clock, time: str) -> None:
+    path.write_text(f'{{"kind":"a","time":400}}\n{{"kind":"b","time":{time}}}\n')
+    with EventLog(path, clock=clock, ticks=clock) as log:
+        log.write("c")
+    assert list(read_events(path))[-1]["time"] == 1000
+
+
+def test_events_of_older_formats_are_read_in_the_words_of_today(path: Path) -> None:
+    path.write_text('{"kind":"end","patterns":96}\n')
+    assert list(read_events(path)) == [{"kind": "end", "samples": 96}]
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "-5", "Infinity", "true", '"4"', "9" * 400, "1e300", "null"])

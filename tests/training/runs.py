@@ -16,27 +16,26 @@ from tests.training.small import greedy, supervised
 from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints
-from cotswold.run import Event, RunDirectory, read_events
-from cotswold.training import Job, Resume, Stop, open_job
-from cotswold.training import loop as loops
+from cotswold.run import Event, RunDirectory, read_events, recorder
+from cotswold.training import Resume, Stop, StoreJob, open_job
 
 
-def started(text: str, run: Path, stores: Path) -> Job:
+def started(text: str, run: Path, stores: Path) -> StoreJob:
     recipe = run.with_suffix(".toml")
     recipe.write_text(text)
     return open_job(recipe, run, stores=stores)
 
 
-def resumed(run: Path, stores: Path) -> Job:
+def resumed(run: Path, stores: Path) -> StoreJob:
     return open_job(None, run, stores=stores, resume=Resume.ALWAYS)
 
 
-def finish(job: Job) -> RunDirectory:
+def finish(job: StoreJob) -> RunDirectory:
     assert job.train(watch=lambda event: None, stop=Stop())
     return job.run
 
 
-def stop_after(job: Job, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def stop_after(job: StoreJob, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Train until the event of a step asks for a stop, as a signal would in the middle of that step."""
     stop = Stop()
 
@@ -44,7 +43,7 @@ def stop_after(job: Job, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
         if event["kind"] == "step" and event["step"] == step:
             stop.signal = 2
 
-    monkeypatch.setattr(loops, "EVENT_SECONDS", 0.0)
+    monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)
     return job.train(watch=watch, stop=stop)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,8 +47,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Strategies that believe their device to be CUDA."""
     begin = Supervised.__init__
 
-    def begun(self: Supervised, *words: object) -> None:
-        begin(self, *words)  # type: ignore[arg-type]  # as it was called
+    def begun(self: Supervised, *words: Any) -> None:
+        begin(self, *words)
         self._device = torch.device("cuda")
 
     with monkeypatch.context() as patched:

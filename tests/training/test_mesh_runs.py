@@ -17,9 +17,8 @@ from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.launch import Membership
 from cotswold.mesh import Mesh
-from cotswold.run import RunDirectory
+from cotswold.run import RunDirectory, recorder
 from cotswold.training import Resume, Stop, open_job
-from cotswold.training import loop as loops
 from cotswold.training.team import Team
 
 AGAIN_BYTES = 10_000
@@ -29,7 +28,7 @@ STRATEGIES = ("greedy", "joint", "supervised")
 def _train(grid: str, recipe: str, run: str, stores: str, resume: bool, stop_at: int) -> bool:
     """Train as one of the ranks of a grid; rank 0 asks for a stop at a step, 0 for none."""
     os.fsync = lambda fd: None  # matters to power cuts alone
-    loops.EVENT_SECONDS = 0.0
+    recorder.EVENT_SECONDS = 0.0
     group = dist.new_group()
     assert group is not None
     members = Membership(dist.get_rank(), dist.get_world_size(), ("here",) * dist.get_world_size(), group)

@@ -7,8 +7,8 @@ from torch.nn import functional
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, parse
+from cotswold.training.losses import logistic, named_loss, squared
 from cotswold.training.networks import build_layers, build_stacks, planned_layers
-from cotswold.training.supervised import class_loss, one_against_all
 
 
 def layered(layers: str, size: str = "[12, 10]", loss: str = "cross_entropy") -> Recipe:
@@ -122,7 +122,7 @@ def test_the_seed_alone_decides_the_initial_weights() -> None:
         assert torch.equal(a, b)
 
 
-def test_one_against_all_is_the_sum_of_logistic_losses() -> None:
+def test_logistic_is_the_sum_of_logistic_losses() -> None:
     scores = torch.tensor([[0.0, 2.0, -1.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
     labels = torch.tensor([1, 0])
     by_hand = 0.0
@@ -130,8 +130,21 @@ def test_one_against_all_is_the_sum_of_logistic_losses() -> None:
         for k, score in enumerate(row):
             p = torch.sigmoid(score)
             by_hand -= float(torch.log(p if k == label else 1 - p))
-    assert float(one_against_all(scores, labels)) == pytest.approx(by_hand / 2)
-    assert class_loss(layered('{ type = "linear", features = 4 }', loss="logistic")) is one_against_all
+    assert float(logistic(scores, labels)) == pytest.approx(by_hand / 2)
+    assert named_loss("logistic") is logistic
+
+
+def test_squared_error_is_against_one_for_the_class_or_against_given_values() -> None:
+    outputs = torch.tensor([[0.5, 2.0], [1.0, 0.0]])
+    by_classes = (0.5**2 + 1.0**2 + 0.0 + 0.0) / 2
+    assert float(squared(outputs, torch.tensor([1, 0]))) == pytest.approx(by_classes)
+    given = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
+    assert float(squared(outputs, given)) == pytest.approx((1.5**2 + 1.0 + 0.0 + 1.0) / 2)
+
+
+def test_a_loss_that_nobody_has_is_refused_with_those_there_are() -> None:
+    with pytest.raises(RecipeError, match="cross_entropy, logistic, squared"):
+        named_loss("hinge")
 
 
 def test_stacks_of_a_recipe_follow_one_another() -> None:

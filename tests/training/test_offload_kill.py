@@ -16,7 +16,7 @@ import torch
 from cotswold.run import Checkpoint, Checkpoints, SealedPiece
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, Stop, open_job
-from cotswold.training.offload.home import OnDisk
+from cotswold.training.offload.holder import HeldOnDisk
 from cotswold.training.offload.row_files import RowFiles
 
 recipe, folder = Path(sys.argv[1]), Path(sys.argv[2])
@@ -51,9 +51,9 @@ for owner, name, number in (
     (SealedPiece, "write", 5),  # inside a save, in the middle of its links
     (Manifest, "write", 2),  # when all its links are there
     (Checkpoints, "_prune", 2),  # between the renaming and the removal of the oldest
-    (RowFiles, "take_up", 1),  # while a checkpoint is taken up
+    (RowFiles, "load", 1),  # while a checkpoint is loaded
     (RowFiles, "read", 30),  # ahead of a step
-    (OnDisk, "__exit__", 0),  # when everything is saved and the rows are to go
+    (HeldOnDisk, "__exit__", 0),  # when everything is saved and the rows are to go
 ):
     child = os.fork()
     if child == 0:

@@ -180,7 +180,7 @@ def test_rows_taken_up_from_a_checkpoint_of_rows_are_its_files(rows: RowFiles, t
     assert checkpoint is not None
     (tmp_path / "again").mkdir()
     again = RowFiles(tmp_path / "again", "filters", Arena(tuple(rows.arena.tensor.shape)))
-    again.take_up(checkpoint)
+    again.load(checkpoint)
     for row in range(again.arena.rows):
         again.read(row)
     assert torch.equal(again.arena.tensor, rows.arena.tensor)
@@ -194,7 +194,7 @@ def test_rows_taken_up_from_a_checkpoint_of_one_piece_are_copied(rows: RowFiles,
     assert checkpoint is not None
     (tmp_path / "again").mkdir()
     again = RowFiles(tmp_path / "again", "filters", Arena(tuple(rows.arena.tensor.shape)))
-    again.take_up(checkpoint, at_once=2)
+    again.load(checkpoint, at_once=2)
     for row in range(again.arena.rows):
         again.read(row)
     assert torch.equal(again.arena.tensor, rows.arena.tensor)
@@ -254,7 +254,7 @@ def test_rows_that_were_taken_up_by_links_are_verified_when_they_are_read(tmp_pa
     checkpoint = saved_and_read(tmp_path)
     again = RowFiles(tmp_path / "again", "filters", Arena((5, 5, 1001)))
     again.folder.mkdir()
-    again.take_up(checkpoint)
+    again.load(checkpoint)
     again.read(2)
     path = sorted(again.folder.iterdir())[2]
     content = bytearray(path.read_bytes())

@@ -16,7 +16,7 @@ from cotswold.host import memory
 from cotswold.recipe import load
 from cotswold.training import Resume, Stop, fit, open_job
 from cotswold.training.budget import training_bytes
-from cotswold.training.offload import home
+from cotswold.training.offload import holder
 from cotswold.training.offload.room import TAKEN, rooms
 
 OFFLOADED = 'offload = "disk"'
@@ -81,7 +81,7 @@ def test_nothing_but_checkpoints_is_left_of_a_run(pictures: Path, stores: Path, 
 def test_too_little_disk_is_found_before_there_is_a_run(
     pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(home, "disk_bytes", lambda recipe: 1 << 60)
+    monkeypatch.setattr(holder, "disk_bytes", lambda recipe: 1 << 60)
     with pytest.raises(DiskFullError, match=r"checkpoints_kept = 1"):
         started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
@@ -128,10 +128,10 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
         given.append(size)
         return rooms(layers, size, together=together)
 
-    monkeypatch.setattr(home, "available_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(home, "rooms", noted)
+    monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(holder, "rooms", noted)
     for reading in (0, 1 << 20):
-        home.OnDisk(job.recipe, tmp_path / "offload", fresh=True, reading=reading)
+        holder.HeldOnDisk(job.recipe, tmp_path / "offload", fresh=True, reading=reading)
     assert given[0] - given[1] == TAKEN * (1 << 20)
 
 

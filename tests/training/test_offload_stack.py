@@ -21,7 +21,7 @@ from cotswold.nn import SparseAutoencoderStack
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import Arena
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import Crew
+from cotswold.training.offload.shelf import RowThreads
 from cotswold.training.offload.stack import OffloadedStack
 
 RULE = ops.StepRule(rate=2.0)
@@ -66,10 +66,10 @@ class Twins:
         return found[0], found[1]
 
 
-def twins(geometry: StackGeometry, room: int, folder: Path, crew: Crew) -> Twins:
+def twins(geometry: StackGeometry, room: int, folder: Path, threads: RowThreads) -> Twins:
     plain = SparseAutoencoderStack(geometry, 0.1, 1e-6, seed=3, index=1)
     streamed = OffloadedStack(
-        geometry, 0.1, 1e-6, 3, 1, folder=folder / "rows", names=("filters", "momentum"), room=room, crew=crew
+        geometry, 0.1, 1e-6, 3, 1, folder=folder / "rows", names=("filters", "momentum"), room=room, threads=threads
     )
     streamed.reset_parameters()
     streamed.rest()
@@ -87,8 +87,8 @@ def twins(geometry: StackGeometry, room: int, folder: Path, crew: Crew) -> Twins
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[[StackGeometry, int], Twins]]:
-    with Crew() as crew:
-        yield lambda geometry, room: twins(geometry, room, tmp_path, crew)
+    with RowThreads() as threads:
+        yield lambda geometry, room: twins(geometry, room, tmp_path, threads)
 
 
 @st.composite
@@ -108,8 +108,8 @@ def geometries(draw: st.DrawFn) -> StackGeometry:
 def test_steps_have_the_bits_of_those_in_memory_whatever_room_there_is(
     geometry: StackGeometry, room: int, aboves: list[bool]
 ) -> None:
-    with TemporaryDirectory() as folder, Crew() as crew:
-        both = twins(geometry, room, Path(folder), crew)
+    with TemporaryDirectory() as folder, RowThreads() as threads:
+        both = twins(geometry, room, Path(folder), threads)
         for above in aboves:
             plain, streamed = both.step(above)
             assert torch.equal(plain.loss, streamed.loss)

@@ -15,7 +15,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Box
 from cotswold.recipe import Recipe
-from cotswold.training.pictures import HeldOutPictures, TrainingPictures, labelled_batches
+from cotswold.training.pictures import ValidationPictures, TrainingPictures, labelled_batches
 from cotswold.training.stores import open_store
 from cotswold.training.strategy import Batch
 
@@ -57,7 +57,7 @@ def windows(grid: tuple[int, int]) -> list[Box]:
     ]
 
 
-def put_raise_on_all(parts: list[Tensor], grid: tuple[int, int]) -> Tensor:
+def put_together(parts: list[Tensor], grid: tuple[int, int]) -> Tensor:
     rows, columns = grid
     return torch.cat(
         [torch.cat(parts[row * columns : (row + 1) * columns], dim=3) for row in range(rows)], dim=2
@@ -73,14 +73,14 @@ def same(batches: list[Batch], ranks: list[list[Batch]], grid: tuple[int, int]) 
     """Whether the pictures of all ranks, put together, are those of one process, and the labels of each."""
     assert {len(each) for each in ranks} == {len(batches)}
     return all(
-        torch.equal(batch.pictures, put_raise_on_all([part.pictures for part in parts], grid))
+        torch.equal(batch.inputs, put_together([part.inputs for part in parts], grid))
         and all(labels(part) == labels(batch) for part in parts)
         for batch, *parts in zip(batches, *ranks, strict=True)
     )
 
 
 def labels(batch: Batch) -> list[int] | None:
-    return None if batch.labels is None else batch.labels.tolist()
+    return None if batch.targets is None else batch.targets.tolist()
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -89,7 +89,7 @@ def test_the_windows_of_a_grid_are_the_training_pictures_for_epochs(
 ) -> None:
     store, _ = labelled
     whole = list(training(store))
-    assert {tuple(batch.pictures.shape) for batch in whole} == {(8, 3, SIDE, SIDE)}
+    assert {tuple(batch.inputs.shape) for batch in whole} == {(8, 3, SIDE, SIDE)}
     assert same(whole, [list(training(store, box)) for box in windows(grid)], grid)
 
 
@@ -97,9 +97,9 @@ def test_the_windows_of_a_grid_are_the_training_pictures_for_epochs(
 def test_the_windows_of_a_grid_are_the_held_out_pictures(
     grid: tuple[int, int], labelled: tuple[Store, Recipe]
 ) -> None:
-    whole = list(HeldOutPictures(*labelled).batches())
+    whole = list(ValidationPictures(*labelled).batches())
     assert len(whole) == 2
-    assert same(whole, [list(HeldOutPictures(*labelled, box=box).batches()) for box in windows(grid)], grid)
+    assert same(whole, [list(ValidationPictures(*labelled, box=box).batches()) for box in windows(grid)], grid)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 20], ids=["read again", "kept"])
@@ -107,12 +107,12 @@ def test_held_out_maps_are_the_same_each_time_and_in_each_window(
     kept_bytes: int, unlabelled: tuple[Store, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cotswold.training.pictures.KEPT_BYTES", kept_bytes)
-    whole = list(HeldOutPictures(*unlabelled).maps())
+    whole = list(ValidationPictures(*unlabelled).maps())
     assert sum(len(maps) for maps in whole) == 12
-    held_out = [HeldOutPictures(*unlabelled, box=box) for box in windows((1, 3))]
+    held_out = [ValidationPictures(*unlabelled, box=box) for box in windows((1, 3))]
     for _ in range(2):
         for maps, *parts in zip(whole, *(each.maps() for each in held_out), strict=True):
-            assert torch.equal(maps, put_raise_on_all(parts, (1, 3)))
+            assert torch.equal(maps, put_together(parts, (1, 3)))
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])

@@ -263,7 +263,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
             seconds = _clock(_number(event["training_seconds"]))
-            return f"{event['status']}: {event['patterns']:,} patterns in {seconds}, {rate:.1f} GFLOP/s"
+            return f"{event['status']}: {event['samples']:,} samples in {seconds}, {rate:.1f} GFLOP/s"
         case _:
             return None
 

@@ -166,7 +166,7 @@ def _trained(order: Order, team: Team, hearing: _Hearing) -> Outcome:
     """Train in this process, alone or as one of a team."""
     from cotswold import training
 
-    display = hearing.display if team.leads else Quiet()
+    display = hearing.display if team.is_main else Quiet()
     resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
     with display.counting("preparing", "pictures") as tally:
         job = training.open_job(
@@ -178,13 +178,13 @@ def _trained(order: Order, team: Team, hearing: _Hearing) -> Outcome:
             tally=tally,
             team=team,
         )
-    if team.leads and not job.resumed:
+    if team.is_main and not job.resumed:
         for note in job.store.notes:
             display.say(note)
     with hearing.listening(hearing.stop), display.training() as shown:
         finished = job.train(watch=hearing.watch(shown), stop=hearing.stop)
     code = 0 if finished else 128 + (hearing.stop.signal or signal.SIGINT)
-    return Outcome(order.directory or job.run.path, code, team.leads)
+    return Outcome(order.directory or job.run.path, code, team.is_main)
 
 
 def _started(order: Order, run: Path, grid: Grid, restarts: int, hearing: _Hearing) -> Outcome:

@@ -21,7 +21,7 @@ from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
 from cotswold.training.greedy import Greedy
 from cotswold.training.joint import Joint
-from cotswold.training.loop import Loop
+from cotswold.training.runners.synchronous import Synchronous
 
 STEPS, LOWER, VALIDATION, BEGINNING = "stack_step", "forward of lower stacks", "validation", "calibration"
 SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for pictures"
@@ -72,17 +72,17 @@ class Seconds:
 
         return call
 
-    def looped(self, function: Callable[[Loop], bool]) -> Callable[[Loop], bool]:
+    def looped(self, function: Callable[[Synchronous], bool]) -> Callable[[Synchronous], bool]:
         """The loop's whole run, timed."""
 
         @functools.wraps(function)
-        def run(loop: Loop) -> bool:
+        def run(loop: Synchronous) -> bool:
             start = time.perf_counter()
             try:
                 return function(loop)
             finally:
                 self.loop += time.perf_counter() - start
-                self.waited += loop.pictures.waited_seconds
+                self.waited += loop.batches.waited_seconds
                 self.steps += loop.position.total
 
         return run
@@ -93,13 +93,13 @@ def clocked() -> Iterator[Seconds]:
     """Notes the seconds of all training that goes on inside."""
     seconds = Seconds()
     replaced = [(owner, name, getattr(owner, name)) for _, owner, name in _CALLS]
-    run = Loop.run
+    run = Synchronous.run
     for kind, owner, name in _CALLS:
         setattr(owner, name, seconds.timed(kind, getattr(owner, name)))
-    setattr(Loop, "run", seconds.looped(run))  # noqa: B010
+    setattr(Synchronous, "run", seconds.looped(run))  # noqa: B010
     try:
         yield seconds
     finally:
-        setattr(Loop, "run", run)  # noqa: B010
+        setattr(Synchronous, "run", run)  # noqa: B010
         for owner, name, function in replaced:
             setattr(owner, name, function)

@@ -21,7 +21,7 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.budget import stack_budget
 from cotswold.training.offload.room import TAKEN, rooms, row_bytes
-from cotswold.training.offload.shelf import Crew
+from cotswold.training.offload.shelf import RowThreads
 from cotswold.training.offload.stack import OffloadedStack
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def streamed(trial: Trial, folder: Path) -> Document:
     free = available_bytes() if trial.limit_bytes is None else min(available_bytes(), trial.limit_bytes)
     maps_bytes = stack_budget(geometry, trial.batch).activation_bytes
     room = rooms([geometry], int(TAKEN * free) - maps_bytes, together=False)[0]
-    with Crew() as crew:
+    with RowThreads() as crew:
         stack = OffloadedStack(
             geometry,
             _SPARSITY,
@@ -62,7 +62,7 @@ def streamed(trial: Trial, folder: Path) -> Document:
             folder=folder / "rows",
             names=("filters", "momentum"),
             room=room,
-            crew=crew,
+            threads=crew,
         )
         started = time.perf_counter()
         stack.reset_parameters()

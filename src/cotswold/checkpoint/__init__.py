@@ -11,13 +11,23 @@ if TYPE_CHECKING:
     from cotswold.checkpoint.checkpoints import Latest as Latest
     from cotswold.checkpoint.piece import Piece as Piece
     from cotswold.checkpoint.sealed import SealedPiece as SealedPiece
+    from cotswold.checkpoint.state_dict import IfThere as IfThere
+    from cotswold.checkpoint.state_dict import InFiles as InFiles
+    from cotswold.checkpoint.state_dict import Part as Part
+    from cotswold.checkpoint.state_dict import StateDict as StateDict
+    from cotswold.checkpoint.state_dict import StateValue as StateValue
 
 _HOME = {
     "Checkpoint": "checkpoint",
     "Checkpoints": "checkpoints",
+    "IfThere": "state_dict",
+    "InFiles": "state_dict",
     "Latest": "checkpoints",
+    "Part": "state_dict",
     "Piece": "piece",
     "SealedPiece": "sealed",
+    "StateDict": "state_dict",
+    "StateValue": "state_dict",
 }
 __all__ = list(_HOME)
 

@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from cotswold.run.events import Event as Event
     from cotswold.run.events import EventLog as EventLog
     from cotswold.run.events import read_events as read_events
+    from cotswold.run.metrics import Metrics as Metrics
+    from cotswold.run.recorder import NoLog as NoLog
+    from cotswold.run.recorder import Recorder as Recorder
     from cotswold.run.stop import Stop as Stop
 
 _HOME = {
     "Account": "account",
     "Event": "events",
     "EventLog": "events",
+    "Metrics": "metrics",
+    "NoLog": "recorder",
+    "Recorder": "recorder",
     "RunDirectory": "directory",
     "Stop": "stop",
     "describe_environment": "environment",

@@ -1,14 +1,14 @@
 """What a run did and what it cost.
 
-Knows: patterns, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not
+Knows: samples, FLOPs counted the papers' way (forward and gradient only), seconds, bytes, money. Does not
 know: strategies, which all count the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
+from cotswold.errors import CheckpointError
 from cotswold.recipe.schema import Price
 
 
@@ -16,15 +16,15 @@ from cotswold.recipe.schema import Price
 class Account:
     """Sums over the whole run, resumptions included; ``staleness`` (mean, in updates) where there is any."""
 
-    patterns: int = 0
+    samples: int = 0
     flops: int = 0
     seconds: float = 0.0
     wire_bytes: int = 0
     staleness: float | None = None
 
-    def add(self, *, patterns: int = 0, flops: int = 0, seconds: float = 0.0, wire_bytes: int = 0) -> None:
+    def add(self, *, samples: int = 0, flops: int = 0, seconds: float = 0.0, wire_bytes: int = 0) -> None:
         """Count some more work."""
-        self.patterns += patterns
+        self.samples += samples
         self.flops += flops
         self.seconds += seconds
         self.wire_bytes += wire_bytes
@@ -52,6 +52,18 @@ class Account:
         return asdict(self)
 
     @classmethod
-    def restored(cls, state: Mapping[str, float | int | None]) -> Account:
-        """The account that a checkpoint kept."""
-        return cls(**state)  # type: ignore[arg-type]  # the fields of state(), whose types differ from one another
+    def restored(cls, state: object) -> Account:
+        """The account that a checkpoint kept, in today's words or in those up to format 2.
+
+        Raises CheckpointError for anything else.
+        """
+        if not isinstance(state, dict):
+            raise CheckpointError("the checkpoint says nothing of account; it is of another version")
+        values = {str(_WORDS.get(name, name)): value for name, value in state.items()}
+        if not values.keys() <= {each.name for each in fields(cls)}:
+            raise CheckpointError("the checkpoint has an account of another version")
+        return cls(**values)
+
+
+_WORDS = {"patterns": "samples"}
+"""What was called otherwise up to format 2."""

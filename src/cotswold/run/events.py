@@ -25,7 +25,7 @@ Event = dict[str, object]
 LINE_BYTES_MAX = 16 << 20
 """No event is longer."""
 _SECONDS_MAX = 1e10
-"""No run takes longer (three centuries)."""
+"""No run takes longer (three centuries), and no clock on the wall is ahead of the year 2286."""
 
 
 class Observer(Protocol):
@@ -46,9 +46,10 @@ class Observer(Protocol):
 class EventLog:
     """Appends events to a file; a new or an old one, whose torn last line is cut off and whose time goes on.
 
-    Each event gets ``kind``, ``time`` (unix seconds, by ``clock``, which may be set back and forth) and
-    ``seconds`` since the run began (by ``ticks``, which only go on), time between an interruption and the
-    resumption left out. An observer that raises sees no more; the log says which, and why, in an event
+    Each event gets ``kind``, ``time`` (unix seconds) and ``seconds`` since the run began, time between an
+    interruption and the resumption left out. Both go by ``ticks``, which only go on; the ``clock`` on the
+    wall, which may be set back and forth, is read once. So times never go back, not even where the clock was
+    set back before a resumption: they go on from the last event then. An observer that raises sees no more; the log says which, and why, in an event
     ``observer_lost``.
     """
 
@@ -60,12 +61,13 @@ class EventLog:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._observers, self._clock, self._ticks = path, list(observers), clock, ticks
+        self._path, self._observers, self._ticks = path, list(observers), ticks
         with disk_errors(path, MachineError):
             self._file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            end, earlier = _whole(path)
+            end, earlier, last = _whole(path)
             os.ftruncate(self._file, end)
         self._began = ticks() - earlier
+        self._opened, self._opened_time = ticks(), max(clock(), last)
 
     @property
     def seconds(self) -> float:
@@ -76,7 +78,7 @@ class EventLog:
         """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
         event = {
             "kind": kind,
-            "time": self._clock(),
+            "time": self._opened_time + (self._ticks() - self._opened),
             "seconds": round(self.seconds, 3),
             **_plain_items(fields),
         }
@@ -135,23 +137,33 @@ def read_events(path: Path) -> Iterator[Event]:
             event = _parse(line)
             if event is not None:
                 format_of(event, str(path))
-                yield event
+                yield {_WORDS.get(name, name): value for name, value in event.items()}
             elif line.endswith(b"\n") or file.read(1):
                 raise MachineError(f"{path}, line {number}, is not an event; take that line out to go on")
 
 
-def _whole(path: Path) -> tuple[int, float]:
-    """Where the last whole event ends, bytes, and the ``seconds`` that it bears."""
-    end, position, seconds = 0, 0, 0.0
+_WORDS = {"patterns": "samples"}
+"""Fields that events called otherwise up to format 2."""
+
+
+def _whole(path: Path) -> tuple[int, float, float]:
+    """Where the last whole event ends, bytes, its ``seconds``, and the latest ``time`` of all."""
+    end, position, seconds, latest = 0, 0, 0.0, 0.0
     with open_reading(path) as file:
         for line in _lines(file):
             position += len(line)
             event = _parse(line)
             if event is not None:
-                end, stamp = position, event.get("seconds")
-                if isinstance(stamp, int | float) and 0 <= stamp < _SECONDS_MAX:
-                    seconds = float(stamp)
-    return end, seconds
+                end = position
+                seconds = _number(event.get("seconds"), seconds)
+                latest = max(latest, _number(event.get("time"), latest))
+    return end, seconds, latest
+
+
+def _number(value: object, otherwise: float) -> float:
+    """A number of seconds that can be one."""
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _SECONDS_MAX
+    return float(value) if sound else otherwise  # type: ignore[arg-type]  # checked above
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

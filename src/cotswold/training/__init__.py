@@ -6,8 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cotswold.run import Stop as Stop
     from cotswold.training.job import Job as Job
-    from cotswold.run.stop import Stop as Stop
+    from cotswold.training.job import StoreJob as StoreJob
+    from cotswold.training.modules import ModuleJob as ModuleJob
+    from cotswold.training.modules import open_module_job as open_module_job
     from cotswold.training.networks import LayerNetwork as LayerNetwork
     from cotswold.training.networks import build_layers as build_layers
     from cotswold.training.networks import build_stacks as build_stacks
@@ -29,9 +32,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Job": "job",
     "LayerNetwork": "networks",
+    "ModuleJob": "modules",
     "Prepared": "prepared",
     "Resume": "opening",
-    "Stop": "loop",
+    "StoreJob": "job",
     "Trained": "restore",
     "build_layers": "networks",
     "build_stacks": "networks",
@@ -39,6 +43,7 @@ _HOME = {
     "labelled_batches": "pictures",
     "load_stacks": "restore",
     "open_job": "opening",
+    "open_module_job": "modules",
     "open_store": "stores",
     "random_stacks": "restore",
     "store_of": "stores",
@@ -47,10 +52,12 @@ _HOME = {
     "trained_stacks": "restore",
     "training_maps": "pictures",
 }
-__all__ = list(_HOME)
+__all__ = [*_HOME, "Stop"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Stop":
+        return importlib.import_module("cotswold.run").Stop
     if name in _HOME:
         return getattr(importlib.import_module(f"cotswold.training.{_HOME[name]}"), name)
     raise AttributeError(f"module 'cotswold.training' has no attribute {name!r}")

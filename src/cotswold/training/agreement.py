@@ -23,7 +23,7 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
     "evaluate": True,
     "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},
 }
-"""What of a recipe may be different when a run is taken up again, since no result depends on it."""
+"""What of a recipe may be different when a run is resumed, since no result depends on it."""
 _SHOWN = 3
 
 
@@ -32,7 +32,7 @@ def lasting(recipe: Recipe) -> dict[str, Any]:
     return recipe.model_dump(mode="json", exclude=CHANGEABLE)
 
 
-def stamp(recipe: Recipe) -> dict[str, object]:
+def metadata(recipe: Recipe) -> dict[str, object]:
     """What every checkpoint of a run says of its recipe, for `check_recipe`."""
     return {"format": FORMAT, "recipe": lasting(recipe)}
 
@@ -71,7 +71,7 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
 
 
 def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
-    """What a run keeps of the recipe with which it is taken up, beside that with which it ``began``: where
+    """What a run keeps of the recipe with which it is resumed, beside that with which it ``began``: where
     its filters are, for without that it may not fit, and the grid that goes with it."""
     offloaded, grid = recipe.offloaded, recipe.mesh.grid
     if offloaded == began.offloaded:

@@ -14,7 +14,7 @@ from cotswold.geometry import Grid
 from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
 from cotswold.training.budget import largest_batch, rank_bytes, training_bytes
-from cotswold.training.offload.home import check_disk
+from cotswold.training.offload.holder import check_disk
 from cotswold.training.restore import needed_bytes
 from cotswold.training.team import SOLO, Team
 

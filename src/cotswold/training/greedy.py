@@ -11,72 +11,52 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from cotswold.training.home import Momenta
-from cotswold.training.stacks import StackStrategy, measured, ramped, step_rule, validate_stacks
-from cotswold.training.strategy import Batch, Measured
+from cotswold.run import Metrics
+from cotswold.training.flops import greedy_flops
+from cotswold.training.holder import Momenta
+from cotswold.training.stacks import StackStrategy, metrics_of
 
 
 class Greedy(StackStrategy):
-    """The strategy `greedy`: phase k trains stack k."""
+    """The strategy `greedy`: each phase trains one stack."""
 
     @property
-    def phases(self) -> int:
-        """One a stack."""
-        return len(self.network.stacks)
+    def flops(self) -> int:
+        """The update of the stack and the forward passes of those below, one picture."""
+        return greedy_flops([stack.geometry for stack in self.network.stacks], self.phase.part)
 
-    def steps(self, phase: int) -> int:
-        """Mini-batches in the stack's epochs; at least one."""
-        epochs = self.recipe.network.stacks[phase].epochs or self.recipe.training.epochs
-        return max(1, round(epochs * self.epoch_steps))
-
-    def describe(self, phase: int) -> Mapping[str, object]:
+    def describe(self) -> Mapping[str, object]:
         """The stack's place, maps and weights."""
-        geometry = self.network.stacks[phase].geometry
+        geometry = self.network.stacks[self.phase.part].geometry
         return {
-            "stack": phase,
+            "stack": self.phase.part,
             "input": str(geometry.input),
             "output": str(geometry.output),
             "parameters": geometry.filters.parameters,
         }
 
-    def flops(self, phase: int) -> int:
-        """The update of the stack and the forward passes of those below, one picture."""
-        geometries = [stack.geometry for stack in self.network.stacks]
-        return geometries[phase].update_flops + sum(g.forward_flops for g in geometries[:phase])
-
-    def begin(self, phase: int, batch: Batch) -> None:
-        """Set the stack's input gain and α from the first pictures; momentum at rest."""
-        stack = self.network.stacks[phase]
-        stack.calibrate(self._below(phase, batch.pictures))
-        self.home.rest(self.moving(phase))
-
-    def advance(self, phase: int, step: int, batch: Batch) -> Measured:
-        """One step on the stack's filters and α."""
-        stack = self.network.stacks[phase]
-        rule = step_rule(self.recipe, phase, step, self.steps(phase))
-        report = self.home.step(
-            phase,
-            self._below(phase, batch.pictures),
-            ramped(stack.objective_settings, self.recipe, step, self.steps(phase)),
-            rule,
-        )
-        return measured([report], rule.rate)
-
-    def validate(self, phase: int) -> Measured | None:
-        """The stack's objective on the held-out pictures."""
-        return validate_stacks(self.network, [phase], self.held_out)
-
-    def moving(self, phase: int) -> Sequence[int]:
+    def moving(self) -> Sequence[int]:
         """One."""
-        return [phase]
+        return [self.phase.part]
 
-    def momenta(self, phase: int, step: int) -> Momenta:
+    def momenta(self) -> Momenta:
         """That of a stack that has begun."""
-        return {"momentum": phase} if step > 0 else {}
+        return {"momentum": self.phase.part} if self.step > 0 else {}
 
-    def _below(self, phase: int, pictures: Tensor) -> Tensor:
+    def calibrate(self, pictures: Tensor) -> None:
+        """Set the stack's input gain and α; its momentum at rest."""
+        self.network.stacks[self.phase.part].calibrate(self._below(pictures))
+        self.holder.rest(self.moving())
+
+    def update(self, pictures: Tensor) -> Metrics:
+        """One step on the stack's filters and α."""
+        stack, rule = self.phase.part, self.rule(self.phase.part)
+        report = self.holder.step(stack, self._below(pictures), self.objective(stack), rule)
+        return metrics_of([report], rule.rate, pictures.shape[0])
+
+    def _below(self, pictures: Tensor) -> Tensor:
         with torch.no_grad():
-            for stack in self.network.stacks[:phase]:
+            for stack in self.network.stacks[: self.phase.part]:
                 if stack.training:
                     stack.eval()  # so that the norms of frozen filters are computed once
                 pictures = stack(pictures)

@@ -11,23 +11,21 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from cotswold.training.home import Momenta
-from cotswold.training.stacks import (
-    StackStrategy,
-    measured,
-    ramped,
-    step_rule,
-    validate_stacks,
-)
-from cotswold.training.strategy import Batch, Measured
+from cotswold.run import Metrics
+from cotswold.training.flops import joint_flops
+from cotswold.training.holder import Momenta
+from cotswold.training.stacks import StackStrategy, metrics_of
 
 
 class Joint(StackStrategy):
-    """The strategy `joint`: one phase in which all stacks move."""
+    """The strategy `joint`: all stacks move."""
 
-    phases = 1
+    @property
+    def flops(self) -> int:
+        """Every stack's update, its forward pass for the stacks above, and their gradient through it."""
+        return joint_flops([stack.geometry for stack in self.network.stacks])
 
-    def describe(self, phase: int) -> Mapping[str, object]:
+    def describe(self) -> Mapping[str, object]:
         """The network's maps and weights."""
         stacks = [stack.geometry for stack in self.network.stacks]
         return {
@@ -37,54 +35,38 @@ class Joint(StackStrategy):
             "parameters": self.parameters,
         }
 
-    def flops(self, phase: int) -> int:
-        """Every stack's update, its forward pass for the stacks above, and their gradient through it."""
-        stacks = [stack.geometry for stack in self.network.stacks]
-        through = sum(geometry.filters.product_flops for geometry in stacks[1:])
-        return sum(geometry.update_flops + geometry.forward_flops for geometry in stacks[:-1]) + (
-            stacks[-1].update_flops + through
-        )
+    def moving(self) -> Sequence[int]:
+        """All."""
+        return range(len(self.network.stacks))
 
-    def begin(self, phase: int, batch: Batch) -> None:
-        """Set each stack's input gain and α from the first pictures, from the bottom upwards; momenta at
-        rest."""
-        self.home.rest(self.moving(phase))
-        pictures = batch.pictures
+    def momenta(self) -> Momenta:
+        """Every stack's."""
+        return {f"momentum.{index}": index for index in self.moving()}
+
+    def calibrate(self, pictures: Tensor) -> None:
+        """Set each stack's input gain and α, from the bottom upwards; momenta at rest."""
+        self.holder.rest(self.moving())
         with torch.no_grad():
             for stack in self.network.stacks:
                 stack.calibrate(pictures)
                 pictures = stack(pictures)
 
-    def advance(self, phase: int, step: int, batch: Batch) -> Measured:
+    def update(self, pictures: Tensor) -> Metrics:
         """One step on all stacks, from the top down; all gradients are those before the step."""
-        inputs, reports = [batch.pictures], []
+        inputs, reports = [pictures], []
         with torch.no_grad():
             for stack in self.network.stacks[:-1]:
                 inputs.append(stack(inputs[-1]))
         upstream: Tensor | None = None
-        steps = self.steps(phase)
-        for index in reversed(range(len(self.network.stacks))):
-            stack = self.network.stacks[index]
-            report = self.home.step(
+        for index in reversed(self.moving()):
+            report = self.holder.step(
                 index,
                 inputs.pop(),
-                ramped(stack.objective_settings, self.recipe, step, steps),
-                step_rule(self.recipe, index, step, steps),
+                self.objective(index),
+                self.rule(index),
                 upstream=upstream,
                 input_gradient=index > 0,
             )
             upstream = report.input_gradient
             reports.append(report)
-        return measured(reports[::-1], step_rule(self.recipe, 0, step, steps).rate)
-
-    def validate(self, phase: int) -> Measured | None:
-        """The sum of all objectives on the held-out pictures."""
-        return validate_stacks(self.network, list(range(len(self.network.stacks))), self.held_out)
-
-    def moving(self, phase: int) -> Sequence[int]:
-        """All."""
-        return range(len(self.network.stacks))
-
-    def momenta(self, phase: int, step: int) -> Momenta:
-        """Every stack's."""
-        return {f"momentum.{index}": index for index in range(len(self.network.stacks))}
+        return metrics_of(reports[::-1], self.rule(0).rate, pictures.shape[0])

@@ -6,17 +6,17 @@ training, how ranks were started.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, Piece
+from cotswold.checkpoint import Part, StateDict, StateValue
 from cotswold.geometry import Box
 from cotswold.mesh import Mesh, TrainedStack
 from cotswold.recipe import Recipe
-from cotswold.training.home import Momenta
+from cotswold.training.holder import Momenta
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class MeshNetwork:
     stacks: list[TrainedStack]
 
 
-class OnMesh:
-    """The home of a recipe's stacks on a mesh; every method is called by all ranks, in one order."""
+class HeldOnMesh:
+    """The holder of a recipe's stacks on a mesh; every method is called by all ranks, in one order."""
 
     def __init__(self, recipe: Recipe, mesh: Mesh) -> None:
         stacks: list[TrainedStack] = []
@@ -47,7 +47,6 @@ class OnMesh:
             )
             below = stacks[-1].share.partition.output.boxes
         self.network = MeshNetwork(stacks)
-        self._writes_scalars = mesh.rank == 0
 
     @property
     def window(self) -> Box:
@@ -55,7 +54,7 @@ class OnMesh:
         return self.network.stacks[0].share.window
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:
                 stack.rest()
@@ -72,30 +71,18 @@ class OnMesh:
         upstream: torch.Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         return self.network.stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
 
-    def tensors(self, momenta: Momenta) -> dict[str, torch.Tensor]:
-        """Nothing is whole on one rank."""
-        return {}
-
-    def apart(self, momenta: Momenta) -> Iterator[Piece]:
-        """This rank's parts of filters and norms, and of momenta; what all ranks have alike is rank 0's."""
-        for piece in self._pieces(momenta):
-            alike = piece.box == Box.whole(())
-            if self._writes_scalars if alike else piece.tensor.numel():
-                yield piece
-
-    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
-        """Read this rank's parts of a checkpoint, whatever grid wrote it."""
-        for piece in self._pieces(momenta):
-            checkpoint.read_into(piece.name, piece.tensor, piece.box)
-
-    def _pieces(self, momenta: Momenta) -> Iterator[Piece]:
+    def state_dict(self, momenta: Momenta) -> StateDict:
+        """This rank's parts of filters, norms and momenta, and the scalars that all ranks have alike."""
+        values: dict[str, StateValue] = {}
         for index, stack in enumerate(self.network.stacks):
             for name, tensor, box, shape in stack.parts():
-                yield Piece(f"network.stacks.{index}.{name}", tensor, box, shape)
+                whole = box == Box.whole(())
+                values[f"network.stacks.{index}.{name}"] = tensor if whole else Part(tensor, box, shape)
         for name, index in momenta.items():
-            yield Piece(name, *self.network.stacks[index].moving())
+            values[name] = Part(*self.network.stacks[index].moving())
+        return values

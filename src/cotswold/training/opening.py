@@ -1,4 +1,4 @@
-"""From the words of a command to a job: a new run, or one that is taken up again.
+"""From the words of a command to a job: a new run, or one that is resumed.
 
 Knows: what must agree between a recipe, a directory and a store before anything is trained. Does not know:
 how anything is trained, the terminal.
@@ -7,8 +7,9 @@ how anything is trained, the terminal.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from cotswold import errors
 from cotswold import recipe as recipes
@@ -20,7 +21,7 @@ from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
-from cotswold.training.job import Job
+from cotswold.training.job import Job, StoreJob
 from cotswold.training.prolonging import asked_for
 from cotswold.training.restore import (
     check_device,
@@ -40,6 +41,8 @@ from cotswold.training.stores import (
 )
 from cotswold.training.team import SOLO, Team
 
+_Job = TypeVar("_Job", bound=Job)
+
 
 class Resume(enum.Enum):
     """What to do where the run's directory holds a run already, and where it does not."""
@@ -58,70 +61,92 @@ def open_job(
     resume: Resume = Resume.NEVER,
     tally: Tally | None = None,
     team: Team = SOLO,
-) -> Job:
+) -> StoreJob:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
 
     The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
     default; a run that is resumed knows where its store is). All ranks of a ``team`` call this together; the
-    first does the work, and the others take up what it has found. Raises RecipeError, RunError (a directory
+    first does the work, and the others take what it has found. Raises RecipeError, RunError (a directory
     that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
     there), on every rank alike.
     """
-    if not team.leads:
-        return _joined(team)
+
+    def opened() -> StoreJob:
+        path = _directory(recipe, directory, overrides)
+        started = check_started(path, resume, named=recipe is not None)
+        begin = _resumed if started else _begun
+        return begin(recipe, path, overrides, stores, tally, team)
+
+    def tell(job: StoreJob) -> dict[str, object]:
+        return {
+            "run": str(job.run.path.absolute()),
+            "store": str(job.store.path.absolute()),
+            "identity": job.store.identity,
+            "recipe": recipes.dump(job.recipe),
+            "resumed": job.resumed,
+            "totals": job.totals,
+        }
+
+    if recipe is None and (directory is None or resume is Resume.NEVER):
+        raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+    return agreed(team, opened, tell, lambda found: _joined(found, team))
+
+
+def agreed(
+    team: Team,
+    opened: Callable[[], _Job],
+    tell: Callable[[_Job], Mapping[str, object]],
+    join: Callable[[Mapping[str, Any]], _Job],
+) -> _Job:
+    """The same job on every rank: the main one opens it and tells the others, who join; what one of them
+    raises all of them raise."""
+    if not team.is_main:
+        told = team.ranks.gather(None)[0]
+        if "error" in told:
+            kind, sentence = told["error"]
+            raise getattr(errors, kind)(sentence)
+        with raise_on_all(team.ranks, MachineError):
+            return join(told["job"])
+        raise AssertionError("raise_on_all has raised")
     try:
-        path = _directory(recipe, directory, overrides, resume)
-        started = (path / "recipe.toml").is_file()
-        job = (
-            _taken_up(recipe, path, overrides, stores, tally, team)
-            if started
-            else _begun(recipe, path, overrides, stores, tally, team)
-        )
+        job = opened()
     except BaseException as error:  # the others wait to hear of an interrupt, too
         kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
         team.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
-    found = {
-        "run": str(job.run.path.absolute()),
-        "store": str(job.store.path.absolute()),
-        "identity": job.store.identity,
-        "recipe": recipes.dump(job.recipe),
-        "resumed": job.resumed,
-        "totals": job.totals,
-    }
-    team.ranks.gather({"job": found})
+    team.ranks.gather({"job": tell(job)})
     with raise_on_all(team.ranks, MachineError):
         pass  # the others may not see the same files
     return job
 
 
-def _directory(
-    recipe: str | Path | None, directory: str | Path | None, overrides: Sequence[str], resume: Resume
-) -> Path:
-    """Where the run is or will be; raises RunError where that does not go with what is there."""
-    if recipe is None and (directory is None or resume is Resume.NEVER):
-        raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
-    if directory is not None:
-        path = Path(directory)
-    else:
-        assert recipe is not None, "checked above"
-        path = Path("runs") / recipes.load(recipe, overrides).name
+def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
+    """Whether there is a run in a directory, to go on with; raises RunError where that is not what was asked
+    for. ``named``: it is known what to begin where there is none."""
     started = (path / "recipe.toml").is_file()
-    if not started and (resume is Resume.ALWAYS or recipe is None):
+    if not started and (resume is Resume.ALWAYS or not named):
         raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
     if started and resume is Resume.NEVER:
         raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
-    return path
+    return started
 
 
-def _taken_up(
+def _directory(recipe: str | Path | None, directory: str | Path | None, overrides: Sequence[str]) -> Path:
+    """Where the run is or will be."""
+    if directory is not None:
+        return Path(directory)
+    assert recipe is not None, "checked by open_job"
+    return Path("runs") / recipes.load(recipe, overrides).name
+
+
+def _resumed(
     recipe: str | Path | None,
     path: Path,
     overrides: Sequence[str],
     stores: Path | None,
     tally: Tally | None,
     team: Team,
-) -> Job:
+) -> StoreJob:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
@@ -133,11 +158,11 @@ def _taken_up(
         splits = {"splits": began.splits}
         wanted = wanted.model_copy(update={"data": data.model_copy(update=splits)})
     if wanted.data.store is None:
-        _same_recipe(wanted, kept, path)  # before anything is prepared
+        same_recipe(wanted, kept, path)  # before anything is prepared
     store = store_of(run, kept, stores, tally)
     wanted = with_store_shape(wanted, store)
-    _same_recipe(wanted, kept, path)
-    return Job(run, wanted, store, resumed=True, team=team, totals=totals)
+    same_recipe(wanted, kept, path)
+    return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
 
 
 def _begun(
@@ -147,7 +172,7 @@ def _begun(
     stores: Path | None,
     tally: Tally | None,
     team: Team,
-) -> Job:
+) -> StoreJob:
     assert recipe is not None, "a run begins with a recipe"
     wanted = recipes.load(recipe, overrides)
     check_device(wanted.training.device)
@@ -160,29 +185,24 @@ def _begun(
     check_start(wanted)
     check_fit(wanted, store, path, team)
     run = RunDirectory.create(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
-    return Job(run, wanted, store, resumed=False, team=team)
+    return StoreJob(run, wanted, resumed=False, team=team, store=store)
 
 
-def _joined(team: Team) -> Job:
-    """The job of a rank that does not lead: what the first has found, and the same data."""
-    told = team.ranks.gather(None)[0]
-    if "error" in told:
-        kind, sentence = told["error"]
-        raise getattr(errors, kind)(sentence)
-    found = told["job"]
-    with raise_on_all(team.ranks, MachineError):
-        recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
-        check_device(recipe.training.device)
-        run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
-        if store.identity != found["identity"]:
-            raise StoreError(
-                f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
-                "on a file system that their hosts share or copied whole"
-            )
-        check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
-        totals = tuple(map(tuple, found["totals"]))
-        return Job(run, recipe, store, resumed=bool(found["resumed"]), team=team, totals=totals)
-    raise AssertionError("together has raised")
+def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
+    """The job of a rank that is not the main one: what that has found, and the same data."""
+    recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
+    check_device(recipe.training.device)
+    run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
+    if store.identity != found["identity"]:
+        raise StoreError(
+            f"the store {store.path} is another one than rank 0 sees there; ranks need the same files, "
+            "on a file system that their hosts share or copied whole"
+        )
+    check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
+    totals = tuple(map(tuple, found["totals"]))
+    return StoreJob(
+        run, recipe, resumed=bool(found["resumed"]), team=team, totals=totals, store=store
+    )
 
 
 def check_start(recipe: Recipe) -> None:
@@ -200,7 +220,7 @@ def check_start(recipe: Recipe) -> None:
         )
 
 
-def _same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
+def same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
     """Raise RunError where a resumed run was trained by another recipe, but for what may change."""
     differing = differences(kept, wanted)
     if differing is not None:

@@ -18,10 +18,10 @@ from cotswold.ops import images_last
 from cotswold.recipe import Recipe
 from cotswold.training.strategy import Batch
 
-HELD_OUT_PICTURES = 512
-"""At most so many held-out pictures tell the objective of a stack; a supervised run uses them all."""
+VALIDATION_PICTURES = 512
+"""At most so many validation pictures tell the objective of a stack; a supervised run uses them all."""
 KEPT_BYTES = 64 << 20
-"""Held-out pictures up to this size stay in memory between validations."""
+"""Validation pictures up to this size stay in memory between validations."""
 
 
 class TrainingPictures:
@@ -69,7 +69,7 @@ class TrainingPictures:
         self._reader.close()
 
 
-class HeldOutPictures:
+class ValidationPictures:
     """The validation pictures, or a window (y, x) of each, in order; the same ones each time."""
 
     def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
@@ -86,13 +86,13 @@ class HeldOutPictures:
         maps = self._read()
         shape = self._store.shape
         values = shape.size if self._box is None else shape.channels * self._box.size
-        if min(self._count, HELD_OUT_PICTURES) * values * 4 > KEPT_BYTES:
+        if min(self._count, VALIDATION_PICTURES) * values * 4 > KEPT_BYTES:
             return maps
         self._kept = list(maps)
         return self._kept
 
     def _read(self) -> Iterator[Tensor]:
-        for start, stop in _ranges(min(self._count, HELD_OUT_PICTURES), self._batch):
+        for start, stop in _ranges(min(self._count, VALIDATION_PICTURES), self._batch):
             yield read_maps(self._store, "validation", start, stop, self._box).to(self._device)
 
     def batches(self) -> Iterator[Batch]:

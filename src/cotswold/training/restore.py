@@ -25,7 +25,7 @@ from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
-from cotswold.training.loop import position_from
+from cotswold.training.runners.synchronous import position_from
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,

@@ -1,113 +1,157 @@
 """What the strategies that train stacks share.
 
-Knows: a network of stacks, its share of a recipe, the held-out objective. Does not know: the order in which
-stacks are trained, files, clocks, the terminal.
+Knows: a network of stacks, its share of a recipe, the objective on validation pictures. Does not know: the
+order in which stacks are trained, files, clocks, the terminal.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import StateDict, StateValue
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
-from cotswold.training.home import Home, Momenta, Network
-from cotswold.training.strategy import Measured
+from cotswold.recipe.schema import StackTraining
+from cotswold.run import Metrics
+from cotswold.training.holder import Momenta, Network, ParameterHolder
+from cotswold.training.phases import Epochs, Phase, planned
+from cotswold.training.strategy import Batch
 
-HeldOut = Callable[[], Iterable[Tensor]]
-"""Gives the held-out pictures anew, in batches, images last."""
+Validation = Callable[[], Iterable[Tensor]]
+"""Gives the validation pictures anew, in batches, images last."""
 
 
 class StackStrategy(ABC):
-    """A network of stacks, learnt from ``epoch_steps`` mini-batches an epoch."""
+    """A network of stacks, learnt from ``epoch_steps`` mini-batches an epoch, for so many ``epochs`` and then
+    those of each prolongation."""
 
-    improved = False
+    is_best = False
+    should_stop = False
 
-    def __init__(self, home: Home, recipe: Recipe, epoch_steps: float, held_out: HeldOut) -> None:
-        self.home = home
-        self.network = home.network
+    def __init__(
+        self,
+        holder: ParameterHolder,
+        recipe: Recipe,
+        epochs: Sequence[Epochs],
+        epoch_steps: float,
+        validation: Validation,
+    ) -> None:
+        assert isinstance(recipe.training, StackTraining), "the recipe's schema has made sure of it"
+        self.holder = holder
+        self.network = holder.network
         self.recipe = recipe
-        self.epoch_steps = epoch_steps
-        self.held_out = held_out
+        self.training: StackTraining = recipe.training
+        self.phases = planned(
+            epochs, lambda count: max(1, round(count * epoch_steps)), lambda steps: max(1, steps // 8)
+        )
+        self.validation = validation
+        self._first: Batch | None = None
+        self.enter(0, 0)
 
     @property
     def parameters(self) -> int:
         """The filter weights of all stacks."""
         return sum(stack.geometry.filters.parameters for stack in self.network.stacks)
 
-    def steps(self, phase: int) -> int:
-        """Mini-batches in the epochs of the recipe; at least one."""
-        return max(1, round(self.recipe.training.epochs * self.epoch_steps))
+    @property
+    def phase(self) -> Phase:
+        """The phase at hand."""
+        return self.phases[self._phase]
 
-    def interval(self, phase: int) -> int:
-        """Eight times a phase."""
-        return max(1, self.steps(phase) // 8)
+    @property
+    def step(self) -> int:
+        """The step of the phase that comes next."""
+        return self._step
 
-    def finished(self, phase: int) -> bool:
-        """A phase takes all its steps."""
-        return False
+    @property
+    def over(self) -> bool:
+        """Whether the last phase is over."""
+        return self._phase == len(self.phases)
 
-    def go_on(self, phase: int) -> None:
-        """Momentum at rest; norms of what moves are measured anew, as after a restart."""
-        for stack in self.network.stacks:
-            stack.train()
-        self.home.rest(self.moving(phase))
+    def enter(self, phase: int, step: int) -> None:
+        """Stand before a step of a phase."""
+        self._phase, self._step = phase, step
+
+    def begin(self, batches: Iterator[Batch]) -> None:
+        """Set gains and α from the first pictures, with momenta at rest.
+
+        Filters that have learnt keep theirs; norms of what moves are measured anew, as after a restart.
+        """
+        self._first = next(batches)
+        if self.phase.prolongation:
+            for stack in self.network.stacks:
+                stack.train()
+            self.holder.rest(self.moving())
+        else:
+            self.calibrate(self._first.inputs)
+
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        """One step on the stacks that move."""
+        batch, self._first = self._first or next(batches), None
+        metrics = self.update(batch.inputs)
+        self._step += 1
+        return metrics
 
     @abstractmethod
-    def moving(self, phase: int) -> Sequence[int]:
-        """The stacks that a phase trains."""
+    def moving(self) -> Sequence[int]:
+        """The stacks that the phase trains."""
 
     @abstractmethod
-    def momenta(self, phase: int, step: int) -> Momenta:
+    def momenta(self) -> Momenta:
         """The momenta that a checkpoint has; a strategy names its own."""
 
-    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """The network, and the momentum of what has begun to move, where they are in memory."""
-        return self.home.tensors(self.momenta(phase, step))
+    @abstractmethod
+    def calibrate(self, pictures: Tensor) -> None:
+        """Set gain and α of what moves from the first pictures; momenta at rest."""
 
-    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
-        """The same where they are in files, or parts of them on this rank."""
-        return self.home.apart(self.momenta(phase, step))
+    @abstractmethod
+    def update(self, pictures: Tensor) -> Metrics:
+        """One step."""
 
-    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """Take up what is in files, or this rank's parts."""
-        self.home.take_up(checkpoint, self.momenta(phase, step))
+    def validate(self) -> Metrics | None:
+        """The objective of what moves on the validation pictures."""
+        return validate_stacks(self.network, list(self.moving()), self.validation)
 
-    def state(self) -> dict[str, object]:
-        """Nothing beyond the tensors."""
-        return {}
+    def state_dict(self) -> StateDict:
+        """The network, and the momentum of what has begun to move."""
+        return self.holder.state_dict(self.momenta())
 
-    def restored(  # noqa: B027  # a stack has nothing to add, and needs no subclass to say so
-        self, tensors: Mapping[str, Tensor], state: Mapping[str, object]
-    ) -> None:
-        """Nothing beyond the tensors."""
+    def load_state_dict(self, state: Mapping[str, StateValue]) -> None:  # noqa: B027  # all of it is live
+        """Nothing is left to do: all of it is live."""
+
+    def rule(self, stack: int) -> ops.StepRule:
+        """Rate and momentum of the next step on a stack."""
+        training = self.training
+        rate = rate_at(
+            self.step, self.steps, self.recipe.relative_rate(stack), training.schedule, training.warmup
+        )
+        return ops.StepRule(rate=rate, momentum=training.momentum)
+
+    def objective(self, stack: int) -> ops.StackObjective:
+        """The objective of the next step on a stack, whose λ rises over the first part of the run."""
+        settings = self.network.stacks[stack].objective_settings
+        rising = 0.0 if self.phase.prolongation else self.recipe.stack_objective.ramp * self.steps
+        return replace(settings, sparsity=settings.sparsity * min(1.0, (self.step + 1) / max(rising, 1.0)))
+
+    @property
+    def steps(self) -> int:
+        """Steps of the phase at hand."""
+        steps = self.phase.steps
+        assert steps is not None, "epochs of stacks are counted"
+        return steps
 
 
-def step_rule(recipe: Recipe, stack: int, step: int, steps: int) -> ops.StepRule:
-    """Rate and momentum of one step on one stack."""
-    training = recipe.training
-    rate = recipe.relative_rate(stack)
-    return ops.StepRule(
-        rate=rate_at(step, steps, rate, training.schedule, training.warmup), momentum=training.momentum
-    )
-
-
-def ramped(objective: ops.StackObjective, recipe: Recipe, step: int, steps: int) -> ops.StackObjective:
-    """The objective of a step, whose λ rises over the first part of the run."""
-    rising = recipe.stack_objective.ramp * steps
-    return replace(objective, sparsity=objective.sparsity * min(1.0, (step + 1) / max(rising, 1.0)))
-
-
-def measured(reports: list[ops.StackReport], rate: float) -> Measured:
+def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) -> Metrics:
     """The sum of the stacks' objectives and its parts."""
-    return Measured(
+    return Metrics(
         loss=sum(float(report.loss) for report in reports),
+        samples=samples,
         details={
             "reconstruction": sum(float(report.reconstruction) for report in reports),
             "sparsity": sum(float(report.sparsity) for report in reports),
@@ -118,10 +162,10 @@ def measured(reports: list[ops.StackReport], rate: float) -> Measured:
 
 
 @torch.no_grad()
-def validate_stacks(network: Network, trained: list[int], held_out: HeldOut) -> Measured | None:
-    """The mean objective of the given stacks over the held-out pictures; None where there are none."""
+def validate_stacks(network: Network, trained: list[int], validation: Validation) -> Metrics | None:
+    """The mean objective of the given stacks over the validation pictures; None where there are none."""
     count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
-    for pictures in held_out():
+    for pictures in validation():
         images = pictures.shape[0]
         count += images
         for index, stack in enumerate(network.stacks[: max(trained) + 1]):
@@ -134,4 +178,5 @@ def validate_stacks(network: Network, trained: list[int], held_out: HeldOut) -> 
                 pictures = stack(pictures)
     if count == 0:
         return None
-    return Measured(totals.pop("loss") / count, {name: total / count for name, total in totals.items()})
+    means = {name: total / count for name, total in totals.items()}
+    return Metrics(means.pop("loss"), count, means)

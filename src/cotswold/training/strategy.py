@@ -1,48 +1,62 @@
-"""What a strategy is to the training loop.
+"""What a strategy is to the runner that drives it.
 
-Knows: the verbs that the loop calls. Does not know: files, clocks, the terminal, any one strategy.
+Knows: the verbs that a runner calls. Does not know: files, clocks, the terminal, any one strategy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import StateDict, StateValue
+from cotswold.run import Metrics
+from cotswold.training.phases import Phase
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pictures ``(image, channel, y, x)``, images last, and their labels ``(image,)`` where there are any."""
+    """Inputs, such as pictures ``(image, channel, y, x)``, images last, and their targets where there are
+    any: labels ``(image,)``, or what a data set gives."""
 
-    pictures: Tensor
-    labels: Tensor | None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What one step, or one validation, measured."""
-
-    loss: float
-    """The objective, mean over pictures."""
-    details: Mapping[str, float] = field(default_factory=dict)
-    """Its parts and anything else worth a line: reconstruction, sparsity, alpha, accuracy."""
+    inputs: Tensor
+    targets: Tensor | None
 
 
-class Strategy(Protocol):
-    """A way of training, as a row of phases (the stacks of `greedy`) of a known number of steps each."""
+class Batches(Protocol):
+    """An endless row of batches that knows its place and can go back to it."""
 
     @property
-    def phases(self) -> int:
-        """How many phases there are."""
+    def epoch_steps(self) -> float:
+        """Batches in one epoch; samples that make no whole batch are a part of one."""
         ...
 
     @property
-    def improved(self) -> bool:
-        """Whether the last validation was the best so far, and so worth a checkpoint of its own."""
+    def waited_seconds(self) -> float:
+        """Seconds in which training waited for a batch."""
+        ...
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches from the present place on."""
+        ...
+
+    def state_dict(self) -> dict[str, object]:
+        """The place of the next batch, as JSON holds it."""
+        ...
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go to a place that `state_dict` named."""
+        ...
+
+
+class Strategy(Protocol):
+    """A way of training by mini-batches, as a row of phases."""
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """What is trained, one after the other."""
         ...
 
     @property
@@ -50,57 +64,47 @@ class Strategy(Protocol):
         """How many weights the network has."""
         ...
 
-    def steps(self, phase: int) -> int:
-        """How many steps a phase has at most."""
+    @property
+    def flops(self) -> int:
+        """FLOPs of a step for one sample in the phase at hand, by the network's plan: forward and gradient
+        only, as the papers count."""
         ...
 
-    def describe(self, phase: int) -> Mapping[str, object]:
-        """What the phase trains, for the run's events; ``stack`` is its number or its name,
-        ``steps_before`` the steps that it was trained for in earlier phases, if there were any."""
+    def describe(self) -> Mapping[str, object]:
+        """What the phase at hand trains, for the run's events; ``stack`` is its number or its name."""
         ...
 
-    def flops(self, phase: int) -> int:
-        """FLOPs of a step for one picture: forward and gradient only, as the papers count."""
+    def enter(self, phase: int, step: int) -> None:
+        """Stand before a step of a phase, counted from 0; the phase after the last is the end of all."""
         ...
 
-    def begin(self, phase: int, batch: Batch) -> None:
-        """Prepare a phase that has not begun, on its first pictures (which are also its first step's)."""
+    def begin(self, batches: Iterator[Batch]) -> None:
+        """Prepare a phase before its first step; a batch that is drawn for that is the first step's, too."""
         ...
 
-    def advance(self, phase: int, step: int, batch: Batch) -> Measured:
-        """One step; the objective is that of the state before the step."""
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        """Draw data, take one step; the objective is that of the state before the step."""
         ...
 
-    def validate(self, phase: int) -> Measured | None:
-        """The objective on held-out pictures; None where there are none."""
+    def validate(self) -> Metrics | None:
+        """The objective on validation data; None where there are none."""
         ...
 
-    def interval(self, phase: int) -> int:
-        """Steps between validations."""
+    @property
+    def is_best(self) -> bool:
+        """Whether the last validation was the best so far, and so worth a checkpoint of its own."""
         ...
 
-    def finished(self, phase: int) -> bool:
+    @property
+    def should_stop(self) -> bool:
         """Whether the phase may end before its last step."""
         ...
 
-    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """Everything that a later process needs to go on with the same bits: the live tensors, to be read
-        or filled."""
+    def state_dict(self) -> StateDict:
+        """Everything that a later process needs to go on from here with the same bits: live tensors, this
+        rank's parts of tensors, tensors in files, plain values."""
         ...
 
-    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
-        """The same for what is in files, or of which this rank has a part."""
-        ...
-
-    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """Take up from a checkpoint what is in files, or of which this rank has a part."""
-        ...
-
-    def state(self) -> dict[str, object]:
-        """The same for what is not a tensor; JSON."""
-        ...
-
-    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
-        """Called once the live tensors have been filled from a checkpoint, with what `state` returned
-        then."""
+    def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
+        """Take over what is not live, from a `state_dict` whose tensors have been filled in place."""
         ...

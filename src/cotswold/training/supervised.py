@@ -1,187 +1,201 @@
-"""Supervised training of any network of a recipe's layers.
+"""Supervised training of any network by SGD through autograd.
 
-Knows: labels, losses, validation, early stopping. Does not know: files, clocks, the terminal.
+Knows: targets, a loss, validation, early stopping. Does not know: where the network comes from, files,
+clocks, the terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import IfThere, StateDict, StateValue
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
-from cotswold.training.networks import LayerNetwork, network_tensors
-from cotswold.training.strategy import Batch, Measured
+from cotswold.run import Metrics
+from cotswold.training.losses import Loss, is_classes
+from cotswold.training.networks import network_tensors
+from cotswold.training.phases import Epochs, Phase, planned
+from cotswold.training.strategy import Batch
 
 _HOST, _CUDA = "random", "random.cuda"
 """Names under which a checkpoint has random states: dropout draws where the network is."""
 
-LabelledHeldOut = Callable[[], Iterable[Batch]]
-"""Gives the held-out pictures and labels anew, in batches."""
+ValidationBatches = Callable[[], Iterable[Batch]]
+"""Gives the validation samples and targets anew, in batches."""
 
 
 class Supervised:
-    """The strategy `supervised`: SGD with momentum through autograd, one phase of epochs."""
+    """The strategy `supervised`: SGD with momentum, one phase of epochs and one of each prolongation.
 
-    phases = 1
+    Validates after every epoch of ``epoch_steps`` steps, which leaves out what makes no whole batch.
+    """
 
     def __init__(
-        self, network: LayerNetwork, recipe: Recipe, epoch_steps: float, held_out: LabelledHeldOut
+        self,
+        network: nn.Module,
+        training: SupervisedTraining,
+        loss: Loss,
+        epochs: Sequence[Epochs],
+        epoch_steps: float,
+        validation: ValidationBatches,
     ) -> None:
-        self.network = network
-        self.recipe = recipe
-        assert isinstance(recipe.training, SupervisedTraining), "the job chose by the strategy"
-        self.training = recipe.training
-        self.epoch_steps = epoch_steps
-        self.held_out = held_out
-        self.loss = class_loss(recipe)
+        self.network, self.training, self.loss, self.validation = network, training, loss, validation
+        whole = int(epoch_steps)
+        self.phases = planned(epochs, lambda count: max(1, round(count * whole)), lambda steps: whole)
         self.optimiser = torch.optim.SGD(
             [parameter for parameter in network.parameters() if parameter.requires_grad],
-            lr=self.training.learning_rate,
-            momentum=self.training.momentum,
-            weight_decay=self.training.weight_decay,
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
         )
         self._momenta: list[Tensor] = []
         for parameter in self.optimiser.param_groups[0]["params"]:
             self._momenta.append(torch.zeros_like(parameter))
             self.optimiser.state[parameter]["momentum_buffer"] = self._momenta[-1]
         self.best_loss = inf
-        self.improved = False
+        self.is_best = False
         self._epochs_without = 0
-        self._device = torch.device(self.training.device)
-        torch.manual_seed(self.training.seed)
+        self._device = torch.device(training.device)
+        torch.manual_seed(training.seed)
+        self.enter(0, 0)
 
     @property
     def parameters(self) -> int:
-        """The weights of the layers, and of the stacks below them."""
+        """The weights of the network, also of those that stay as they are."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
-    def scores(self, pictures: Tensor) -> Tensor:
-        """Scores ``(image, class)`` of pictures."""
-        found: Tensor = self.network(pictures)
-        return found
+    @property
+    def phase(self) -> Phase:
+        """The phase at hand."""
+        return self.phases[self._phase]
 
-    def steps(self, phase: int) -> int:
-        """Mini-batches in the epochs of the recipe; at least one."""
-        return max(1, round(self.recipe.training.epochs * self.interval(phase)))
+    @property
+    def flops(self) -> int:
+        """Forward and both gradients of every product, one sample, as the network's plan has them."""
+        flops: int = self.network.update_flops  # type: ignore[assignment]  # torch types attributes loosely
+        return flops
 
-    def describe(self, phase: int) -> Mapping[str, object]:
+    def describe(self) -> Mapping[str, object]:
         """The network's layers and weights."""
+        layers = self.network.layers
+        assert isinstance(layers, nn.Sequential), "a network of a recipe"
         return {
             "stack": "layers",
-            "layers": [repr(layer) for layer in self.network.layers],
+            "layers": [repr(layer) for layer in layers],
             "parameters": self.parameters,
         }
 
-    def flops(self, phase: int) -> int:
-        """Forward and both gradients of every product, one picture."""
-        return self.network.update_flops
+    def enter(self, phase: int, step: int) -> None:
+        """Stand before a step of a phase."""
+        self._phase, self._step = phase, step
 
-    def begin(self, phase: int, batch: Batch) -> None:
-        """Nothing depends on the first pictures."""
+    def begin(self, batches: Iterator[Batch]) -> None:
+        """Patience begins anew in a prolongation; momentum, and the best loss so far, stay."""
+        if self.phase.prolongation:
+            self._epochs_without = 0
 
-    def go_on(self, phase: int) -> None:
-        """Patience begins anew; momentum, and the best loss so far, stay."""
-        self._epochs_without = 0
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The network's outputs."""
+        found: Tensor = self.network(inputs)
+        return found
 
-    def advance(self, phase: int, step: int, batch: Batch) -> Measured:
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
         """One step of SGD."""
-        labels = needed(batch.labels)
-        training = self.training
-        rate = rate_at(step, self.steps(phase), training.learning_rate, training.schedule, training.warmup)
+        batch, training = next(batches), self.training
+        targets = needed(batch.targets)
+        steps = self.phase.steps
+        assert steps is not None, "epochs are counted"
+        rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.network.train()
         self.optimiser.zero_grad(set_to_none=True)
-        scores = self.scores(batch.pictures)
-        loss = self.loss(scores, labels)
+        outputs = self.outputs(batch.inputs)
+        loss = self.loss(outputs, targets)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
-        correct = (scores.detach().argmax(1) == labels).sum()
-        return Measured(float(loss.detach()), {"accuracy": float(correct) / len(labels), "rate": rate})
+        self._step += 1
+        details = {"rate": rate}
+        if is_classes(outputs, targets):
+            details = {"accuracy": _correct(outputs, targets) / targets.numel(), **details}
+        return Metrics(float(loss.detach()), len(targets), details)
 
     @torch.no_grad()
-    def validate(self, phase: int) -> Measured | None:
-        """Loss and accuracy on held-out pictures; remembers the best."""
+    def validate(self) -> Metrics | None:
+        """Loss, and accuracy where targets are classes, on validation samples; remembers the best."""
         self.network.eval()
-        count, loss, correct = 0, 0.0, 0
-        for batch in self.held_out():
-            labels = needed(batch.labels)
-            scores = self.scores(batch.pictures)
-            loss += float(self.loss(scores, labels)) * len(labels)
-            correct += int((scores.argmax(1) == labels).sum())
-            count += len(labels)
+        count, loss, correct, judged = 0, 0.0, 0, 0
+        for batch in self.validation():
+            targets = needed(batch.targets)
+            outputs = self.outputs(batch.inputs)
+            loss += float(self.loss(outputs, targets)) * len(targets)
+            if is_classes(outputs, targets):
+                correct += _correct(outputs, targets)
+                judged += targets.numel()
+            count += len(targets)
         if count == 0:
             return None
         loss /= count
-        self.improved = loss < self.best_loss
-        self._epochs_without = 0 if self.improved else self._epochs_without + 1
+        self.is_best = loss < self.best_loss
+        self._epochs_without = 0 if self.is_best else self._epochs_without + 1
         self.best_loss = min(loss, self.best_loss)
-        return Measured(loss, {"accuracy": correct / count})
+        return Metrics(loss, count, {"accuracy": correct / judged} if judged else {})
 
-    def interval(self, phase: int) -> int:
-        """Once an epoch, which leaves out the pictures that make no whole batch."""
-        return int(self.epoch_steps)
-
-    def finished(self, phase: int) -> bool:
+    @property
+    def should_stop(self) -> bool:
         """Whether patience has run out."""
         patience = self.training.patience
         return patience is not None and self._epochs_without >= patience
 
-    def tensors(self, phase: int, step: int) -> dict[str, Tensor]:
-        """Weights, momenta and the random state of dropout."""
+    def state_dict(self) -> StateDict:
+        """Weights, momenta, random states of dropout, what early stopping remembers."""
+        state: dict[str, StateValue] = dict(self.tensors())
+        if self._device.type == "cuda":
+            state[_CUDA] = IfThere(torch.cuda.get_rng_state(self._device))
+        state["best_loss"] = None if self.best_loss == inf else self.best_loss
+        state["epochs_without"] = self._epochs_without
+        return state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What of the state is tensors, wherever the network is."""
         momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
         return {**network_tensors(self.network), **momenta, _HOST: torch.get_rng_state()}
 
-    def apart(self, phase: int, step: int) -> Iterable[Piece | SealedPiece]:
-        """The random state of the device, where dropout draws on one."""
-        if self._device.type == "cuda":
-            yield Piece(_CUDA, torch.cuda.get_rng_state(self._device))
+    def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
+        """Take over random states and the memory of early stopping.
 
-    def take_up(self, checkpoint: Checkpoint, phase: int, step: int) -> None:
-        """The random state of the device; a checkpoint that was written without one gives a seed for it."""
-        if self._device.type != "cuda":
-            return
-        if _CUDA in checkpoint.names:
-            torch.cuda.set_rng_state(checkpoint.read(_CUDA), self._device)
-        else:
-            drawn = torch.Generator().set_state(checkpoint.read(_HOST))
+        A checkpoint that was written without a device gives a seed for it.
+        """
+        drawn, on_device = state[_HOST], state.get(_CUDA)
+        assert isinstance(drawn, Tensor), "as in state_dict"
+        torch.set_rng_state(drawn)
+        if isinstance(on_device, IfThere):
+            torch.cuda.set_rng_state(on_device.tensor, self._device)
+        elif self._device.type == "cuda":
+            generator = torch.Generator().set_state(drawn)
             with torch.cuda.device(self._device):
-                torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=drawn)))
-
-    def state(self) -> dict[str, object]:
-        """What early stopping remembers."""
-        best = None if self.best_loss == inf else self.best_loss
-        return {"best_loss": best, "epochs_without": self._epochs_without}
-
-    def restored(self, tensors: Mapping[str, Tensor], state: Mapping[str, object]) -> None:
-        """Take over the random state and the memory of early stopping."""
-        torch.set_rng_state(tensors[_HOST])
+                torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         best, without = state["best_loss"], state["epochs_without"]
         self.best_loss = best if isinstance(best, float) else inf
         self._epochs_without = without if isinstance(without, int) else 0
 
 
-def class_loss(recipe: Recipe) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss of scores ``(image, class)`` against labels ``(image,)``, mean over images."""
-    if recipe.loss == "cross_entropy":
-        return nn.CrossEntropyLoss()
-    return one_against_all
+def _correct(outputs: Tensor, targets: Tensor) -> int:
+    return int((outputs.detach().argmax(1) == targets).sum())
 
 
-def one_against_all(scores: Tensor, labels: Tensor) -> Tensor:
-    """Logistic loss of one detector a class (Dean et al. 2012, section 5), summed over classes."""
-    wanted = functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
-    return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="sum") / len(labels)
+def supervised_training(recipe: Recipe) -> SupervisedTraining:
+    """The `[training]` of a recipe whose strategy is `supervised`."""
+    assert isinstance(recipe.training, SupervisedTraining), "the table chose by the strategy"
+    return recipe.training
 
 
-def needed(labels: Tensor | None) -> Tensor:
-    """The labels, which the recipe's schema has made sure of."""
-    assert labels is not None, "a supervised run reads a labelled store"
-    return labels
+def needed(targets: Tensor | None) -> Tensor:
+    """The targets, which the recipe's schema has made sure of."""
+    assert targets is not None, "a supervised run reads labelled data"
+    return targets

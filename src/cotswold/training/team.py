@@ -37,7 +37,7 @@ class Team:
     local_size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes what one process writes for all."""
         return self.ranks.rank == 0
 

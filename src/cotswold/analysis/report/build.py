@@ -184,9 +184,9 @@ def _numbers(history: History, evaluation: Evaluation | None, classified: Classi
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    patterns = number(history.end, "patterns")
-    if patterns is not None:
-        boxes.append((count(patterns), "pictures seen"))
+    samples = number(history.end, "samples")
+    if samples is not None:
+        boxes.append((count(samples), "pictures seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")

@@ -209,7 +209,7 @@ def accounts(history: History, run: str) -> str:
         return section("Account", missing(text, f"cotswold report {run}"), "account")
     items = []
     for name, label, shown in (
-        ("patterns", "Patterns (pictures seen)", count),
+        ("samples", "Samples (pictures seen)", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),

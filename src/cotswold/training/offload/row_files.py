@@ -83,7 +83,7 @@ class RowFiles:
         """All rows for a checkpoint; every one of them must have been written."""
         return [SealedPiece(self._path(row), self._records[row]) for row in range(self.arena.rows)]
 
-    def take_up(self, checkpoint: Checkpoint, at_once: int = 1) -> None:
+    def load(self, checkpoint: Checkpoint, at_once: int = 1) -> None:
         """Take all rows from a checkpoint: by links where it was written from such rows, else by copying.
 
         A copy reads the checkpoint's files once for every so many rows, which are in memory together.

@@ -2,7 +2,7 @@
 
 Knows: how many rows there is room for. Does not know: what is done with a row, in which order.
 
-One thread, that which computes, asks and puts back; reading and writing is done by the threads of a crew,
+One thread, that which computes, asks and puts back; reading and writing is done by the threads of a pool,
 ahead of it and behind it.
 """
 
@@ -18,14 +18,14 @@ READERS, WRITERS = 3, 2
 the others keep the disk busy."""
 
 
-class Crew:
+class RowThreads:
     """The threads that read and write rows."""
 
     def __init__(self) -> None:
         self.readers = ThreadPoolExecutor(READERS, "cotswold-read")
         self.writers = ThreadPoolExecutor(WRITERS, "cotswold-write")
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> RowThreads:
         return self
 
     def __exit__(
@@ -38,8 +38,8 @@ class Crew:
 class Shelf:
     """Room for some rows of a tensor; what is put back stays until its place is needed."""
 
-    def __init__(self, files: RowFiles, room: int, crew: Crew) -> None:
-        self.files, self.room, self._crew = files, room, crew
+    def __init__(self, files: RowFiles, room: int, threads: RowThreads) -> None:
+        self.files, self.room, self._threads = files, room, threads
         self._loads: dict[int, Future[None]] = {}
         self._writes: dict[int, Future[None]] = {}
         self._idle: dict[int, None] = {}
@@ -50,7 +50,7 @@ class Shelf:
         if row not in self._loads:
             if len(self._loads) >= self.room and not self._make_room():
                 return False
-            self._loads[row] = self._crew.readers.submit(self.files.read, row)
+            self._loads[row] = self._threads.readers.submit(self.files.read, row)
         self._idle.pop(row, None)
         return True
 
@@ -70,7 +70,7 @@ class Shelf:
         """Let a row go; where it was changed it is written behind."""
         self._idle[row] = None
         if changed:
-            self._writes[row] = self._crew.writers.submit(self.files.write, row)
+            self._writes[row] = self._threads.writers.submit(self.files.write, row)
 
     def fill(self, row: int) -> None:
         """Hold a row that is to be written to as a whole, without reading it."""

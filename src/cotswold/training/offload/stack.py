@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold import ops
+from cotswold.checkpoint import Checkpoint, SealedPiece
 from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.ops.layout import empty_map, lay_out
@@ -19,7 +20,7 @@ from cotswold.ops.products import adjoint, product
 from cotswold.training.offload.arena import Arena
 from cotswold.training.offload.passes import Streamed
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import Crew
+from cotswold.training.offload.shelf import RowThreads
 from cotswold.training.offload.stream import RowStream
 from cotswold.training.offload.walk import Strip
 
@@ -42,7 +43,7 @@ class OffloadedStack(SparseAutoencoderStack):
         folder: Path,
         names: tuple[str, str],
         room: int,
-        crew: Crew,
+        threads: RowThreads,
     ) -> None:
         super().__init__(geometry, sparsity, epsilon, seed, index, device="meta")
         shape = geometry.filters.filters_shape
@@ -50,7 +51,7 @@ class OffloadedStack(SparseAutoencoderStack):
         held, moving = (Arena(shape) for _ in range(2))
         self.rows = RowFiles(folder, names[0], held)
         self.momentum_rows = RowFiles(folder, names[1], moving)
-        self.stream = RowStream(geometry.filters, self.rows, self.momentum_rows, room, crew)
+        self.stream = RowStream(geometry.filters, self.rows, self.momentum_rows, room, threads)
         self.filters = nn.Parameter(held.tensor, requires_grad=False)
         self.alpha = nn.Parameter(torch.ones(()), requires_grad=False)
         self.norms = torch.ones(geometry.filters.norms_shape)
@@ -185,3 +186,37 @@ class OffloadedStack(SparseAutoencoderStack):
     def _written(self, blocks: slice) -> slice:
         high = self.geometry.filters.rows
         return slice(blocks.start * high, blocks.stop * high)
+
+
+class FilterFiles:
+    """The filters of a stack, for a state dict."""
+
+    def __init__(self, stack: OffloadedStack) -> None:
+        self._stack = stack
+
+    def pieces(self) -> list[SealedPiece]:
+        """Every row, once it is written."""
+        self._stack.stream.settle()
+        return self._stack.rows.pieces()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Take all rows from a checkpoint."""
+        self._stack.rows.load(checkpoint, self._stack.stream.filters.room)
+
+
+class MomentumFiles:
+    """The momentum of a stack, for a state dict."""
+
+    def __init__(self, stack: OffloadedStack) -> None:
+        self._stack = stack
+
+    def pieces(self) -> list[SealedPiece]:
+        """Every row, once it is written; zeros where there is no momentum yet."""
+        if not self._stack.has_momentum:
+            self._stack.rest()
+        self._stack.stream.settle()
+        return self._stack.momentum_rows.pieces()
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Take all rows from a checkpoint."""
+        self._stack.momentum_rows.load(checkpoint, self._stack.stream.filters.room)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from cotswold.geometry import BlockLocal
 from cotswold.training.offload.room import MOMENTUM_ROOM, least_room
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import Crew, Shelf
+from cotswold.training.offload.shelf import RowThreads, Shelf
 from cotswold.training.offload.walk import Visit, walk
 
 
@@ -20,11 +20,11 @@ class RowStream:
     """The filters of a stack, and its momentum while it is trained, as rows that come and go."""
 
     def __init__(
-        self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, crew: Crew
+        self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, threads: RowThreads
     ) -> None:
         self.layer = layer
-        self.filters = Shelf(filters, max(room, least_room(layer)), crew)
-        self.momentum = Shelf(momentum, MOMENTUM_ROOM, crew)
+        self.filters = Shelf(filters, max(room, least_room(layer)), threads)
+        self.momentum = Shelf(momentum, MOMENTUM_ROOM, threads)
         self._descending = False
 
     def sweep(self, *, before_move: bool = False) -> Iterator[Visit]:

@@ -1,19 +1,19 @@
 """Where the filters and momenta of stacks are while they are trained.
 
 Knows: a network of stacks and the momenta beside it, in memory. Does not know: the order of training;
-`training.offload` has the home on a disk.
+`training.offload` has the holder on a disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import StateDict
 from cotswold.geometry import StackGeometry
 from cotswold.nn import StackNetwork
 from cotswold.training.networks import network_tensors
@@ -70,7 +70,7 @@ class Network(Protocol):
         ...
 
 
-class Home(Protocol):
+class ParameterHolder(Protocol):
     """A network and the momenta of the stacks that move."""
 
     @property
@@ -95,28 +95,20 @@ class Home(Protocol):
         """`ops.stack_step` on one stack."""
         ...
 
-    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
-        """The live tensors in memory, to be saved or filled."""
-        ...
-
-    def apart(self, momenta: Momenta) -> Iterable[Piece | SealedPiece]:
-        """What is in files instead, or parts of what all ranks have together, for a checkpoint."""
-        ...
-
-    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
-        """Take up what `apart` gives, from a checkpoint."""
+    def state_dict(self, momenta: Momenta) -> StateDict:
+        """The live tensors of the network and of these momenta, to be saved or filled in place."""
         ...
 
 
-class InMemory:
-    """The plain home: everything is in memory."""
+class HeldInMemory:
+    """The plain holder: everything is in memory."""
 
     def __init__(self, network: StackNetwork) -> None:
         self.network = network
         self._momenta: dict[int, Tensor] = {}
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         self._momenta = {stack: momentum for stack, momentum in self._momenta.items() if stack in stacks}
         for stack in stacks:
             self._momentum(stack).zero_()
@@ -131,7 +123,7 @@ class InMemory:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         moved = self.network.stacks[stack]
         return ops.stack_step(
             moved.state(self._momentum(stack)),
@@ -143,17 +135,10 @@ class InMemory:
             input_gradient=input_gradient,
         )
 
-    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
-        """See `Home`."""
+    def state_dict(self, momenta: Momenta) -> StateDict:
+        """See `ParameterHolder`."""
         moving = {name: self._momentum(stack) for name, stack in momenta.items()}
         return {**network_tensors(self.network), **moving}
-
-    def apart(self, momenta: Momenta) -> Iterable[SealedPiece]:
-        """Nothing."""
-        return ()
-
-    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
-        """Nothing."""
 
     def _momentum(self, stack: int) -> Tensor:
         if stack not in self._momenta:

@@ -6,31 +6,31 @@ Knows: the files of all stacks, what a checkpoint has of them. Does not know: th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.checkpoint import Checkpoint, SealedPiece
+from cotswold.checkpoint import StateDict, StateValue
 from cotswold.errors import DiskFullError, MachineError
 from cotswold.files import disk_errors, real_folder
 from cotswold.host import available_bytes
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
 from cotswold.training.budget import maps_bytes
-from cotswold.training.home import Momenta
+from cotswold.training.holder import Momenta
 from cotswold.training.networks import network_tensors
 from cotswold.training.offload.room import BESIDE_BYTES, TAKEN, disk_bytes, rooms
-from cotswold.training.offload.shelf import Crew
-from cotswold.training.offload.stack import OffloadedStack
+from cotswold.training.offload.shelf import RowThreads
+from cotswold.training.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
 
-class OnDisk:
-    """The home of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
+class HeldOnDisk:
+    """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
-    With ``fresh`` the stacks begin with their random filters; otherwise `take_up` gives them theirs.
+    With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
     ``reading``: bytes that pictures take while they are mixed.
     """
 
@@ -38,7 +38,7 @@ class OnDisk:
         with disk_errors(folder, MachineError):
             shutil.rmtree(real_folder(folder), ignore_errors=True)
             folder.mkdir(parents=True)
-        self._folder, self._crew = folder, Crew()
+        self._folder, self._threads = folder, RowThreads()
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch_size)
         rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
@@ -56,16 +56,14 @@ class OnDisk:
                     "momentum" if recipe.training.strategy == "greedy" else f"momentum.{index}",
                 ),
                 room=room,
-                crew=self._crew,
+                threads=self._threads,
             )
-            for index, (entry, geometry, room) in enumerate(
-                zip(recipe.network.stacks, geometries, room_of, strict=True)
-            )
+            for index, (geometry, room) in enumerate(zip(geometries, room_of, strict=True))
         ]
         self.network = StackNetwork(self._stacks)
         self._fresh = fresh
 
-    def __enter__(self) -> OnDisk:
+    def __enter__(self) -> HeldOnDisk:
         try:
             for stack in self._stacks if self._fresh else ():
                 stack.reset_parameters()
@@ -77,11 +75,11 @@ class OnDisk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._crew.__exit__(kind, error, trace)
+        self._threads.__exit__(kind, error, trace)
         shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint has what is worth keeping
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         for index, stack in enumerate(self._stacks):
             if index in stacks:
                 stack.rest()
@@ -98,38 +96,22 @@ class OnDisk:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `Home`."""
+        """See `ParameterHolder`."""
         return self._stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
 
-    def tensors(self, momenta: Momenta) -> dict[str, Tensor]:
-        """What is small: α, norms and gain of every stack."""
-        return {
-            name: tensor
-            for name, tensor in network_tensors(self.network).items()
-            if not name.endswith(".filters")
-        }
-
-    def apart(self, momenta: Momenta) -> Iterator[SealedPiece]:
-        """Every row of filters and momenta, once it is written."""
+    def state_dict(self, momenta: Momenta) -> StateDict:
+        """What is small (α, norms and gain of every stack), and the files of filters and momenta."""
+        values: dict[str, StateValue] = {}
+        for name, tensor in network_tensors(self.network).items():
+            if not name.endswith(".filters"):
+                values[name] = tensor
         for stack in self._stacks:
-            stack.stream.settle()
-            yield from stack.rows.pieces()
-        for index in momenta.values():
-            stack = self._stacks[index]
-            if not stack.has_momentum:
-                stack.rest()
-                stack.stream.settle()
-            yield from stack.momentum_rows.pieces()
-
-    def take_up(self, checkpoint: Checkpoint, momenta: Momenta) -> None:
-        """See `Home`."""
-        for stack in self._stacks:
-            stack.rows.take_up(checkpoint, stack.stream.filters.room)
-        for index in momenta.values():
-            stack = self._stacks[index]
-            stack.momentum_rows.take_up(checkpoint, stack.stream.filters.room)
+            values[stack.rows.name] = FilterFiles(stack)
+        for name, index in momenta.items():
+            values[name] = MomentumFiles(self._stacks[index])
+        return values
 
 
 def check_disk(recipe: Recipe, directory: Path) -> None:

@@ -1,0 +1,171 @@
+"""What a run records while it is trained, whatever trains it.
+
+Knows: events, the account, when a checkpoint is due, the wish to stop. Does not know: what is trained, by
+which clock of its own (steps, evaluations, samples): whoever drives it says where in the run it is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from cotswold.checkpoint import Checkpoint, Checkpoints, Latest, Piece, SealedPiece
+from cotswold.errors import DivergedError
+from cotswold.recipe.schema import Price
+from cotswold.run.account import Account
+from cotswold.run.metrics import Means, Meter, Metrics
+from cotswold.run.stop import Stop
+
+EVENT_SECONDS = 1.0
+"""Means are due so long after the last ones."""
+
+
+class Log(Protocol):
+    """Where events go."""
+
+    def write(self, kind: str, **fields: object) -> None:
+        """One event."""
+        ...
+
+
+class NoLog:
+    """Where the events of ranks go that write none: nowhere."""
+
+    def write(self, kind: str, **fields: object) -> None:
+        """Drop it."""
+
+
+@dataclass
+class Recorder:
+    """Events, account, checkpoints and the wish to stop of one process of a run."""
+
+    log: Log
+    checkpoints: Checkpoints
+    best: Checkpoints
+    stop: Stop
+    checkpoint_seconds: float
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    """What the state of every checkpoint says besides: the same from the beginning of the run to its end."""
+    remedy: str = "try a smaller learning rate"
+    """What to do about an objective that is no number any more."""
+    sent_bytes: Callable[[], int] = lambda: 0
+    """Bytes that the transports sent since it was last called."""
+    clock: Callable[[], float] = time.monotonic
+    account: Account = field(default_factory=Account)
+
+    def __post_init__(self) -> None:
+        self._meter = Meter(self.clock)
+        self._saved_at = self._counted_until = self.clock()
+
+    def start(self) -> None:
+        """Training begins or goes on now: seconds are counted from here."""
+        self._saved_at = self._counted_until = self.clock()
+
+    def event(self, kind: str, **fields: object) -> None:
+        """Write an event."""
+        self.log.write(kind, **fields)
+
+    def add(self, metrics: Metrics, flops: int, where: str) -> None:
+        """Count what training measured; ``flops`` are those of one sample.
+
+        Raises DivergedError, which names ``where``, for a loss that is no number.
+        """
+        if not math.isfinite(metrics.loss):
+            raise self.diverged(f"the objective became {metrics.loss}", where)
+        flops *= metrics.samples
+        self.account.add(samples=metrics.samples, flops=flops)
+        self._meter.add(metrics, flops)
+
+    def restart_means(self, waited_seconds: float) -> None:
+        """Means begin anew here; ``waited_seconds`` were waited for data so far."""
+        self._meter.restart(waited_seconds)
+
+    @property
+    def means_due(self) -> bool:
+        """Whether the time of the next event has come."""
+        return self._meter.seconds >= EVENT_SECONDS
+
+    def means(self, waited_seconds: float) -> Means:
+        """Means since they were last taken; ``waited_seconds`` were waited for data so far."""
+        return self._meter.take(waited_seconds)
+
+    @property
+    def save_due(self) -> bool:
+        """Whether the time of the next checkpoint has come."""
+        return self.clock() - self._saved_at > self.checkpoint_seconds
+
+    def save(
+        self,
+        number: int,
+        pieces: Iterable[Piece | SealedPiece],
+        state: Mapping[str, object],
+        where: str,
+    ) -> Path:
+        """Write a checkpoint; ``number`` orders it among the others, ``where`` is the same in words.
+
+        Raises DivergedError where a tensor holds values that are not finite, and what `Checkpoints.save`
+        raises.
+        """
+        path = self._save(self.checkpoints, number, pieces, state, where)
+        self._saved_at = self.clock()
+        return path
+
+    def save_best(
+        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+    ) -> Path:
+        """Write a checkpoint that is kept because its validation is the best so far; else as `save`."""
+        return self._save(self.best, number, pieces, state, where)
+
+    def _save(
+        self,
+        checkpoints: Checkpoints,
+        number: int,
+        pieces: Iterable[Piece | SealedPiece],
+        state: Mapping[str, object],
+        where: str,
+    ) -> Path:
+        self.settle()
+        kept = {**self.metadata, **state, "account": self.account.state()}
+        return checkpoints.save(number, self._finite(pieces, where), kept)
+
+    def resume(self, use: Callable[[Checkpoint], None]) -> Latest:
+        """The newest checkpoint that ``use`` has taken up, as `Checkpoints.latest`; the account goes on."""
+
+        def take(checkpoint: Checkpoint) -> None:
+            use(checkpoint)
+            self.account = Account.restored(checkpoint.state["account"])
+
+        return self.checkpoints.latest(take)
+
+    def settle(self) -> None:
+        """Add the seconds and bytes since this was last called to the account."""
+        now = self.clock()
+        self.account.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
+        self._counted_until = now
+
+    def end(self, status: str, price: Price) -> None:
+        """Write the last event: how it ended, and the account."""
+        summary = self.account.summary(price)
+        # an event's own seconds are those of the run
+        summary["training_seconds"] = summary.pop("seconds")
+        self.event("end", status=status, **summary)
+
+    def diverged(self, what: str, where: str) -> DivergedError:
+        """The error of a run whose numbers are none any more."""
+        paths = self.checkpoints.paths()
+        kept = f"the last good checkpoint is {paths[-1]}" if paths else "no checkpoint had been written yet"
+        return DivergedError(f"{what} at {where}; {kept}; {self.remedy}")
+
+    def _finite(self, pieces: Iterable[Piece | SealedPiece], where: str) -> Iterator[Piece | SealedPiece]:
+        for piece in pieces:
+            if isinstance(piece, Piece):
+                tensor = piece.tensor
+                if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
+                    raise self.diverged(f"{piece.name} came to hold values that are not finite", where)
+            yield piece

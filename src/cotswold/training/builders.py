@@ -1,0 +1,112 @@
+"""The strategies of Cotswold, put together for each place where their parameters can be.
+
+Knows: which holder, batches and runner a strategy takes. Does not know: what any of them does.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from cotswold.data import shuffle_bytes
+from cotswold.geometry import Box, Partition
+from cotswold.mesh import Mesh, local_map, partition
+from cotswold.training.greedy import Greedy
+from cotswold.training.holder import HeldInMemory, ParameterHolder
+from cotswold.training.joint import Joint
+from cotswold.training.losses import named_loss
+from cotswold.training.networks import LayerNetwork, build_stacks
+from cotswold.training.offload.holder import HeldOnDisk
+from cotswold.training.on_mesh import HeldOnMesh
+from cotswold.training.pictures import TrainingPictures, ValidationPictures
+from cotswold.training.restore import supervised_network
+from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.supervised import Supervised, supervised_training
+from cotswold.training.supervised_on_mesh import SupervisedOnMesh
+from cotswold.training.table import Entry, Setting
+
+StackKind = type[Greedy] | type[Joint]
+
+
+def _in_memory(kind: StackKind, setting: Setting) -> Synchronous:
+    return _of_stacks(kind, setting, HeldInMemory(build_stacks(setting.recipe)))
+
+
+def _on_disk(kind: StackKind, setting: Setting) -> Synchronous:
+    holder = HeldOnDisk(
+        setting.recipe,
+        setting.run.path / "offload",
+        fresh=setting.fresh,
+        reading=shuffle_bytes(setting.store, "train"),
+    )
+    return _of_stacks(kind, setting, setting.open_things.enter_context(holder))
+
+
+def _on_mesh(kind: StackKind, setting: Setting) -> Synchronous:
+    holder = HeldOnMesh(setting.recipe, _mesh(setting))
+    return _of_stacks(kind, setting, holder, holder.window)
+
+
+def _of_stacks(
+    kind: StackKind, setting: Setting, holder: ParameterHolder, box: Box | None = None
+) -> Synchronous:
+    batches = _batches(setting, box)
+    validation = ValidationPictures(setting.store, setting.recipe, box=box)
+    strategy = kind(holder, setting.recipe, setting.epochs, batches.epoch_steps, validation.maps)
+    return Synchronous(strategy, batches, setting.recorder, setting.team)
+
+
+def _supervised(setting: Setting) -> Synchronous:
+    batches = _batches(setting)
+    strategy = Supervised(
+        _layers(setting),
+        supervised_training(setting.recipe),
+        named_loss(setting.recipe.loss),
+        setting.epochs,
+        batches.epoch_steps,
+        ValidationPictures(setting.store, setting.recipe).batches,
+    )
+    return Synchronous(strategy, batches, setting.recorder, setting.team)
+
+
+def _supervised_on_mesh(setting: Setting) -> Synchronous:
+    mesh, shape = _mesh(setting), setting.recipe.input
+    windows = Partition.even((shape.height, shape.width), mesh.grid)
+    box = windows.box(mesh.rank)
+    batches, network = _batches(setting, box), _layers(setting)
+    torch.manual_seed(setting.recipe.training.seed)  # a partition asks that ranks draw alike
+    strategy = SupervisedOnMesh(
+        partition(network, mesh),
+        supervised_training(setting.recipe),
+        named_loss(setting.recipe.loss),
+        setting.epochs,
+        batches.epoch_steps,
+        ValidationPictures(setting.store, setting.recipe, box=box).batches,
+        spread=lambda inputs: local_map(inputs, mesh, windows),
+    )
+    return Synchronous(strategy, batches, setting.recorder, setting.team)
+
+
+def _layers(setting: Setting) -> LayerNetwork:
+    return supervised_network(setting.recipe, len(setting.store.classes))
+
+
+def _batches(setting: Setting, box: Box | None = None) -> TrainingPictures:
+    training = setting.recipe.training
+    return setting.open_things.enter_context(
+        TrainingPictures(setting.store, training.batch_size, training.seed, training.device, box=box)
+    )
+
+
+def _mesh(setting: Setting) -> Mesh:
+    mesh = setting.team.mesh
+    assert mesh is not None, "the table asks for ranks where there are some"
+    return mesh
+
+
+ENTRIES = {
+    "greedy": Entry(partial(_in_memory, Greedy), partial(_on_disk, Greedy), partial(_on_mesh, Greedy)),
+    "joint": Entry(partial(_in_memory, Joint), partial(_on_disk, Joint), partial(_on_mesh, Joint)),
+    "supervised": Entry(_supervised, on_mesh=_supervised_on_mesh),
+}

@@ -1,0 +1,184 @@
+"""The runner of steps in common: mini-batches on one process, or on ranks that take every step together.
+
+Knows: phases and steps, when to validate, what a checkpoint says of its place. Does not know: any one
+strategy, what is done with events, the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+from cotswold.checkpoint import state_dict as states
+from cotswold.errors import CheckpointError
+from cotswold.run import Recorder
+from cotswold.training.phases import Phase
+from cotswold.training.strategy import Batch, Batches, Strategy
+from cotswold.training.team import SOLO, Team
+
+EVENTS_LEAST = 60
+"""Events of a phase at least, however short it is: the points of its curves."""
+
+
+@dataclass
+class Position:
+    """Where in the run the next step is."""
+
+    phase: int = 0
+    step: int = 0
+    total: int = 0
+    """Steps taken in all phases."""
+
+
+@dataclass
+class Synchronous:
+    """One strategy and its batches, driven step by step."""
+
+    strategy: Strategy
+    batches: Batches
+    recorder: Recorder
+    team: Team = SOLO
+    position: Position = field(default_factory=Position)
+
+    @property
+    def number(self) -> int:
+        """Steps taken so far: what checkpoints are numbered by."""
+        return self.position.total
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the network has."""
+        return self.strategy.parameters
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        position = position_from(checkpoint.state)
+        if position.phase > len(self.strategy.phases):
+            raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
+        self.strategy.enter(position.phase, position.step)
+        kept = _table(checkpoint.state, "strategy")
+        self.strategy.load_state_dict(states.load(self.strategy.state_dict(), checkpoint, kept))
+        self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
+        self.position = position
+
+    def run(self) -> bool:
+        """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
+        cases."""
+        batches, position, phases = iter(self.batches), self.position, self.strategy.phases
+        while position.phase < len(phases):
+            self.strategy.enter(position.phase, position.step)
+            if position.step == 0:
+                described = {**self.strategy.describe(), **phases[position.phase].place()}
+                self.recorder.event("stack", **described)
+            if not self._run_phase(phases[position.phase], batches):
+                self._save()
+                return False
+            position.phase, position.step = position.phase + 1, 0
+            self.strategy.enter(position.phase, position.step)
+            self._save()
+        return True
+
+    def _run_phase(self, phase: Phase, batches: Iterator[Batch]) -> bool:
+        """Take the phase's remaining steps; False where a stop was asked for."""
+        strategy, recorder, position = self.strategy, self.recorder, self.position
+        account, stack = recorder.account, strategy.describe()["stack"]
+        seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
+        recorder.restart_means(self.batches.waited_seconds)
+        every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
+        while phase.steps is None or position.step < phase.steps:
+            over = position.step > 0 and strategy.should_stop
+            wishes = [int(over), recorder.stop.signal or 0, int(recorder.save_due)]
+            finished, signal, save = self.team.agree(wishes)
+            if finished:
+                break
+            if signal:
+                recorder.stop.signal = signal
+                return False
+            if position.step == 0:
+                strategy.begin(batches)
+                self._validate(phase)
+            metrics = strategy.train_step(batches)
+            recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
+            position.step += 1
+            position.total += 1
+            last = position.step == phase.steps
+            if recorder.means_due or last or (every is not None and position.step % every == 0):
+                self._tell_means(phase, stack)
+            if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
+                self._validate(phase)
+            if save:
+                self._save()
+        recorder.event(
+            "stack_end",
+            stack=stack,
+            step=position.total,
+            phase_seconds=recorder.clock() - seconds_before,
+            samples=account.samples - samples_before,
+            flops=account.flops - flops_before,
+        )
+        return True
+
+    def _tell_means(self, phase: Phase, stack: object) -> None:
+        means = self.recorder.means(self.batches.waited_seconds)
+        of = {} if phase.steps is None else {"of": phase.steps_before + phase.steps}
+        self.recorder.event(
+            "step",
+            stack=stack,
+            step=self.position.total,
+            **of,
+            at=phase.steps_before + self.position.step,
+            **means.values,
+            interval_steps=means.count,
+        )
+
+    def _validate(self, phase: Phase) -> None:
+        metrics = self.strategy.validate()
+        if metrics is None:
+            return
+        self.recorder.event(
+            "validation",
+            stack=self.strategy.describe()["stack"],
+            step=self.position.total,
+            at=phase.steps_before + self.position.step,
+            loss=metrics.loss,
+            **metrics.details,
+        )
+        if self.team.agree([int(self.strategy.is_best)])[0]:
+            path = self.recorder.save_best(*self._checkpoint())
+            self.recorder.event("checkpoint", step=self.number, path=path.name)
+
+    def _save(self) -> None:
+        path = self.recorder.save(*self._checkpoint())
+        self.recorder.event("checkpoint", step=self.number, path=path.name)
+
+    def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
+        kept = self.strategy.state_dict()
+        state: dict[str, object] = {
+            "strategy": states.plain(kept),
+            "pictures": self.batches.state_dict(),
+            "position": vars(self.position).copy(),
+        }
+        return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
+
+
+def position_from(state: Mapping[str, object]) -> Position:
+    """The position that a checkpoint holds; raises CheckpointError where it does not."""
+    found = state.get("position")
+    if (
+        not isinstance(found, dict)
+        or set(found) != {"phase", "step", "total"}
+        or not all(type(value) is int and value >= 0 for value in found.values())
+    ):
+        raise CheckpointError(
+            "the checkpoint does not say where in the run it was taken; it is of another version"
+        )
+    return Position(**found)
+
+
+def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:
+    table = state.get(name)
+    if not isinstance(table, dict):
+        raise CheckpointError(f"the checkpoint says nothing of {name}; it is of another version")
+    return table

@@ -1,0 +1,114 @@
+"""What a run records, with runs that have no steps: a number and words say where they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
+from cotswold.errors import CheckpointError, DivergedError
+from cotswold.recipe.schema import Price
+from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def recorder_in(folder: Path, log: EventLog, clock: Clock, sent: Callable[[], int] = lambda: 0) -> Recorder:
+    return Recorder(
+        log=log,
+        checkpoints=Checkpoints(folder / "checkpoints"),
+        best=Checkpoints(folder / "best"),
+        stop=Stop(),
+        checkpoint_seconds=60,
+        metadata={"recipe": "mine"},
+        sent_bytes=sent,
+        clock=clock,
+    )
+
+
+def values(number: float) -> list[Piece]:
+    return [Piece("x", torch.tensor([number]))]
+
+
+def events(folder: Path, kind: str) -> list[Event]:
+    return [event for event in read_events(folder / "events.jsonl") if event["kind"] == kind]
+
+
+def test_evaluations_of_unequal_size_are_counted_by_their_samples(tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock, sent=lambda: 7)
+        recorder.start()
+        recorder.add(Metrics(2.0, 1000, {"slope": 1.0}), 10, "evaluation 1")
+        recorder.add(Metrics(1.0, 250, {"slope": 3.0}), 10, "evaluation 2")
+        clock.now += 5
+        means = recorder.means(waited_seconds=1.5)
+        assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.5, 2.0)
+        assert (means.values["pictures_per_second"], means.values["waited_seconds"]) == (250, 1.5)
+        recorder.settle()
+        recorder.end("finished", Price())
+    (end,) = events(tmp_path, "end")
+    assert (end["samples"], end["flops"], end["wire_bytes"]) == (1250, 12500, 7)
+    assert end["training_seconds"] == 5
+
+
+def test_a_checkpoint_is_due_once_its_time_has_passed_since_the_last(tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        clock.now += 1000
+        recorder.start()
+        assert not recorder.save_due
+        clock.now += 61
+        assert recorder.save_due
+        recorder.save(12_345, values(1), {"ledger": [1, 2]}, "12345 samples")
+        assert not recorder.save_due
+        clock.now += 61
+        recorder.save_best(12_345, values(1), {}, "12345 samples")  # another kind, which does not count
+        assert recorder.save_due
+
+
+def test_the_account_goes_on_from_the_checkpoint_that_was_taken(tmp_path: Path, clock: Clock) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.add(Metrics(1.0, 40), 2, "the first evaluation")
+        recorder.save(40, values(1), {}, "40 samples")
+        recorder.add(Metrics(1.0, 40), 2, "the second evaluation")
+        recorder.save(80, values(2), {}, "80 samples")
+
+        again = recorder_in(tmp_path, log, clock)
+
+        def use(checkpoint: Checkpoint) -> None:
+            if checkpoint.step == 80:
+                raise CheckpointError("not this one")
+
+        found = again.resume(use)
+    assert found.checkpoint is not None and found.checkpoint.state["recipe"] == "mine"
+    assert (again.account.samples, again.account.flops) == (40, 80)
+
+
+def test_numbers_that_are_none_are_told_with_their_place_and_the_last_good_checkpoint(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        with pytest.raises(DivergedError, match="became nan at evaluation 3; no checkpoint had been"):
+            recorder.add(Metrics(math.nan, 1), 1, "evaluation 3")
+        recorder.save(9, values(1), {}, "9 samples")
+        with pytest.raises(DivergedError, match="x came to hold .* at 10 samples; .*00000009; try a smaller"):
+            recorder.save(10, values(math.inf), {}, "10 samples")
+    assert [path.name for path in recorder.checkpoints.paths()] == ["00000009"]

@@ -1,0 +1,209 @@
+"""A program's own module and data set, trained, stopped and resumed with the bits of a run that was not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.runs import bits, events, last, losses
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+
+from cotswold.errors import CheckpointError, RecipeError, RunError, UserError
+from cotswold.recipe import load
+from cotswold.recipe.schema import SupervisedTraining
+from cotswold.run import RunDirectory
+from cotswold.training import ModuleJob, Resume, Stop, open_module_job
+
+FEATURES, CLASSES, SAMPLES = 6, 3, 50
+
+
+class Net(nn.Module):
+    """Linear layers with batch normalisation and dropout, whose buffers and draws a run must keep."""
+
+    def __init__(self, hidden: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.drop = nn.Dropout(0.2)
+        self.last = nn.Linear(hidden, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.drop(functional.relu(self.norm(self.first(x)))))
+        return out
+
+
+def net(hidden: int = 8) -> Net:
+    torch.manual_seed(5)
+    return Net(hidden)
+
+
+def labelled() -> TensorDataset:
+    drawn = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, FEATURES, generator=drawn)
+    return TensorDataset(x, (x[:, :CLASSES]).argmax(1))
+
+
+class Stream(IterableDataset[tuple[Tensor, Tensor]]):
+    """The same samples, in their order, with a length."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter([labelled()[index] for index in range(SAMPLES)])
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+
+class Endless(IterableDataset[tuple[Tensor, Tensor]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(Stream())
+
+
+def weighted() -> DataLoader[Any]:
+    sampler = WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)
+    return DataLoader(labelled(), batch_size=8, sampler=sampler)
+
+
+def settings(**fields: Any) -> SupervisedTraining:
+    return SupervisedTraining(
+        strategy="supervised", **{"batch_size": 8, "epochs": 3, "learning_rate": 0.1, "threads": 1, **fields}
+    )
+
+
+def opened(run: Path, **words: Any) -> ModuleJob:
+    given: dict[str, Any] = {"module": net(), "dataset": labelled(), "loss": "cross_entropy"}
+    given |= {"settings": settings(), **words}
+    return open_module_job(given.pop("module"), given.pop("dataset"), directory=run, **given)
+
+
+def train(job: ModuleJob, stop_at: int = 0) -> RunDirectory:
+    stop = Stop()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == stop_at:
+            stop.signal = 2
+
+    assert job.train(watch, stop) == (stop_at == 0)
+    return job.run
+
+
+@pytest.mark.parametrize("data", [labelled, Stream, weighted, lambda: DataLoader(labelled(), 8, shuffle=True)])
+@pytest.mark.parametrize("stop_at", [1, 6, 8])
+def test_a_stopped_run_goes_on_with_the_same_bits(
+    tmp_path: Path, data: Callable[[], Any], stop_at: int
+) -> None:
+    whole = train(opened(tmp_path / "whole", dataset=data(), validation=labelled()))
+    train(opened(tmp_path / "parts", dataset=data(), validation=labelled()), stop_at)
+    torch.manual_seed(99)  # whatever was drawn meanwhile
+    job = opened(tmp_path / "parts", dataset=data(), validation=labelled(), resume=Resume.ALWAYS)
+    assert bits(train(job)) == bits(whole)
+
+
+def test_a_run_learns_measures_and_leaves_the_module_trained(tmp_path: Path) -> None:
+    module = net()
+    before = copy.deepcopy(module.state_dict())
+    job = opened(tmp_path / "run", module=module, validation=0.2, settings=settings(epochs=12))
+    run = train(job)
+    assert losses(run)[-1] < 0.7 * losses(run)[0]
+    assert float(str(events(run, "validation")[-1]["accuracy"])) > 0.6
+    (start,) = events(run, "start")
+    assert (start["pictures"], start["parameters"]) == (40, sum(p.numel() for p in module.parameters()))
+    kept = last(run.checkpoints)
+    for name, value in module.state_dict().items():
+        assert kept.read(f"network.{name}").equal(value)
+        assert not value.equal(before[name])  # running means and the count of batches, too
+    by_hand = 6 * (FEATURES * 8 + 8 * CLASSES) - 2 * FEATURES * 8  # no gradient by the input
+    (end,) = events(run, "end")
+    assert end["flops"] == by_hand * int(str(end["samples"]))
+
+
+def test_the_directory_says_what_was_trained(tmp_path: Path) -> None:
+    run = train(opened(tmp_path / "run", loss=functional.cross_entropy))
+    recipe = load(run.recipe)
+    assert (recipe.data.type, recipe.name, recipe.loss) == ("dataset", "Net", "custom")
+    assert recipe.network.module is not None and recipe.network.module.endswith("test_modules.Net")
+
+
+def test_the_same_numbers_come_from_a_loss_by_name_and_by_function(tmp_path: Path) -> None:
+    one = train(opened(tmp_path / "one"))
+    other = train(opened(tmp_path / "other", loss=functional.cross_entropy))
+    assert bits(one)[0] == bits(other)[0]
+
+
+def test_values_that_are_no_classes_are_learnt_without_an_accuracy(tmp_path: Path) -> None:
+    x = labelled().tensors[0]
+    job = opened(tmp_path / "run", dataset=TensorDataset(x, x[:, :CLASSES].tanh()), loss="squared")
+    run = train(job)
+    assert "accuracy" not in events(run, "step")[-1]
+    assert float(str(events(run, "step")[-1]["loss"])) < float(str(events(run, "step")[0]["loss"]))
+
+
+def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -> None:
+    stopping = settings(epochs=40, learning_rate=3.0, patience=2)
+    run = train(opened(tmp_path / "run", validation=0.3, settings=stopping))
+    found = losses(run)
+    assert len(found) < 41 and min(found) == found[-3]
+    assert last(run.best).step == events(run, "validation")[-3]["step"]
+    more = settings(epochs=5)
+    short = train(opened(tmp_path / "short"))
+    again = train(opened(tmp_path / "short", settings=more, resume=Resume.ALWAYS))
+    assert last(again.checkpoints).step == 5 * 6 and short.path == again.path
+    assert events(again, "prolonged")[0]["epochs"] == [5.0]
+
+
+def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) -> None:
+    run = train(opened(tmp_path / "run"))
+    with pytest.raises(CheckpointError, match=r"network\.first\.weight is .*\(8, 6\), not .*\(9, 6\)"):
+        train(opened(run.path, module=net(9), resume=Resume.ALWAYS))
+    renamed = net()
+    renamed.other = nn.Linear(2, 2)  # type: ignore[assignment]  # a layer more
+    with pytest.raises(CheckpointError, match=r"no tensor network\.other\.weight"):
+        train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
+    with pytest.raises(RunError, match=r"network\.module .*Sequential"):
+        opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS)
+
+
+def test_another_data_set_or_other_settings_are_refused(tmp_path: Path) -> None:
+    run = train(opened(tmp_path / "run"))
+    fewer = TensorDataset(*(each[:40] for each in labelled().tensors))
+    with pytest.raises(RunError, match=r"data\.samples \(50 there, 40 here\)"):
+        opened(run.path, dataset=fewer, resume=Resume.ALWAYS)
+    with pytest.raises(RunError, match=r"training\.learning_rate"):
+        opened(run.path, settings=settings(learning_rate=0.2), resume=Resume.ALWAYS)
+    with pytest.raises(RunError, match="already holds a run"):
+        opened(run.path)
+    with pytest.raises(RunError, match="no run in"):
+        opened(tmp_path / "none", resume=Resume.ALWAYS)
+
+
+class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.zeros(2), torch.zeros(1), torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        ({"dataset": Endless()}, UserError, "Endless is; give it a __len__"),
+        ({"dataset": Stream(), "validation": 0.2}, UserError, "map-style data set only"),
+        ({"validation": 0.001}, UserError, "takes 0 of 50 samples"),
+        ({"dataset": Triples()}, UserError, "a list of Tensor, Tensor, Tensor"),
+        ({"dataset": TensorDataset(torch.zeros(0, 6), torch.zeros(0))}, UserError, "is empty"),
+        ({"module": nn.ReLU()}, UserError, "nothing can learn"),
+        ({"loss": "hinge"}, RecipeError, "there is no loss 'hinge'"),
+        ({"settings": settings(device="toaster")}, RecipeError, "no device"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(
+    tmp_path: Path, words: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        train(opened(tmp_path / "run", **words))
