@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,20 +33,31 @@ class Order:
     stores: Path | None
     resume: Resumed
 
-    def words(self, grid: Grid, run: Path, *, again: bool, quiet: bool) -> list[str]:
-        """The words of the command for a rank of a grid, which goes on where the run has begun if it starts
-        ``again``."""
-        words = ["train", *([] if self.recipe is None else [self.recipe]), "--run", str(run)]
-        others = [one for one in self.overrides if not one.startswith(GRID)]
-        for override in [*others, f'{GRID}"{grid}"']:
+
+@dataclass(frozen=True)
+class RankWords:
+    """The words of the command for the ranks of a grid."""
+
+    order: Order
+    run: Path
+    grid: Grid
+    module = "cotswold.cli.main"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, *, again: bool, quiet: bool) -> list[str]:
+        """Those of a rank that goes on where the run has begun if it starts ``again``."""
+        order = self.order
+        words = ["train", *([] if order.recipe is None else [order.recipe]), "--run", str(self.run)]
+        others = [one for one in order.overrides if not one.startswith(GRID)]
+        for override in [*others, f'{GRID}"{self.grid}"']:
             words += ["--set", override]
-        if self.stores is not None:
-            words += ["--stores", str(self.stores)]
+        if order.stores is not None:
+            words += ["--stores", str(order.stores)]
         if quiet:
             words += ["--quiet"]
-        if again or self.resume == "if_started":
+        if again or order.resume == "if_started":
             return [*words, "--resume-if-started"]
-        return [*words, "--resume"] if self.resume else words
+        return [*words, "--resume"] if order.resume else words
 
 
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:

@@ -6,12 +6,13 @@ trained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.progress import describe, phase_name
+from cotswold.errors import RunError
 from cotswold.run import RunDirectory, read_events
 
 if TYPE_CHECKING:
@@ -28,14 +29,22 @@ class Run:
     """A run on disk: its recipe, its events, and the network that it has trained.
 
     Everything is read from the directory when it is asked for, so a run that another process trains can be
-    looked at meanwhile. Raises RunError where the directory holds no run. ``stores`` is where prepared
+    looked at meanwhile. ``module`` makes a module for `network` to fill, where the run has trained one of a
+    program. Raises RunError where the directory holds no run. ``stores`` is where prepared
     pictures are kept, for runs so old that their checkpoints do not say how pictures are prepared.
     """
 
-    def __init__(self, path: str | Path | Run, *, stores: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path | Run,
+        *,
+        stores: str | Path | None = None,
+        module: Callable[[], nn.Module] | None = None,
+    ) -> None:
         known = path.path if isinstance(path, Run) else Path(path)
         self.directory = RunDirectory.open(known)
         self.stores = None if stores is None else Path(stores)
+        self._module = module
         self._kept: tuple[list[Path], nn.Module] | None = None
 
     @property
@@ -89,9 +98,36 @@ class Run:
 
         known = [*Checkpoints(self.directory.checkpoints).paths(), *Checkpoints(self.directory.best).paths()]
         if self._kept is None or self._kept[0] != known:
-            load = training.trained_stacks if self.recipe.network.stacks else training.trained_layers
-            self._kept = known, load(self.directory, self.stores).network
+            network = self.recipe.network
+            if network.module is not None:
+                if self._module is None:
+                    raise RunError(
+                        f"{self.path} has trained {network.module}, a module of a program; have the program make "
+                        "it anew, and fill it by run.load(module)"
+                    )
+                self._kept = known, self.load(self._module()).eval().requires_grad_(False)
+            else:
+                load = training.trained_stacks if network.stacks else training.trained_layers
+                self._kept = known, load(self.directory, self.stores).network
         return self._kept[1]
+
+    def load(self, module: nn.Module) -> nn.Module:
+        """Fill a module of the user's own, made as the one that the run has trained, and return it.
+
+        It gets what the checkpoint with the best validation has, the newest one where there was no
+        validation. Raises RunError where there is none yet, CheckpointError where the module is another one.
+        """
+        from cotswold.checkpoint import Checkpoint, Checkpoints
+
+        def take(checkpoint: Checkpoint) -> None:
+            for name, tensor in module.state_dict().items():
+                checkpoint.read_into(f"network.{name}", tensor)
+
+        for folder in (self.directory.best, self.directory.checkpoints):
+            found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
+            if found is not None:
+                return module
+        raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
 
     def report(self, *, threads: int | None = None, progress: bool | None = None) -> Path:
         """Write the run's report, one HTML page, and return where it is; see `cotswold.report`."""

@@ -1,26 +1,15 @@
 """`cotswold train`.
 
-Knows: the words of the command, signals, exit codes. Does not know: how anything is trained.
+Knows: the words of the command, exit codes. Does not know: how anything is trained.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from cotswold.run import Stop
-
-ECHO_SECONDS = 0.3
-
 
 def train(
     recipe: str | None = None,
@@ -80,10 +69,11 @@ def train(
         Show no progress; only what goes wrong.
     """
     from cotswold.api.display import Quiet, Terminal
+    from cotswold.api.interrupting import stopping
     from cotswold.api.order import Order
     from cotswold.api.progress import say
     from cotswold.api.threads import threads_override
-    from cotswold.api.train import carry_out
+    from cotswold.api.from_recipe import carry_out
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
@@ -105,42 +95,3 @@ def train(
     elif not quiet:
         say(f"finished; look at it with: cotswold report {where}")
     return outcome.code
-
-
-@contextmanager
-def stopping(stop: Stop) -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP asks for a stop after the step; a second one leaves at once.
-
-    The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
-    launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
-    from systemd, after SIGTERM; where it was ignored (nohup) it stays so.
-    """
-    first = 0.0
-
-    def handle(number: int, _: object) -> None:
-        nonlocal first
-        if stop.signal is None:
-            first = time.monotonic()
-        elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
-            return
-        if stop.signal is not None:
-            _tell(b"left at once; nothing since the last checkpoint is kept\n")
-            os._exit(128 + number)
-        stop.signal = number
-        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _tell(sentence: bytes) -> None:
-    """Write to the terminal out of a signal handler, even where there is no terminal any more."""
-    with suppress(OSError):
-        os.write(2, sentence)
