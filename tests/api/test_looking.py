@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
 def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
     found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
     assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
-    with pytest.raises(UserError, match="there is no layer 7.pooled"):
+    with pytest.raises(UserError, match=r"there is no layer 7\.pooled"):
         cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
 
 
@@ -72,7 +73,7 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
 def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> None:
     shutil.copytree(desk.stacks.path, tmp_path / "run")
     run = cotswold.Run(tmp_path / "run")
-    pictures = {"positives": desk.pictures / "level", "negatives": desk.pictures / "upright"}
+    pictures: dict[str, Any] = {"positives": desk.pictures / "level", "negatives": desk.pictures / "upright"}
     table = cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"])
     assert isinstance(table, analysis.Evaluation)
     (row,) = table.objects

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import cotswold
 from cotswold.errors import RecipeError, RunError, UserError
 
 FACTORY = "tests.api.digits:both"
-SETTINGS = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
+SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
 
 
 def accuracy(module: torch.nn.Module) -> float:
@@ -45,7 +46,7 @@ def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> Non
         if event["kind"] == "step" and event["step"] == 5:
             signal.raise_signal(signal.SIGINT)
 
-    words = {"loss": "cross_entropy", **SETTINGS}
+    words: dict[str, Any] = {"loss": "cross_entropy", **SETTINGS}
     whole = cotswold.train(network(), halves(), tmp_path / "whole", **words)
     with pytest.raises(KeyboardInterrupt):
         cotswold.train(network(), halves(), tmp_path / "run", on_event=hear, **words)
@@ -96,7 +97,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
 )
 def test_what_does_not_fit_together_is_refused_with_a_remedy(
     given: tuple[object, ...],
-    words: dict[str, object],
+    words: dict[str, Any],
     sentence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

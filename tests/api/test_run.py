@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +55,7 @@ class FakeNotebook(ModuleType):
         self.outputs: list[str] = []
 
     @staticmethod
-    def HTML(page: str) -> str:
+    def HTML(page: str) -> str:  # noqa: N802  # IPython's name
         return page
 
     def display(self, page: str, *, display_id: bool) -> Any:
@@ -74,11 +73,11 @@ class Output:
 
 
 @pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNotebook]:
+def notebook(monkeypatch: pytest.MonkeyPatch) -> FakeNotebook:
     fake = FakeNotebook()
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setattr(display, "in_notebook", lambda: True)
-    yield fake
+    return fake
 
 
 def test_training_in_a_notebook_fills_one_output_with_lines_and_bars(

@@ -77,14 +77,20 @@ class ModuleOrder:
         training = training_section(strategy, values)
         if isinstance(given, str):
             if not _FACTORY.fullmatch(given):
-                raise UserError(f"{given!r} names no function that makes a module; write
-                package.module:function") if isinstance(dataset, str | Path): directory = directory or
-                Path(dataset) dataset = None if dataset is not None: raise UserError(f"{given} makes the data
-                set as well; leave it out here") return cls(None, given, None, directory, loss, validation,
-                training, resume) if dataset is None or isinstance(dataset, str | Path): raise UserError("a
-                module is trained on a data set: train(module, dataset, loss=...)") module: Any = given
-                samples: Any = dataset return cls(module, None, samples, directory, loss, validation,
-                training, resume)
+                raise UserError(
+                    f"{given!r} names no function that makes a module; write package.module:function"
+                )
+            if isinstance(dataset, str | Path):
+                directory = directory or Path(dataset)
+                dataset = None
+            if dataset is not None:
+                raise UserError(f"{given} makes the data set as well; leave it out here")
+            return cls(None, given, None, directory, loss, validation, training, resume)
+        if dataset is None or isinstance(dataset, str | Path):
+            raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
+        module: Any = given
+        samples: Any = dataset
+        return cls(module, None, samples, directory, loss, validation, training, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""
@@ -116,8 +122,10 @@ def training_section(strategy: str, values: Mapping[str, object]) -> SupervisedT
     }
     found = from_values(table, "train()").training
     if not isinstance(found, SupervisedTraining):
-        raise UserError(f"strategy {strategy} trains stacks, from a recipe; a module is trained by
-        supervised") return found
+        raise UserError(
+            f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised"
+        )
+    return found
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -126,9 +134,12 @@ def imported(name: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"{name} cannot be imported ({error}); name a function of an installed module") from
-        error if not callable(found): raise UserError(f"{name} is no function; name one that makes a module
-        and a data set") return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+        raise UserError(
+            f"{name} cannot be imported ({error}); name a function of an installed module"
+        ) from error
+    if not callable(found):
+        raise UserError(f"{name} is no function; name one that makes a module and a data set")
+    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
 
 
 def carry_out_module(
@@ -193,7 +204,9 @@ class ModuleWords:
     given: Mapping[str, object]
     module = "cotswold.api.rank"
     environment: Mapping[str, str] = field(
-        default_factory=lambda: {"PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)}
+        default_factory=lambda: {
+            "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+        }
     )
 
     @classmethod
@@ -201,8 +214,8 @@ class ModuleWords:
         """Those of an order; raises UserError for what other processes cannot be told."""
         if order.factory is None:
             raise UserError(
-                "a module that is there cannot be sent to other processes; name a function that makes it and the "
-                'data set in each: train("package.module:function", loss=..., grid=...)'
+                "a module that is there cannot be sent to other processes; name a function that makes it and "
+                'the data set in each: train("package.module:function", loss=..., grid=...)'
             )
         if not isinstance(order.loss, str):
             raise UserError('a loss for other processes is a name, or "package.module:function"')
@@ -229,6 +242,11 @@ class ModuleWords:
         return [json.dumps({**self.given, "resume": resume, "quiet": quiet})]
 
 
+def _places() -> str:
+    """Where this process looks for modules, as other processes are told: also beside a script."""
+    return os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+
+
 @contextmanager
 def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     """This rank among those that were started, all with the same module and settings; for a `with` block."""
@@ -245,10 +263,17 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)
     shape = Grid(rows, world.size // rows) if grid is None else Grid.parse(grid)
     if shape.size != world.size:
-        raise UserError(f"a {shape} grid has {shape.size} ranks, and {world.size} were started; start as
-        many") facts = { "Cotswold's version": __version__, "torch's version":
-        torch.__version__.partition("+")[0], "the module": str({name: list(value.shape) for name, value in
-        order.module.state_dict().items()}), "the settings": order.training.model_dump_json(), "the grid":
-        str(shape), } secret = token_of(os.environ) or token_in(token_file(order.directory)) with join(world,
-        patience_seconds=Section().timeout, token=secret, facts=facts) as members: mesh = Mesh.of(shape,
-        order.training.device.partition(":")[0]) yield Team(members, mesh, world.local_rank, world.local_size)
+        raise UserError(
+            f"a {shape} grid has {shape.size} ranks, and {world.size} were started; start as many"
+        )
+    facts = {
+        "Cotswold's version": __version__,
+        "torch's version": torch.__version__.partition("+")[0],
+        "the module": str({name: list(value.shape) for name, value in order.module.state_dict().items()}),
+        "the settings": order.training.model_dump_json(),
+        "the grid": str(shape),
+    }
+    secret = token_of(os.environ) or token_in(token_file(order.directory))
+    with join(world, patience_seconds=Section().timeout, token=secret, facts=facts) as members:
+        mesh = Mesh.of(shape, order.training.device.partition(":")[0])
+        yield Team(members, mesh, world.local_rank, world.local_size)

@@ -102,8 +102,8 @@ class Run:
             if network.module is not None:
                 if self._module is None:
                     raise RunError(
-                        f"{self.path} has trained {network.module}, a module of a program; have the program make "
-                        "it anew, and fill it by run.load(module)"
+                        f"{self.path} has trained {network.module}, a module of a program; have the "
+                        "program make it anew, and fill it by run.load(module)"
                     )
                 self._kept = known, self.load(self._module()).eval().requires_grad_(False)
             else:

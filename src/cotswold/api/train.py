@@ -98,14 +98,19 @@ def train(
         return run_of(outcome, stop, module=order.made)
     if settings or validation is not None or strategy != "supervised":
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
-        raise UserError(f"{words}: a recipe says that itself; change it by overrides, as in
-        overrides={{...}}") if isinstance(second, str | Path | Run): if directory is not None: raise
-        UserError("the run's directory is given twice; a recipe takes no data set") directory = second elif
-        second is not None: raise UserError("a recipe names its own data; a data set goes with a module and
-        loss=") assert recipe is None or isinstance(recipe, str | Path | Recipe), "modules are seen to" kept =
-        None if stores is None else Path(stores) with recipe_name(recipe) as name: given =
-        [*override_list(overrides), *threads_override(threads)] outcome = carry_out(Order(name,
-        place_of(directory), given, kept, resume), **shared) return run_of(outcome, stop, stores=kept)
+        raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
+    if isinstance(second, str | Path | Run):
+        if directory is not None:
+            raise UserError("the run's directory is given twice; a recipe takes no data set")
+        directory = second
+    elif second is not None:
+        raise UserError("a recipe names its own data; a data set goes with a module and loss=")
+    assert recipe is None or isinstance(recipe, str | Path | Recipe), "modules are seen to"
+    kept = None if stores is None else Path(stores)
+    with recipe_name(recipe) as name:
+        given = [*override_list(overrides), *threads_override(threads)]
+        outcome = carry_out(Order(name, place_of(directory), given, kept, resume), **shared)
+    return run_of(outcome, stop, stores=kept)
 
 
 def _is_module(given: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+
 def train(
     recipe: str | None = None,
     *,
@@ -69,11 +70,11 @@ def train(
         Show no progress; only what goes wrong.
     """
     from cotswold.api.display import Quiet, Terminal
+    from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
     from cotswold.api.order import Order
     from cotswold.api.progress import say
     from cotswold.api.threads import threads_override
-    from cotswold.api.from_recipe import carry_out
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
