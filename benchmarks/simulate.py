@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-
-from simulate_pictures import draw_all
+from typing import Any
 
 from cotswold.cli.figures import table
 from cotswold.geometry import Grid
@@ -23,6 +23,7 @@ from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, p
 from cotswold.simulate.layers import LayerWork
 from cotswold.simulate.papers import adam, ladder, pictures, speech
 from cotswold.simulate.prediction import Workload
+from simulate_pictures import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)
@@ -105,7 +106,7 @@ def adam_sizes() -> Document:
     rows = []
     for machines in (1, 2, 4, 8, 16):
         grid = Grid(1, machines)
-        times = largest(lambda each, grid=grid: cached(cluster, adam(each, THREADS), grid))
+        times = largest(partial(fits_caches, cluster, grid))
         rows.append(
             {"machines": machines, "times_as_many_maps": times, **speed(cluster, adam(times, 1), grid)}
         )
@@ -114,8 +115,10 @@ def adam_sizes() -> Document:
     return {"sizes": rows, "at_36_billion": paper, "two_billion": same}
 
 
-def cached(cluster: Cluster, work: LayerWork, grid: Grid) -> bool:
-    """Whether what a machine works on in every convolution fits its last cache."""
+def fits_caches(cluster: Cluster, grid: Grid, times: float) -> bool:
+    """Whether what a machine works on in every convolution of so many times as many maps fits its last
+    cache."""
+    work = adam(times, THREADS)
     held = [
         row[0].moved_bytes(work.images, work.value_bytes)
         for row in work.parts(grid)
@@ -168,30 +171,30 @@ def number(row: Document, name: str) -> float:
     return value
 
 
-def words(found: dict[str, Document]) -> list[Document]:
+def words(found: Mapping[str, Any]) -> list[Document]:
     """What the papers state in words, beside what is predicted."""
     large, fig5 = found["large"], found["coates"]["networks"]
-    third = large["stages"][2]  # type: ignore[index]  # JSON
+    third = large["stages"][2]
     slow, fast = found["distbelief"]["networks"], found["distbelief-10g"]["networks"]
 
-    def gain(networks: Document, network: str, machines: int) -> float:
-        return next(row["speed_up"] for row in networks[network] if row["ranks"] == machines)  # type: ignore  # JSON
+    def gain(networks: Mapping[str, Any], network: str, machines: int) -> float:
+        return float(next(row["speed_up"] for row in networks[network] if row["ranks"] == machines))
 
     def range_(network: str, machines: int) -> str:
         return f"{gain(slow, network, machines):.1f} at 1 Gbit/s, {gain(fast, network, machines):.1f} at 10"
 
     def gained(network: str) -> str:
-        rows = [row for row in fig5[network] if row["fits"]]  # type: ignore[index]  # JSON
+        rows = [row for row in fig5[network] if row["fits"]]
         return f"{rows[-1]['speed_up']:.1f} on 64"
 
-    best = max(row["speed_up"] for row in slow["speech"])  # type: ignore  # JSON
+    best = max(row["speed_up"] for row in slow["speech"])
     sizes = found["adam"]["sizes"]
-    first, *_, half, most = (each["connections"] for each in sizes)  # type: ignore  # JSON
+    first, *_, half, most = (each["connections"] for each in sizes)
     paper36 = found["adam"]["at_36_billion"]
     return [
         row("Coates, 5.1", "stack 3 of 11.2 B: under 0.6 s an update",
             f"{third['seconds']:.3f} s; {0.6 - third['seconds']:.3f} s of the 0.6 are not explained"),
-        row("", "its epoch of 10 M pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),  # type: ignore[index]  # JSON
+        row("", "its epoch of 10 M pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
         row("", "two epochs of stacks 2 and 3: about 3 days", f"{large['days']:.1f} days"),
         row("", "a billion on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"),
         row("", "many GPUs gain little for small networks", f"180 M: {gained('180 M')}, no"),

@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 INK = "#6e7781"
 COLOURS = ("#2f81d6", "#d9822b", "#8a6fc9", "#3f9a5b", "#c2554d", "#4a9ea1")
@@ -82,9 +83,9 @@ def _distbelief(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> Figure:
             x, y = [row["ranks"] for row in rows], [row["speed_up"] for row in rows]
             axes.plot(x, y, color=colour, marker=mark, label=label if first else None)
         for x_, y_, colour in ((8, 2.2, COLOURS[0]), (81, 12, COLOURS[3])):
-            label = "in the paper's words" if first and x_ == 81 else None
+            said = "in the paper's words" if first and x_ == 81 else None
             axes.plot(
-                x_, y_, color=colour, marker="x", markersize=9, markeredgewidth=2, linestyle="", label=label
+                x_, y_, color=colour, marker="x", markersize=9, markeredgewidth=2, linestyle="", label=said
             )
         axes.set(title=title, ylabel="speed-up over one machine", ylim=(0, 16 if first else None))
         axes.set_xlabel("machines of one network")
@@ -151,9 +152,8 @@ def _today(runs: Mapping[str, Rows]) -> Figure:
 
 
 def _panels(count: int) -> tuple[Figure, Sequence[Axes]]:
-    figure = Figure(figsize=(8.3, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.3, 3.6), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06))
     figure.patch.set_alpha(0)
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
     axes = figure.subplots(1, count)
     for each in axes:
         each.patch.set_alpha(0)

@@ -45,6 +45,7 @@ _PACKAGES = (
     "recipe",
     "run",
     "simulate",
+    "testing",
     "training",
 )
 _HOME = {

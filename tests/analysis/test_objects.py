@@ -8,18 +8,19 @@ from PIL import Image
 
 from cotswold.analysis.evaluation import Evaluation, ObjectSelectivity
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.objects import Contestants, Control, Examination, examine
+from cotswold.analysis.objects import Baselines, Control, Examination, examine
 from cotswold.analysis.stimuli import Ascent
 from cotswold.nn import StackNetwork
 
 
 def examined(
-    network: StackNetwork, pictures: torch.Tensor, rivals: Contestants | None = None
+    network: StackNetwork, pictures: torch.Tensor, baselines: Baselines | None = None
 ) -> ObjectSelectivity:
     positive = torch.arange(len(pictures)) % 2 == 0
     return examine(
         "object",
-        rivals or Contestants(network),
+        network,
+        baselines or Baselines(),
         lambda: [(pictures, positive)],
         Examination(top_layers(network), portraits=0),
     )
@@ -52,7 +53,8 @@ def test_an_evaluation_is_kept_even_where_a_picture_bears_a_name_that_is_no_text
 ) -> None:
     row = examine(
         "object",
-        Contestants(network),
+        network,
+        Baselines(),
         lambda: [(noise, torch.arange(64) % 2 == 0)],
         Examination(top_layers(network), portraits=1, exemplars=1, random_stimuli=1, ascent=Ascent(steps=1)),
         look=lambda _: ("caf\udce9.png", Image.new("L", (4, 4))),
@@ -62,7 +64,7 @@ def test_an_evaluation_is_kept_even_where_a_picture_bears_a_name_that_is_no_text
 
 
 def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, noise: torch.Tensor) -> None:
-    row = examined(network, noise, Contestants(network, random=network, dictionary=network))
+    row = examined(network, noise, Baselines(random=network, dictionary=network))
     assert [layer.layer for layer in row.random] == ["1.pooled", "2.pooled"]
     assert [layer.layer for layer in row.dictionary] == ["2.pooled"]
     assert row.random == row.network
@@ -71,9 +73,7 @@ def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, no
 def test_a_control_is_tested_on_its_own_pictures(network: StackNetwork, noise: torch.Tensor) -> None:
     positive = torch.arange(len(noise)) % 2 == 0
     others = noise.flip(3) * 3
-    row = examined(
-        network, noise, Contestants(network, control=Control(network, lambda: [(others, positive)]))
-    )
+    row = examined(network, noise, Baselines(control=Control(network, lambda: [(others, positive)])))
     assert row.control == examined(network, others).network != row.network
 
 
@@ -82,7 +82,7 @@ def test_a_control_of_fewer_stacks_competes_in_those_that_it_has(
 ) -> None:
     small = StackNetwork(list(network.stacks)[:1]).eval()
     positive = torch.arange(len(noise)) % 2 == 0
-    row = examined(network, noise, Contestants(network, control=Control(small, lambda: [(noise, positive)])))
+    row = examined(network, noise, Baselines(control=Control(small, lambda: [(noise, positive)])))
     assert [layer.layer for layer in row.control] == ["1.pooled"]
 
 

@@ -5,30 +5,32 @@ import errno
 import os
 import re
 from dataclasses import replace
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from markupsafe import escape
 from PIL import Image
 
-from cotswold.analysis.classification import Classification
+from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.evaluation import Clustering, Evaluation
+from cotswold.analysis.history import History
 from cotswold.analysis.layers import top_layers
 from cotswold.analysis.noise import noise_share
-from cotswold.analysis.objects import Contestants, Examination, examine
+from cotswold.analysis.objects import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
+from cotswold.analysis.report.blocks import Cell, Page, Section, Table, row
 from cotswold.analysis.report.findings import classification
-from cotswold.analysis.report.history import History
+from cotswold.analysis.report.render import page_html, section_html
 from cotswold.analysis.report.training import speed
-from cotswold.analysis.report.words import Best, table
 from cotswold.analysis.stimuli import Ascent
 from cotswold.data import Preparation
 from cotswold.errors import DiskFullError
 from cotswold.nn import StackNetwork
+from cotswold.recipe import Recipe, dump
 from cotswold.run import EventLog, RunDirectory
 
 
@@ -55,7 +57,8 @@ def evaluated(network: StackNetwork, pictures: torch.Tensor) -> Evaluation:
     positive = torch.arange(len(pictures)) % 2 == 0
     row = examine(
         "<faces>",
-        Contestants(network, random=network),
+        network,
+        Baselines(random=network),
         lambda: [(pictures, positive)],
         Examination(top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)),
         look=lambda index: (f"picture {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
@@ -190,13 +193,13 @@ def test_plots_take_their_colours_from_the_page() -> None:
     assert len(drawn) < 30_000
 
 
-def test_the_best_of_all_contestants_is_marked_and_named_whoever_it_is(
+def test_the_best_of_network_and_baselines_is_marked_and_named_whoever_it_is(
     run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
 ) -> None:
     evaluation = evaluated(network, pictures)
     row = evaluation.objects[0]
-    rival = replace(row.network[0], layer="2.pooled", held_out=0.9901)
-    row = replace(row, dictionary=(rival,), clustering=Clustering(7, 4500, converged=False))
+    baseline = replace(row.network[0], layer="2.pooled", held_out=0.9901)
+    row = replace(row, dictionary=(baseline,), clustering=Clustering(7, 4500, converged=False))
     page = build_report(run, evaluation=Evaluation(7, (row,))).read_text()
     headline = page.split('class="numbers"')[1].split("</header>")[0]
     assert "<b>99.0\u202f%</b><span>best neuron for &lt;faces&gt;, held out: k-means</span>" in headline
@@ -208,17 +211,51 @@ def test_the_best_of_all_contestants_is_marked_and_named_whoever_it_is(
 
 
 def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() -> None:
-    wide = table(["Object", "Stack 1<br>pooled", "a<b", "c"], [["faces", "1", Best("2"), "3"]])
+    cells = [*row("faces", "1"), Cell("2", best=True), Cell("3")]
+    wide = section_html(Section("", "", [Table(["Object", "Stack 1\npooled", "a<b", "c"], [cells])]))
+    assert '<th scope="col">Stack 1<br>pooled</th>' in wide
     assert re.findall(r'data-name="([^"]*)"', wide) == ["Stack 1 pooled", "a&lt;b", "c"]
     assert 'class="scroll listed"' in wide
 
 
 def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
     found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
-    page = classification(found, "runs/x")
+    page = section_html(classification(found, "runs/x"))
     assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Right", "cat", "dog", "emu"]
     emu = page.split('<th scope="row">emu</th>')[1]
     assert emu.startswith('<td data-name="Right">50.0')
+
+
+HOSTILE = "\"><script>alert(1)</script>'{{ 7 * 7 }}"
+
+
+def test_hostile_names_of_classes_objects_runs_and_pictures_are_text(
+    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+) -> None:
+    evaluation = evaluated(network, pictures)
+    evaluation = Evaluation(7, (replace(evaluation.objects[0], name=HOSTILE),))
+    example = Example("data:image/png;base64,AA==", HOSTILE, HOSTILE)
+    found = Classification(3, HOSTILE, (HOSTILE, "b"), ((4, 1), (0, 5)), (example,), (example,))
+    left_out = LeftOut(3, [HOSTILE], [HOSTILE])
+    whole = build_report(run, network, evaluation=evaluation, left_out=left_out, name=HOSTILE).read_text()
+    part = section_html(classification(found, HOSTILE))
+    for page in (whole, part):
+        parser = Balanced()
+        parser.feed(page)
+        assert parser.open == []
+        assert "<script" not in page and "{{ 7 * 7 }}" in page
+        assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") == page.count("alert(1)") > 3
+
+
+def test_a_recipe_is_text_wherever_the_page_shows_it(run: RunDirectory, recipe: Recipe) -> None:
+    source = recipe.data.model_copy(update={"source": HOSTILE})
+    run.recipe.write_text(dump(recipe.model_copy(update={"data": source})))
+    whole = build_report(run).read_text()
+    # a recipe's schema lets no such name pass; the page does not rely on it
+    named = page_html(Page(HOSTILE, HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE], [], HOSTILE))
+    for page in (whole, named):
+        assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert f"<title>{escape(HOSTILE)}</title>" in named and f"<h1>{escape(HOSTILE)}</h1>" in named
 
 
 def damaged(path: Path, content: bytes) -> None:
@@ -266,7 +303,9 @@ def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sum
     assert curve.steps == curve.values
     assert len(history.phases[0].paces["gflops"].steps) <= 8192
     assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
-    assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in speed(history)
+    section = speed(history)
+    assert section is not None
+    assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in section_html(section)
 
 
 def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path) -> None:

@@ -12,26 +12,12 @@ def _run(*words: str) -> object:
     return left.value.code
 
 
-def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("start", "--rounds", "1", "--json", "--out", str(tmp_path / "new"))
-    assert _run(*words) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((tmp_path / "new" / "start.json").read_text())
-    assert printed["bench"] == "start" and printed["machine"]["cores"] >= 1
-
-
-def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("evaluate", "demo", "--pictures", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
-    printed = capsys.readouterr().out
-    assert "of forward alone" in printed and "second pass" in printed
-
-
 MISTAKES = [
     ("kernels", "--threads", "one"),
     ("kernels", "--only", "fast"),
     ("kernels", "--match", "nobody's"),
     ("kernels", "--explain", "--layer", "3,60"),
-    ("start", "--rounds", "0"),
+    ("machine", "--rounds", "0"),
 ]
 
 
@@ -66,7 +52,7 @@ def test_a_layer_is_explained_in_words_and_as_json(capsys: pytest.CaptureFixture
     assert set(told["backend"]) == {"name", "why", "processor", "vector", "cache"}
 
 
-@pytest.mark.parametrize("name", ["kernels", "training", "evaluate", "prepare", "start"])
+@pytest.mark.parametrize("name", ["kernels", "machine"])
 def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(name, "--help") == 0
     assert f"cotswold bench {name}" in capsys.readouterr().out

@@ -2,7 +2,7 @@ import pytest
 import torch
 from tests.bench.small import small_layer
 
-from cotswold.bench.explain import backend, described, explained
+from cotswold.bench.kernels.explain import backend, described, explained
 from cotswold.errors import CotswoldError, UserError
 from cotswold.kernels import available
 from cotswold.kernels.choice import WORTH

@@ -8,12 +8,13 @@ import pytest
 import torch
 from tests.bench.small import SMALLEST, lethal, small_layer, small_stack
 
-from cotswold.bench import extra, first_use, layers, narrow, perceptron, smoothing, stacks
-from cotswold.bench.kernels import kernels
-from cotswold.bench.rivals import AUTOGRAD
+from cotswold.bench.case import Case, some
+from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks
+from cotswold.bench.kernels.baselines import AUTOGRAD
+from cotswold.bench.kernels.cases import GROUPS, cases, explainable, quick_cases
+from cotswold.bench.kernels.run import kernels
+from cotswold.bench.kernels.shapes import Perceptron, Shape, paper_shapes, untied_shapes
 from cotswold.bench.row import OURS, Ceiling, Row
-from cotswold.bench.shapes import Perceptron, Shape, paper_shapes, untied_shapes
-from cotswold.bench.trials import GROUPS, Trial, explainable, quick_trials, some, trials
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Smoothing
 
@@ -59,13 +60,15 @@ def test_a_step_is_counted_as_five_products() -> None:
     assert rows["stack_step"].facts["work"] == 5 * rows["Wx"].facts["work"]  # type: ignore[operator]  # a count
 
 
-def test_untied_layers_are_four_times_as_fast_as_the_better_rival_and_few_images_never_slower() -> None:
+def test_untied_layers_are_four_times_as_fast_as_the_better_baseline_and_few_images_never_slower() -> None:
     rows = layers.measured(small_layer(), SMALLEST)
     assert _bars(rows) == {"forward": [4.0], "forward + backward": [4.0]}
     forward, both = rows
     assert both.facts["work"] == 3 * forward.facts["work"]  # type: ignore[operator]  # a count
-    rivals = {by: spread.median for by, spread in forward.figures.items() if by in ("unfold + einsum", "JAX")}
-    assert forward.verdicts[0].against == max(rivals, key=lambda by: rivals[by])
+    baselines = {
+        by: spread.median for by, spread in forward.figures.items() if by in ("unfold + einsum", "JAX")
+    }
+    assert forward.verdicts[0].against == max(baselines, key=lambda by: baselines[by])
     few = layers.measured(replace(small_layer(), group="few", images=1), SMALLEST)
     assert _bars(few) == {"forward": [1.0], "forward + backward": [1.0]}
 
@@ -178,9 +181,9 @@ def test_a_first_use_is_measured_compiled_tuned_and_loaded(monkeypatch: pytest.M
 
 
 def test_the_result_is_left_whenever_there_is_more(tmp_path: Path) -> None:
-    small: list[Trial[Any]] = [
-        Trial("curve", "8 x 8", perceptron.curve, 8),
-        Trial("curve", "9 x 9", perceptron.curve, 9, once=True),
+    small: list[Case[Any]] = [
+        Case("curve", "8 x 8", perceptron.curve, 8),
+        Case("curve", "9 x 9", perceptron.curve, 9, once=True),
     ]
     said: list[str] = []
     left: list[str] = []
@@ -203,14 +206,14 @@ def test_the_result_is_left_whenever_there_is_more(tmp_path: Path) -> None:
 
 
 def test_a_measurement_that_kills_its_process_is_named() -> None:
-    deadly: list[Trial[Any]] = [Trial("curve", "the deadly one", lethal, 9)]
+    deadly: list[Case[Any]] = [Case("curve", "the deadly one", lethal, 9)]
     with pytest.raises(MachineError, match="the deadly one"):
         kernels(deadly, [1], SMALLEST, "cotswold bench kernels", lambda _: None, lambda _: None)
 
 
 def test_the_table_of_trials_has_every_group() -> None:
-    assert tuple(dict.fromkeys(one.group for one in trials())) == GROUPS
-    assert {one.group for one in quick_trials()} == set(GROUPS) - {"recipe"}
+    assert tuple(dict.fromkeys(one.group for one in cases())) == GROUPS
+    assert {one.group for one in quick_cases()} == set(GROUPS) - {"recipe"}
 
 
 def test_the_shapes_are_the_promised_ones() -> None:
@@ -233,16 +236,16 @@ def test_the_shapes_are_the_promised_ones() -> None:
 
 
 def test_a_part_is_named_by_group_and_text() -> None:
-    every = trials()
-    assert {one.group for one in some(every, ["few", "curve"], "")} == {"few", "curve"}
-    assert [one.name for one in some(every, ["curve"], "2048")] == ["2048 x 2048"]
+    every = cases()
+    assert {one.group for one in some(every, ["few", "curve"], "", GROUPS)} == {"few", "curve"}
+    assert [one.name for one in some(every, ["curve"], "2048", GROUPS)] == ["2048 x 2048"]
     with pytest.raises(UserError, match="groups are paper, recipe"):
-        some(every, ["fast"], "")
+        some(every, ["fast"], "", GROUPS)
     with pytest.raises(UserError, match="another --match"):
-        some(every, [], "nobody's")
+        some(every, [], "nobody's", GROUPS)
 
 
 def test_every_shape_of_the_table_can_be_explained() -> None:
     named = {(shape.name, shape.images) for shape in explainable()}
-    subjects = [one.subject for one in trials() if isinstance(one.subject, Shape)]
+    subjects = [one.subject for one in cases() if isinstance(one.subject, Shape)]
     assert {(shape.name, shape.images) for shape in subjects} <= named

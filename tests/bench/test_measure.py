@@ -1,6 +1,6 @@
 import pytest
 
-from cotswold.bench.measure import SHORTEST_SECONDS, Patience, Spread, interleaved, rates, ratios, rounded
+from cotswold.bench.measure import SHORTEST_SECONDS, Rounds, Spread, interleaved, rates, ratios, rounded
 
 
 class _Clock:
@@ -38,16 +38,16 @@ def test_what_is_short_is_repeated_within_a_sample() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(10.0, 5), (2.5, 3), (0.0, 2)])
-def test_rounds_end_with_patience_but_not_before_the_least(seconds: float, rounds: int) -> None:
+def test_rounds_end_with_limits_but_not_before_the_least(seconds: float, rounds: int) -> None:
     clock = _Clock()
-    patience = Patience(most=5, least=2, seconds=seconds)
-    assert len(interleaved({"a": lambda: clock.act("a", 1.0)}, patience, clock)["a"]) == rounds
+    limits = Rounds(most=5, least=2, seconds=seconds)
+    assert len(interleaved({"a": lambda: clock.act("a", 1.0)}, limits, clock)["a"]) == rounds
 
 
 def test_what_is_too_slow_for_the_rounds_has_one_sample() -> None:
     clock = _Clock()
     actions = {"a": lambda: clock.act("a", 1.0), "slow": lambda: clock.act("slow", 9.0)}
-    found = interleaved(actions, Patience(most=3, slow_seconds=2.0), clock)
+    found = interleaved(actions, Rounds(most=3, slow_seconds=2.0), clock)
     assert found == {"a": [1.0] * 3, "slow": [9.0]}
     assert clock.calls.count("slow") == 2  # one that warms, one that counts
 

@@ -1,4 +1,4 @@
-from cotswold.bench.peak import greatest_sum, peak_of
+from cotswold.bench.kernels.peak import greatest_sum, peak_of
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 
 

@@ -3,11 +3,11 @@ from pathlib import Path
 
 from tests.bench.small import SMALLEST, small_layer, small_stack
 
-from cotswold.bench import layers, perceptron, stacks
+from cotswold.bench.kernels import layers, perceptron, stacks
+from cotswold.bench.kernels.picture import draw, draw_curve
+from cotswold.bench.kernels.shapes import Perceptron
 from cotswold.bench.measure import Document
-from cotswold.bench.picture import draw, draw_curve
 from cotswold.bench.row import Row
-from cotswold.bench.shapes import Perceptron
 
 
 def _result(rows: list[Row], threads: int = 1) -> Document:

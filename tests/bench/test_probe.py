@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.bench import probe
-from cotswold.bench.probe import update_seconds
+from cotswold.bench.machine import probe
+from cotswold.bench.machine.probe import update_seconds
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 
 

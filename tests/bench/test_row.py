@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Ceiling, Place, Verdict, beside_best_rival, timed
+from cotswold.bench.row import OURS, Ceiling, Place, Verdict, beside_best_baseline, timed
 
 
 @pytest.mark.parametrize(("median", "sense", "met"), [(0.9, "at least", True), (0.89, "at least", False)])
@@ -28,28 +28,28 @@ def test_the_share_of_a_ceiling_is_taken_round_by_round() -> None:
     assert verdict.ratio == Spread.of([0.6, 0.6]) and verdict.met
 
 
-def test_ours_is_compared_with_the_better_rival() -> None:
+def test_ours_is_compared_with_the_better_baseline() -> None:
     samples = {OURS: [1.0, 1.0], "slow": [9.0, 9.0], "fast": [3.0, 5.0]}
-    (verdict,) = beside_best_rival(samples, 4.0)
+    (verdict,) = beside_best_baseline(samples, 4.0)
     assert verdict.against == "fast" and verdict.ratio == Spread.of([3.0, 5.0]) and verdict.met
 
 
-def test_a_rival_that_ran_once_stands_for_every_round() -> None:
-    (verdict,) = beside_best_rival({OURS: [1.0, 2.0], "once": [8.0]}, 4.0)
+def test_a_baseline_that_ran_once_stands_for_every_round() -> None:
+    (verdict,) = beside_best_baseline({OURS: [1.0, 2.0], "once": [8.0]}, 4.0)
     assert verdict.ratio == Spread.of([8.0, 4.0])
 
 
-def test_without_rivals_there_is_no_verdict() -> None:
-    assert beside_best_rival({OURS: [1.0]}, 4.0) == []
+def test_without_baselines_there_is_no_verdict() -> None:
+    assert beside_best_baseline({OURS: [1.0]}, 4.0) == []
 
 
 def test_a_row_holds_rates_samples_and_verdicts_as_json() -> None:
-    samples = {OURS: [0.5, 1.0], "rival": [2.0, 2.0]}
-    row = timed(Place("untied", "3 x 3", "forward", 4), 2e9, samples, beside_best_rival(samples, 4.0))
+    samples = {OURS: [0.5, 1.0], "baseline": [2.0, 2.0]}
+    row = timed(Place("untied", "3 x 3", "forward", 4), 2e9, samples, beside_best_baseline(samples, 4.0))
     told: Any = json.loads(json.dumps(row.as_dict()))
     assert told["figures"][OURS]["greatest"] == 4.0 and told["seconds"] == samples
     assert told["verdicts"][0] | {"ratio": None} == {
-        "against": "rival",
+        "against": "baseline",
         "ratio": None,
         "sense": "at least",
         "bar": 4.0,

@@ -217,7 +217,7 @@ def test_a_report_of_damaged_checkpoints_shows_the_rest_and_names_them(desk: Des
     assert "the page is without filters" in said.error and "is damaged" in said.error
     page = (copy / "report.html").read_text()
     assert "Not shown" in page and "00000.safetensors is damaged" in page
-    assert "held-out objective" in page
+    assert "validation objective" in page
 
 
 def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
@@ -229,7 +229,7 @@ def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
     monkeypatch.setattr("cotswold.training.restore.require_memory", small)
     said = report(copy, desk)
     assert said.status == 0
-    assert "needs 9 GiB" in said.error and "held-out objective" in (copy / "report.html").read_text()
+    assert "needs 9 GiB" in said.error and "validation objective" in (copy / "report.html").read_text()
 
 
 def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(

@@ -35,12 +35,6 @@ from cotswold.cli import main as main_module
         (["info", ""], "the recipe's name is empty; give a file, or one of cifar10,"),
         (["simulate", "", "demo"], "the cluster's name is empty; give a file, or one of adam2014,"),
         (["simulate", "--list", "demo"], "leave out the other words"),
-        (["bench", "evaluate", "demo", "--pictures", "0"], "--pictures 0 measures nothing; give 1 or more"),
-        (["bench", "prepare", ".", "--size", "0"], "--size 0 measures nothing"),
-        *(
-            (["bench", name, "cifar10"], "cifar10 trains no stacks; name a recipe with")
-            for name in ("training", "evaluate", "offload")
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -90,13 +84,13 @@ def test_names_of_files_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 def test_paragraphs_of_help_are_folded_as_wide_as_the_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    said = cotswold("bench", "offload", "--help").out
+    said = cotswold("bench", "kernels", "--help").out
     for whole in (
-        "a quarter of filters and momentum. Examples:",
-        "the disk holds twice, without a limit, and a checkpoint",
+        "of this run (torch.mm, oneDNN, NumPy); that of passes over memory is",
+        "recipe, untied, few, dense, curve, smoothing, bfloat16, memory, start; may be",
     ):
         assert whole in said
-    assert "\n  cotswold bench offload --stack 2 --rows 12 --batch 96 --limit 12\n" in said
+    assert '\n  cotswold bench kernels --only untied --only few --match "5 x 5"\n' in said
 
 
 def run_alone(*words: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.simulate.small import cluster
 
-from cotswold.bench.machine import toml
+from cotswold.bench.machine.description import toml
 from cotswold.errors import ClusterError
 from cotswold.simulate import load_cluster, parse_cluster, shipped_clusters
 

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from cotswold.analysis.evaluation import Evaluation as Evaluation
     from cotswold.analysis.evaluation import ObjectSelectivity as ObjectSelectivity
     from cotswold.analysis.features import write_features as write_features
+    from cotswold.analysis.figures import curves as curves
+    from cotswold.analysis.figures import filters as filters
     from cotswold.analysis.kmeans import PASSES_MAX as PASSES_MAX
     from cotswold.analysis.kmeans import kmeans_network as kmeans_network
     from cotswold.analysis.layers import Layer as Layer
     from cotswold.analysis.layers import StackLayers as StackLayers
     from cotswold.analysis.layers import top_layers as top_layers
-    from cotswold.analysis.objects import Contestants as Contestants
+    from cotswold.analysis.objects import Baselines as Baselines
     from cotswold.analysis.objects import Control as Control
     from cotswold.analysis.objects import Examination as Examination
     from cotswold.analysis.objects import examine as examine
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
     from cotswold.analysis.report import build_report as build_report
     from cotswold.analysis.selectivity import ClassWeights as ClassWeights
     from cotswold.analysis.stimuli import optimal_stimuli as optimal_stimuli
-    from cotswold.analysis.trial import Trial as Trial
+    from cotswold.analysis.testset import ObjectTestSet as ObjectTestSet
     from cotswold.analysis.verify import verify_results as verify_results
 
 _HOME = {
     "ClassWeights": "selectivity",
     "Classification": "classification",
-    "Contestants": "objects",
+    "Baselines": "objects",
     "Control": "objects",
     "Evaluation": "evaluation",
     "Examination": "objects",
@@ -39,10 +41,12 @@ _HOME = {
     "ObjectSelectivity": "evaluation",
     "PASSES_MAX": "kmeans",
     "StackLayers": "layers",
-    "Trial": "trial",
+    "ObjectTestSet": "testset",
     "build_report": "report",
     "classify": "classification",
+    "curves": "figures",
     "examine": "objects",
+    "filters": "figures",
     "kmeans_network": "kmeans",
     "optimal_stimuli": "stimuli",
     "top_layers": "layers",

@@ -1,6 +1,6 @@
 """What `cotswold evaluate` finds.
 
-Knows: rows of the selectivity table, who competed, portraits of the best neurons. Does not know: how they are
+Knows: rows of the selectivity table, baselines, portraits of the best neurons. Does not know: how they are
 found.
 """
 
@@ -60,8 +60,8 @@ class Clustering:
 class ObjectSelectivity:
     """One object, one row of the table: how well neurons tell its pictures from others.
 
-    ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are the rivals
-    measured beside it, where they were: the same network with random filters, the same with a k-means
+    ``network`` holds a result a layer; ``random``, ``dictionary``, ``control`` and ``oracle`` are its
+    baselines, where they were measured: the same network with random filters, the same with a k-means
     dictionary in its last stack, another run, and the mean positive picture as a linear filter.
     ``mean_positive`` is a data URI. ``asked`` tells the question: the same one has the same answer.
     """
@@ -88,8 +88,11 @@ class ObjectSelectivity:
         return max(self.network, key=lambda layer: layer.held_out)
 
     @property
-    def contestants(self) -> dict[str, LayerSelectivity]:
-        """The best layer of each contestant, by name; the mean picture, which knows the labels, is none."""
+    def compared(self) -> dict[str, LayerSelectivity]:
+        """The best layer of the network and of each baseline, by name.
+
+        The mean picture, which knows the labels, does not compete.
+        """
         found = {
             THIS_NETWORK: self.network,
             "random filters": self.random,
@@ -100,9 +103,9 @@ class ObjectSelectivity:
 
     @property
     def winner(self) -> str:
-        """Who of the contestants does best on pictures that neurons were not chosen on."""
-        contestants = self.contestants
-        return max(contestants, key=lambda who: contestants[who].held_out)
+        """Who does best on pictures that neurons were not chosen on: the network, or which baseline."""
+        compared = self.compared
+        return max(compared, key=lambda who: compared[who].held_out)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A k-means dictionary in the place of learnt filters, as a rival to them.
+"""A k-means dictionary in the place of learnt filters, as a baseline for them.
 
 Knows: spherical k-means (Coates and Ng 2012), block by block, in mini-batches. Does not know: what the
 dictionary is compared by.

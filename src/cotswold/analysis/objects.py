@@ -1,7 +1,7 @@
 """The experiment of Coates et al. 2013, section 5.2: which neurons answer to an object nobody taught them.
 
-Knows: the network beside its rivals, and portraits of the neurons that do best. Does not know: the command
-line, how a rival is made.
+Knows: the network beside its baselines, and portraits of the neurons that do best. Does not know: the command
+line, how a baseline is made.
 """
 
 from __future__ import annotations
@@ -68,10 +68,9 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Contestants:
-    """The network and its rivals: random filters, k-means in the last stack, another run as a control."""
+class Baselines:
+    """What a network is compared with: random filters, k-means in its last stack, another run (control)."""
 
-    network: StackNetwork
     random: StackNetwork | None = None
     dictionary: StackNetwork | None = None
     control: Control | None = None
@@ -79,7 +78,8 @@ class Contestants:
 
 def examine(
     name: str,
-    contestants: Contestants,
+    network: StackNetwork,
+    baselines: Baselines,
     batches: Batches,
     examination: Examination,
     *,
@@ -88,7 +88,7 @@ def examine(
     look: Look | None = None,
     progress: Progress | None = None,
 ) -> ObjectSelectivity:
-    """Test the network and its rivals on one object, and portray the best neurons.
+    """Test a network and its baselines on one object, and portray the best neurons.
 
     ``batches`` starts a pass over pictures, prepared as the network wants them, and whether each is positive;
     ``look`` gives the photographs for the strips, ``transform`` takes whitening back from stimuli.
@@ -96,18 +96,18 @@ def examine(
     those that excite the neuron most.
     """
     entries = {
-        THIS_NETWORK: (contestants.network, examination.layers, batches),
-        "random filters": (contestants.random, examination.layers, batches),
-        "k-means": (contestants.dictionary, _of_last_stack(contestants, examination), batches),
+        THIS_NETWORK: (network, examination.layers, batches),
+        "random filters": (baselines.random, examination.layers, batches),
+        "k-means": (baselines.dictionary, _of_last_stack(network, examination), batches),
     }
-    control = contestants.control
+    control = baselines.control
     if control is not None:
         there = [layer for layer in examination.layers if layer.stack < len(control.network.stacks)]
         entries["control"] = (control.network, there, control.batches)
     found = {
-        what: _test(StackLayers(network.eval(), layers), own, examination, _told(progress, what))
-        for what, (network, layers, own) in entries.items()
-        if network is not None and layers
+        what: _test(StackLayers(each.eval(), layers), own, examination, _told(progress, what))
+        for what, (each, layers, own) in entries.items()
+        if each is not None and layers
     }
     mean = _mean_positive(batches())
     ours = found[THIS_NETWORK]
@@ -126,7 +126,7 @@ def examine(
         passes=ours.passes,
     )
     view = _View(mean, batches, examination, transform, look, unlabelled)
-    return replace(row, portraits=_portraits(row, contestants, view))
+    return replace(row, portraits=_portraits(row, network, baselines.random, view))
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class _View:
     unlabelled: Unlabelled | None
 
 
-def _of_last_stack(contestants: Contestants, examination: Examination) -> list[Layer]:
-    last = len(contestants.network.stacks) - 1
+def _of_last_stack(network: StackNetwork, examination: Examination) -> list[Layer]:
+    last = len(network.stacks) - 1
     return [layer for layer in examination.layers if layer.stack == last]
 
 
@@ -196,18 +196,20 @@ def _oracle(
     return tested.layers[0]
 
 
-def _portraits(row: ObjectSelectivity, contestants: Contestants, view: _View) -> tuple[Portrait, ...]:
+def _portraits(
+    row: ObjectSelectivity, network: StackNetwork, random_network: StackNetwork | None, view: _View
+) -> tuple[Portrait, ...]:
     chosen = _most_selective(row, view.examination.portraits)
     if not chosen:
         return ()
-    network, mean = contestants.network, view.mean.picture
+    mean = view.mean.picture
     respond = StackLayers(network, [Layer.named(layer) for layer, _ in chosen])
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
     count = view.examination.exemplars if view.look else 0
     found = extremes(respond, seen.noted(view.batches()), neurons, count)
     among = _compared(row.best, network, view)
-    random = None if contestants.random is None else _compared(row.best, contestants.random, view)
+    random = None if random_network is None else _compared(row.best, random_network, view)
     portraits = []
     for index, (layer, score) in enumerate(chosen):
         stimulus = _stimuli(network, layer, [score.neuron], view)

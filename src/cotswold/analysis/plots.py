@@ -1,7 +1,7 @@
-"""Line plots as small SVG texts that take their colours from the page.
+"""Line plots: into axes of matplotlib, or as small SVG texts that take their colours from a page.
 
-Knows: matplotlib, and how its colours become CSS variables, so that one drawing serves light and dark pages.
-Does not know: what the numbers mean.
+Knows: matplotlib without its global state (pyplot), and how colours become CSS variables, so that one drawing
+serves light and dark pages. Does not know: what the numbers mean.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK, FAINT = "#010203", "#010204"
@@ -64,6 +65,49 @@ class Band:
     axis: Literal["x", "y"] = "x"
 
 
+@dataclass(frozen=True)
+class Palette:
+    """Colours of lines, one after the other, and of bands."""
+
+    series: Sequence[str] = ("#2f6db5", "#c9622b", "#3a8a5c", "#8a5aa8")
+    """By default those of the page when it is light."""
+    shade: str = "#e4e1da"
+
+
+def draw(
+    axes: Axes,
+    lines: Sequence[Line],
+    palette: Palette,
+    *,
+    x: str,
+    y: str,
+    bands: Sequence[Band] = (),
+    scale: Literal["linear", "log"] = "linear",
+    bottom: float | None = None,
+    top: float | None = None,
+) -> None:
+    """Draw lines and bands with their labels; a legend where there are several."""
+    for band in bands:
+        span = axes.axvspan if band.axis == "x" else axes.axhspan
+        span(band.low, band.high, color=palette.shade, alpha=0.45, linewidth=0, label=band.label)
+    for line in lines:
+        axes.plot(
+            line.x,
+            line.y,
+            color=palette.series[line.colour % len(palette.series)],
+            linewidth=1.6,
+            linestyle="--" if line.dashed else "-",
+            marker="o" if line.dots else None,
+            markersize=4,
+            label=line.label,
+        )
+    axes.set(xlabel=x, ylabel=y, yscale=scale)
+    axes.set_ylim(bottom=bottom, top=top)
+    axes.margins(x=0.01)
+    if len(lines) + len(bands) > 1:
+        axes.legend(fontsize=8.5, handlelength=1.4)
+
+
 def plot(
     name: str,
     lines: Sequence[Line],
@@ -79,25 +123,8 @@ def plot(
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.2, 2.6), layout="constrained")
         axes = figure.subplots()
-        for band in bands:
-            span = axes.axvspan if band.axis == "x" else axes.axhspan
-            span(band.low, band.high, color=FAINT, alpha=0.45, linewidth=0, label=band.label)
-        for line in lines:
-            axes.plot(
-                line.x,
-                line.y,
-                color=SERIES[line.colour % len(SERIES)],
-                linewidth=1.6,
-                linestyle="--" if line.dashed else "-",
-                marker="o" if line.dots else None,
-                markersize=4,
-                label=line.label,
-            )
-        axes.set(xlabel=x, ylabel=y, yscale=scale)
-        axes.set_ylim(bottom=bottom, top=top)
-        axes.margins(x=0.01)
-        if len(lines) + len(bands) > 1:
-            axes.legend(fontsize=8.5, handlelength=1.4)
+        palette = Palette(series=SERIES, shade=FAINT)
+        draw(axes, lines, palette, x=x, y=y, bands=bands, scale=scale, bottom=bottom, top=top)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _for_page(buffer.getvalue())

@@ -1,7 +1,7 @@
-"""Who competes in an evaluation, and what of it is done already.
+"""The baselines of an evaluation, and what of it is done already.
 
-Knows: how a run's rivals are put together from its files, when a test needs no repetition. Does not know: how
-selectivity is measured, how it is shown.
+Knows: how a run's baselines are put together from its files, when a test needs no repetition. Does not know:
+how selectivity is measured, how it is shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Sources = tuple[Source, Source]
 """Pictures with an object, and pictures without."""
-Entrants = Callable[[Sources, analysis.Trial], analysis.Contestants]
+MakeBaselines = Callable[[Sources, analysis.ObjectTestSet], analysis.Baselines]
 _UNLABELLED = 5000
 """Training pictures among which those are sought that excite a neuron most."""
 
@@ -73,7 +73,7 @@ class _Field:
 
     def question(self, positives: Source, negatives: Source) -> str:
         """What is asked, as a short text: the same of the same network has the same answer."""
-        rival = self.control
+        control = self.control
         asked = [
             cotswold.__version__,
             positives.identity,
@@ -81,7 +81,7 @@ class _Field:
             [str(layer) for layer in self.examination.layers],
             self.examination.splits,
             None if self.examination.weights is None else asdict(self.examination.weights),
-            None if rival is None else [rival.identity, rival.step, rival.prepared.store],
+            None if control is None else [control.identity, control.step, control.prepared.store],
             self.own.prepared.store if self.store is not None else None,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
@@ -110,9 +110,9 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
     if not waiting:
         return evaluation
     with wishes.display.stages() as told:
-        entrants, clustering = _rivals(field, told)
+        baselines, clustering = _baselines(field, told)
         for name, sources, asked in waiting:
-            found = _tested(field, entrants, name, sources, told)
+            found = _tested(field, baselines, name, sources, told)
             found = replace(found, clustering=clustering, asked=asked)
             # another process may have added a test of its own
             evaluation = _earlier(directory, field).with_object(found)
@@ -161,11 +161,11 @@ def _earlier(directory: RunDirectory, field: _Field) -> analysis.Evaluation:
     return found if found is not None and found.step == step else analysis.Evaluation(step)
 
 
-def _rivals(field: _Field, told: Stages) -> tuple[Entrants, Clustering | None]:
-    """What makes the contestants of a test, given a Trial's pictures, and how the dictionary was found."""
+def _baselines(field: _Field, told: Stages) -> tuple[MakeBaselines, Clustering | None]:
+    """What makes the baselines of a test, given its test set, and how the dictionary was found."""
     network, recipe = field.own.network, field.recipe
     if field.store is None:
-        return partial(_contestants, field, None, None), None
+        return partial(_made, field, None, None), None
     epochs = recipe.network.stacks[-1].epochs or recipe.training.epochs
     dictionary, clustering = analysis.kmeans_network(
         network,
@@ -174,47 +174,48 @@ def _rivals(field: _Field, told: Stages) -> tuple[Entrants, Clustering | None]:
         progress=partial(told, "k-means dictionary"),
     )
     random = training.random_stacks(recipe, next(iter(field.unlabelled())))
-    return partial(_contestants, field, dictionary, random), clustering
+    return partial(_made, field, dictionary, random), clustering
 
 
-def _contestants(
+def _made(
     field: _Field,
     dictionary: StackNetwork | None,
     random: StackNetwork | None,
     sources: Sources,
-    trial: analysis.Trial,
-) -> analysis.Contestants:
+    test_set: analysis.ObjectTestSet,
+) -> analysis.Baselines:
     if random is None:  # no training pictures: the scale of random filters comes from those of the test
-        random = training.random_stacks(field.recipe, next(iter(trial()))[0])
+        random = training.random_stacks(field.recipe, next(iter(test_set()))[0])
     control = None
     if field.control is not None:
         there = field.control
-        control = analysis.Control(there.network, _trial(field.recipe, there, sources))
-    return analysis.Contestants(field.own.network, random, dictionary, control)
+        control = analysis.Control(there.network, _test_set(field.recipe, there, sources))
+    return analysis.Baselines(random, dictionary, control)
 
 
-def _trial(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) -> analysis.Trial:
+def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) -> analysis.ObjectTestSet:
     """The pictures of a test as a run wants them."""
     training_ = recipe.training
-    return analysis.Trial(
+    return analysis.ObjectTestSet(
         *sources, trained.prepared.transform, batch=training_.batch_size, device=training_.device
     )
 
 
 def _tested(
-    field: _Field, entrants: Entrants, name: str, sources: Sources, told: Stages
+    field: _Field, make: MakeBaselines, name: str, sources: Sources, told: Stages
 ) -> analysis.ObjectSelectivity:
-    trial = _trial(field.recipe, field.own, sources)
+    test_set = _test_set(field.recipe, field.own, sources)
     found = analysis.examine(
         name,
-        entrants(sources, trial),
-        trial,
+        field.own.network,
+        make(sources, test_set),
+        test_set,
         field.examination,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
         transform=field.own.prepared.transform,
-        look=trial.look,
+        look=test_set.look,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )
-    for reason in trial.broken:
+    for reason in test_set.broken:
         field.display.say(f"left out: {reason}")
     return found

@@ -128,7 +128,7 @@ def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], C
 
 def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
     """The expected time of an update of each stack."""
-    from cotswold.bench.probe import update_seconds
+    from cotswold.bench.machine.probe import update_seconds
 
     geometries, found = recipe.stack_geometries(), []
     with display.counting("measuring", "stacks") as tally:

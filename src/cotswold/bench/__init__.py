@@ -1,1 +1,1 @@
-"""Measurements beside ceilings and rivals: JSON and plots."""
+"""Measurements of the user's machine beside ceilings and baselines: JSON and plots."""

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.bench.measure import Patience
+from cotswold.bench.measure import Rounds
 
 
 @dataclass(frozen=True)
 class Effort:
     """Rounds and the size of the dense product that is the ceiling."""
 
-    rounds: Patience = Patience(most=7, least=3, seconds=2.0, slow_seconds=1.5)  # noqa: RUF009
+    rounds: Rounds = Rounds(most=7, least=3, seconds=2.0, slow_seconds=1.5)  # noqa: RUF009
     dense_size: int = 2048
     starts: int = 3
     """New processes for each way of a first use."""
 
 
-QUICK = Effort(Patience(most=3, least=2, seconds=0.5, slow_seconds=0.5), dense_size=384, starts=1)
+QUICK = Effort(Rounds(most=3, least=2, seconds=0.5, slow_seconds=0.5), dense_size=384, starts=1)

@@ -56,7 +56,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Rounds:
     """How long to go on: at most so many rounds, no more after so many seconds, but at least so many.
 
     An action of which one call takes longer than ``slow_seconds`` takes no part in the rounds.
@@ -69,7 +69,7 @@ class Patience:
 
 
 def interleaved(
-    actions: Mapping[Key, Callable[[], object]], rounds: int | Patience, clock: Clock = time.perf_counter
+    actions: Mapping[Key, Callable[[], object]], rounds: int | Rounds, clock: Clock = time.perf_counter
 ) -> dict[Key, list[float]]:
     """Seconds of every action in every round, after one round that does not count.
 
@@ -77,25 +77,25 @@ def interleaved(
     action runs once without being timed, unless it is long: threads of libraries spin for a while after their
     work is done, and caches hold what others left. What is too slow for the rounds has one sample.
     """
-    patience = rounds if isinstance(rounds, Patience) else Patience(rounds)
-    trials = {key: _trial(action, clock) for key, action in actions.items()}
-    keys = [key for key, seconds in trials.items() if seconds <= patience.slow_seconds]
-    repeats = {key: max(1, min(REPEATS_MOST, round(SHORTEST_SECONDS / trials[key]))) for key in keys}
-    samples: dict[Key, list[float]] = {key: [] if key in repeats else [trials[key]] for key in actions}
+    limits = rounds if isinstance(rounds, Rounds) else Rounds(rounds)
+    probes = {key: _probe(action, clock) for key, action in actions.items()}
+    keys = [key for key, seconds in probes.items() if seconds <= limits.slow_seconds]
+    repeats = {key: max(1, min(REPEATS_MOST, round(SHORTEST_SECONDS / probes[key]))) for key in keys}
+    samples: dict[Key, list[float]] = {key: [] if key in repeats else [probes[key]] for key in actions}
     with _no_collection():
         begun = clock()
-        for number in range(patience.most if keys else 0):
-            if number >= patience.least and clock() - begun > patience.seconds:
+        for number in range(limits.most if keys else 0):
+            if number >= limits.least and clock() - begun > limits.seconds:
                 break
             first = number % len(keys)
             for key in keys[first:] + keys[:first]:
-                if trials[key] < UNTIMED_SECONDS:
+                if probes[key] < UNTIMED_SECONDS:
                     actions[key]()
                 samples[key].append(_sample(actions[key], repeats[key], clock))
     return samples
 
 
-def _trial(action: Callable[[], object], clock: Clock) -> float:
+def _probe(action: Callable[[], object], clock: Clock) -> float:
     """The second call: the first may compile."""
     _sample(action, 1, clock)
     return max(_sample(action, 1, clock), 1e-9)

@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Row:
-    """Figures by contestant in a unit, the samples that they come from, verdicts, and a remark if need be."""
+    """Figures of ours and of every baseline in a unit, their samples, verdicts, and a remark if need be."""
 
     place: Place
     unit: str
@@ -106,7 +106,7 @@ def timed(
     unit: Literal["GFLOP/s", "GB/s"] = "GFLOP/s",
     note: str = "",
 ) -> Row:
-    """A row of rates: ``work`` FLOPs or bytes in the seconds of every contestant."""
+    """A row of rates: ``work`` FLOPs or bytes in the seconds of ours and of every baseline."""
     figures = {by: giga(rates(work, taken)) for by, taken in samples.items()}
     return Row(place, unit, figures, samples, "seconds", verdicts, note, {"work": work})
 
@@ -116,10 +116,10 @@ def giga(spread: Spread) -> Spread:
     return Spread(*(value / GIGA for value in vars(spread).values()))
 
 
-def beside_best_rival(samples: Samples, bar: float | None) -> list[Verdict]:
+def beside_best_baseline(samples: Samples, bar: float | None) -> list[Verdict]:
     """How many times faster ours is than the fastest of the others; nothing where there are none."""
-    rivals = [by for by in samples if by != OURS]
-    if not rivals:
+    baselines = [by for by in samples if by != OURS]
+    if not baselines:
         return []
-    best = min(rivals, key=lambda by: Spread.of(samples[by]).median)
+    best = min(baselines, key=lambda by: Spread.of(samples[by]).median)
     return [Verdict(best, ratios(samples[best], samples[OURS]), bar)]

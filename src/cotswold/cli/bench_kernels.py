@@ -1,4 +1,4 @@
-"""`cotswold bench kernels`: every operation beside its ceiling, its rivals and its bar.
+"""`cotswold bench kernels`: every operation beside its ceiling, its baselines and its bar.
 
 Knows: the words of the command, its table, where results go. Does not know: how anything is measured.
 """
@@ -15,8 +15,8 @@ from cyclopts import Parameter
 from cotswold.cli.figures import at_least_one, command, leave, ready, table, thread_counts, write
 
 if TYPE_CHECKING:
+    from cotswold.bench.kernels.shapes import Shape
     from cotswold.bench.measure import Document
-    from cotswold.bench.shapes import Shape
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -40,7 +40,7 @@ def kernels(
 
     The ceiling of products is the fastest dense float32 product of this run
     (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
-    bytes. Rivals: unfold + einsum, PyTorch's autograd, JAX where it is installed.
+    bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
     Each row has its bar, and says whether it is met. Some minutes for each number
     of threads; what is measured so far is in the file. Examples:
 
@@ -66,7 +66,7 @@ def kernels(
     quick
         Small shapes, few rounds: to try the command, not to quote.
     explain
-        Which kernel runs for each shape, and why; measures no rivals.
+        Which kernel runs for each shape, and why; measures no baselines.
     layer
         With --explain, one shape: C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH.
     images
@@ -96,20 +96,19 @@ def kernels(
             json_,
         )
         return
-    from cotswold.api.progress import say
-    from cotswold.bench import kernels as measuring
+    from cotswold.bench.case import some
     from cotswold.bench.effort import QUICK, Effort
-    from cotswold.bench.trials import quick_trials, some, trials
+    from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
+    from cotswold.bench.kernels.run import kernels as measured
+    from cotswold.api.progress import say
 
     ready(out)
-    chosen = some(quick_trials() if quick else trials(), only or [], match)
+    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
     effort = QUICK if quick else Effort()
-    found = measuring.kernels(
-        chosen, counts, effort, command(), say, lambda so_far: write(so_far, "kernels", out)
-    )
+    found = measured(chosen, counts, effort, command(), say, lambda so_far: write(so_far, "kernels", out))
     leave(found, "kernels", out, json_)
     if out is not None:
-        from cotswold.bench.picture import PICTURES
+        from cotswold.bench.kernels.picture import PICTURES
 
         for name, draw in PICTURES.items():
             draw(found, out / name)
@@ -118,13 +117,14 @@ def kernels(
 
 
 def _shapes(only: Sequence[str], match: str, layer: str | None, images: int) -> list[Shape]:
-    from cotswold.bench.explain import described
-    from cotswold.bench.trials import explainable, groups_of
+    from cotswold.bench.case import groups_of
+    from cotswold.bench.kernels.cases import GROUPS, explainable
+    from cotswold.bench.kernels.explain import described
     from cotswold.errors import UserError
 
     if layer is not None:
         return [described(layer, images)]
-    groups = groups_of(only)
+    groups = groups_of(only, GROUPS)
     every = explainable()
     found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
     if not found:
@@ -140,8 +140,8 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
 
     import torch
 
+    from cotswold.bench.kernels.explain import backend, explained
     from cotswold.api.progress import say
-    from cotswold.bench.explain import backend, explained
 
     torch.set_num_threads(threads)
     about = backend()

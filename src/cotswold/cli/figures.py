@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cotswold.bench.measure import Document
-    from cotswold.recipe import Recipe
 
 WIDE = 180
 """Columns of a table that no terminal shows."""
@@ -127,14 +126,6 @@ def at_least_one(number: int, option: str) -> int:
     if number < 1:
         raise UserError(f"{option} {number} measures nothing; give 1 or more")
     return number
-
-
-def check_stacks(recipe: Recipe) -> None:
-    """Raise UserError for a recipe that trains no stacks."""
-    from cotswold.errors import UserError
-
-    if not recipe.network.stacks:
-        raise UserError(f"{recipe.name} trains no stacks; name a recipe with strategy greedy or joint")
 
 
 def cores() -> int:

@@ -31,17 +31,17 @@ def print_selectivity(evaluation: Evaluation) -> None:
         table.add_column(heading, justify="left" if heading in ("object", "layer") else "right")
     for row in evaluation.objects:
         for layer in row.network:
-            rivals = [
+            baselines = [
                 _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
             ]
-            figures = [f"{row.guess:.3f}", *rivals, _both(layer), f"{layer.spread:.3f}"]
+            figures = [f"{row.guess:.3f}", *baselines, _both(layer), f"{layer.spread:.3f}"]
             table.add_row(printable(row.name), layer.layer, *figures)
     _print(table, [_said(row) for row in evaluation.objects])
 
 
 def _said(row: ObjectSelectivity) -> str:
     """Who was best, what guessing is, and how the dictionary was found, of one object."""
-    best = row.contestants[row.winner]
+    best = row.compared[row.winner]
     beaten = "" if best.held_out > row.guess else "nobody does better than guessing, and "
     said = (
         f"{row.name}: {beaten}best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); "

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TypeVar
 
 import cotswold
 from cotswold.analysis.classification import Classification
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
+from cotswold.analysis.history import History, number
 from cotswold.analysis.report import findings, training
+from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
 from cotswold.analysis.report.filters import filters
-from cotswold.analysis.report.history import History, number
-from cotswold.analysis.report.words import (
-    count,
-    damage,
-    duration,
-    paragraph,
-    percent,
-    scaled,
-    section,
-    table,
-)
+from cotswold.analysis.report.render import page_html
+from cotswold.analysis.words import count, duration, percent, scaled
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
@@ -74,14 +64,14 @@ def build_report(
     the page cannot be written.
     """
     recipe = load(run.recipe)
-    page = _Page(run, recipe, name or str(run.path), problems if problems is not None else [])
+    page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
     supervised = recipe.training.strategy == "supervised"
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, supervised))
+    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
     if supervised:
         page.add("Classification", lambda: findings.classification(classified, page.name))
     else:
@@ -99,16 +89,15 @@ def build_report(
     page.add("Pictures", lambda: _pictures(left_out))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
-    text = Template((files("cotswold.analysis.report") / "page.html").read_text("utf-8")).substitute(
-        title=escape(f"{recipe.name}: what was learnt"),
-        lead=paragraph(_lead(recipe, history), "lead"),
-        numbers=_numbers(history, found, classified),
-        contents="".join(_links(page.sections)),
-        problems=damage(page.problems),
-        sections="\n".join(page.sections),
-        footer=escape(
-            f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}."
-        ),
+    text = page_html(
+        Page(
+            title=f"{recipe.name}: what was learnt",
+            lead=_lead(recipe, history),
+            numbers=_numbers(history, found, classified),
+            problems=page.problems,
+            sections=page.sections,
+            footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
+        )
     )
     with disk_errors(run.report, MachineError):
         replace_file(run.report, text.encode("utf-8", "replace"))
@@ -120,19 +109,19 @@ _DAMAGE = (CotswoldError, ArithmeticError, LookupError, TypeError, ValueError, A
 
 
 @dataclass
-class _Page:
+class _Sections:
     """The sections of a page as far as they can be made, and what is wrong with the others."""
 
     run: RunDirectory
     recipe: Recipe
     name: str
     problems: list[str]
-    sections: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
 
-    def add(self, title: str, make: Callable[[], str]) -> None:
+    def add(self, title: str, make: Callable[[], Section | None]) -> None:
         """Add a section, or name what is wrong with it."""
         section = self.read(f"the section {title}", make)
-        if section:
+        if section is not None:
             self.sections.append(section)
 
     def read(self, what: str, make: Callable[[], T]) -> T | None:
@@ -179,7 +168,9 @@ def _lead(recipe: Recipe, history: History) -> str:
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 
-def _numbers(history: History, evaluation: Evaluation | None, classified: Classification | None) -> str:
+def _numbers(
+    history: History, evaluation: Evaluation | None, classified: Classification | None
+) -> list[tuple[str, str]]:
     boxes = []
     parameters = number(history.start, "parameters")
     if parameters is not None:
@@ -196,60 +187,45 @@ def _numbers(history: History, evaluation: Evaluation | None, classified: Classi
         boxes += _best_neurons(found)
     if classified is not None:
         boxes.append((percent(classified.accuracy), f"right, {classified.split} pictures"))
-    inside = "".join(
-        f"<div><b>{escape(value)}</b><span>{escape(label)}</span></div>" for value, label in boxes
-    )
-    return f'<div class="numbers">{inside}</div>' if boxes else ""
+    return boxes
 
 
 def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     """Whose neuron does best on an object; the network's own beside it where that is another's."""
-    contestants, winner = found.contestants, found.winner
+    compared, winner = found.compared, found.winner
     shown = dict.fromkeys((winner, THIS_NETWORK))
     return [
         (
-            percent(contestants[who].held_out),
+            percent(compared[who].held_out),
             f"{'best' if who == winner else 'the best'} neuron for {found.name}, held out: {who}",
         )
         for who in shown
     ]
 
 
-def _pictures(found: LeftOut | None) -> str:
+def _pictures(found: LeftOut | None) -> Section | None:
     """What is to be known of the training pictures; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
-        return ""
-    body = "".join(map(paragraph, found.notes))
+        return None
+    blocks: list[Block] = [Paragraph(note) for note in found.notes]
     if found.count:
-        body += paragraph(f"Pictures of the source that are not in training: {count(found.count)}")
-        body += "<ul>" + "".join(f"<li>{escape(each)}</li>" for each in found.named[:_NAMED]) + "</ul>"
-        more = found.count - len(found.named[:_NAMED])
-        body += paragraph(f"and {count(more)} more.", "note") if more else ""
-    return section("Pictures", body, "pictures-read")
+        named = found.named[:_NAMED]
+        blocks.append(Paragraph(f"Pictures of the source that are not in training: {count(found.count)}"))
+        blocks.append(Items(named))
+        more = found.count - len(named)
+        blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
+    return Section("Pictures", "pictures-read", blocks)
 
 
 _NAMED = 20
 
 
-def _links(sections: list[str]) -> list[str]:
-    found = []
-    for part in sections:
-        if part:
-            anchor, title = (
-                part.split('id="', 1)[1].split('"', 1)[0],
-                part.split("<h2>", 1)[1].split("</h2>", 1)[0],
-            )
-            found.append(f'<a href="#{anchor}">{title}</a>')
-    return found
-
-
-def _configuration(run: RunDirectory) -> str:
+def _configuration(run: RunDirectory) -> Section:
     text = run.recipe.read_text("utf-8").strip()
-    body = f"<details><summary>The resolved recipe</summary><pre>{escape(text)}</pre></details>"
-    return section("Configuration", body, "configuration")
+    return Section("Configuration", "configuration", [Details("The resolved recipe", text)])
 
 
-def _environment(run: RunDirectory) -> str:
+def _environment(run: RunDirectory) -> Section | None:
     rows = []
     for key, value in run.environment().items():
         if key in ("processor_flags",) or value in (None, [], {}):
@@ -260,5 +236,5 @@ def _environment(run: RunDirectory) -> str:
             key, shown = key.removesuffix("_bytes"), f"{value / 2**30:.1f} GiB"
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        rows.append([escape(key.replace("_", " ").capitalize()), escape(shown)])
-    return section("Environment", table(["", ""], rows, "words"), "environment") if rows else ""
+        rows.append(row(key.replace("_", " ").capitalize(), shown))
+    return Section("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None

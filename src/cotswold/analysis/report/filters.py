@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.noise import noise_share
 from cotswold.analysis.pictures import contact_sheet, png_uri, signed
-from cotswold.analysis.report.words import figure, grid, image, missing, paragraph, percent, section
+from cotswold.analysis.report.blocks import Block, Figure, Grid, Image, Missing, Paragraph, Section
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
+from cotswold.analysis.tiles import filter_tile, places
 from cotswold.analysis.unwhiten import unwhitened
+from cotswold.analysis.words import percent
 from cotswold.data import Transform
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
@@ -28,67 +29,50 @@ _ASCENT = Ascent(steps=30, starts=1, batch=16)
 """Enough to show a shape; portraits of neurons take more."""
 
 
-def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> str:
+def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> Section:
     """A contact sheet a stack."""
     if network is None:
         text = (
             "No checkpoint of this run could be read, so there is no filter to show. Once there is one, run"
         )
-        return section("Filters", missing(text, f"cotswold report {run}"), "filters")
+        return Section("Filters", "filters", [Missing(text, f"cotswold report {run}")])
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
-    tiles = first_stack_tiles(stacks[0], _FILTERS)
+    first = stacks[0].geometry.filters
+    tiles = [filter_tile(stacks[0], place) for place in places(first.grid, first.neurons, _FILTERS)]
     alt = "filters of stack 1, one tile each"
     caption = f"Stack 1: {len(tiles)} filters."
     noise = None if transform is None else noise_share(stacks[0], transform.preparation)
     if noise is not None:
         caption += f" {percent(noise)} of all are noise: they have power where pictures have none."
-    figures = [figure(image(png_uri(contact_sheet(tiles)), alt), caption)]
+    figures = [Figure(Image(png_uri(contact_sheet(tiles)), alt), caption)]
     for index in range(1, len(stacks)):
         figures.append(_stimuli(network, stacks, index, transform))
-    note = paragraph(
+    note = Paragraph(
         "Filters of the first stack as they act on prepared pictures. For a filter of a higher stack, which "
         "has too many channels to be shown, stands the picture that it answers most strongly"
         + (", whitening undone." if transform is not None and transform.whitening is not None else "."),
         "note",
     )
-    return section("Filters", grid(figures, "sheets") + (note if len(stacks) > 1 else ""), "filters")
-
-
-def first_stack_tiles(stack: SparseAutoencoderStack, most: int) -> list[NDArray[np.uint8]]:
-    """RGB tiles of filters from blocks all over the map, each scaled by itself."""
-    layer = stack.geometry.filters
-    channels = layer.input.channels
-    tiles = []
-    for by, bx, neuron in _sample(layer.grid, layer.neurons, most):
-        one = stack.filters[by, bx, :, :, neuron].detach().float().cpu().numpy()
-        tiles.append(signed(one.reshape(layer.y.size, layer.x.size, channels).transpose(2, 0, 1)))
-    return tiles
-
-
-def _sample(grid: tuple[int, int], neurons: int, most: int) -> list[tuple[int, int, int]]:
-    """Block rows, block columns and neurons, drawn at random without repetition, in order."""
-    total = grid[0] * grid[1] * neurons
-    chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
-    return [
-        (int(b) // grid[1], int(b) % grid[1], int(n)) for b, n in (divmod(i, neurons) for i in sorted(chosen))
-    ]
+    blocks: list[Block] = [Grid(figures, "sheets")]
+    return Section("Filters", "filters", [*blocks, note] if len(stacks) > 1 else blocks)
 
 
 def _stimuli(
     network: StackNetwork, stacks: Sequence[SparseAutoencoderStack], index: int, transform: Transform | None
-) -> str:
+) -> Figure:
     layer, shape = stacks[index].geometry.filters, stacks[0].geometry.input
-    places = []
-    for by, bx, neuron in _sample(layer.grid, layer.neurons, _STIMULI):
-        row, column, depth = np.unravel_index(neuron, (layer.rows, layer.columns, layer.depth))
-        places.append((int(depth), by * layer.rows + int(row), bx * layer.columns + int(column)))
+    neurons = []
+    for place in places(layer.grid, layer.neurons, _STIMULI):
+        row, column, depth = np.unravel_index(place.neuron, (layer.rows, layer.columns, layer.depth))
+        y, x = place.block_y * layer.rows + int(row), place.block_x * layer.columns + int(column)
+        neurons.append((int(depth), y, x))
     respond = StackLayers(network, [Layer(index, "filters")])
     found = optimal_stimuli(
-        respond.first, (shape.channels, shape.height, shape.width), places, ascent=_ASCENT
+        respond.first, (shape.channels, shape.height, shape.width), neurons, ascent=_ASCENT
     )
     pictures = found.pictures.float().cpu().numpy()
     if transform is not None:
         pictures = unwhitened(pictures, transform)
     sheet = contact_sheet([signed(one) for one in pictures])
     alt = f"pictures that filters of stack {index + 1} answer most strongly"
-    return figure(image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(places)} filters.")
+    return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: best pictures of {len(neurons)} filters.")

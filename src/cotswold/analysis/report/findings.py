@@ -6,50 +6,53 @@ Knows: evaluations. Does not know: networks, events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
-from cotswold.analysis.classification import Classification
+from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, Exemplar, ObjectSelectivity, Portrait
 from cotswold.analysis.layers import Layer
-from cotswold.analysis.report.words import (
-    Best,
-    count,
-    figure,
-    grid,
-    image,
-    missing,
-    paragraph,
-    percent,
-    section,
-    table,
+from cotswold.analysis.report.blocks import (
+    Beside,
+    Block,
+    Cell,
+    Details,
+    Figure,
+    Grid,
+    Heading,
+    Image,
+    Missing,
+    Paragraph,
+    Section,
+    Table,
+    row,
 )
 from cotswold.analysis.selectivity import LayerSelectivity
+from cotswold.analysis.words import count, percent
 
 
-def selectivity(evaluation: Evaluation | None, run: str) -> str:
+def selectivity(evaluation: Evaluation | None, run: str) -> Section:
     """The table in the shape of the paper's Table 2, and a longer one for every layer."""
     if evaluation is None or not evaluation.objects:
         text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
         command = f"cotswold evaluate {run} --positives A --negatives B"
-        return section("Selectivity", missing(text, command), "selectivity")
+        return Section("Selectivity", "selectivity", [Missing(text, command)])
     objects = evaluation.objects
     layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
-    rivals = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
+    baselines = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
     oracle = any(found.oracle for found in objects)
-    head = ["Object", "Guess", *_stack_headings(layers), *rivals, *(["Mean picture"] if oracle else [])]
+    head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean picture"] if oracle else [])]
     body = []
     for found in objects:
-        best = found.contestants[found.winner]
+        best = found.compared[found.winner]
         by_name = {layer.layer: layer for layer in found.network}
-        cells = [escape(found.name), percent(found.guess)]
+        cells = row(found.name, percent(found.guess))
         cells += [_cell(by_name.get(name), best) for name in layers]
-        cells += [_cell(_best(of(found)), best) for of in rivals.values()]
+        cells += [_cell(_best(of(found)), best) for of in baselines.values()]
         cells += [_cell(found.oracle)] if oracle else []
         body.append(cells)
-    said = "".join(_result(found) for found in objects)
-    columns = [*rivals, *(["Mean picture"] if oracle else [])]
-    how = _columns(layers, columns) + _how(evaluation, oracle)
-    return section("Selectivity", said + table(head, body) + how + _every_layer(objects), "selectivity")
+    columns = [*baselines, *(["Mean picture"] if oracle else [])]
+    blocks: list[Block] = [*map(_result, objects), Table(head, body)]
+    blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
+    return Section("Selectivity", "selectivity", blocks)
 
 
 _COLUMNS: dict[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]] = {
@@ -65,17 +68,17 @@ _WHOSE = {
 }
 
 
-def _result(found: ObjectSelectivity) -> str:
+def _result(found: ObjectSelectivity) -> Paragraph:
     """Who tells an object best, in one sentence."""
-    contestants, winner = found.contestants, found.winner
-    best = contestants[winner]
+    compared, winner = found.compared, found.winner
+    best = compared[winner]
     said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
     if winner != THIS_NETWORK:
-        said += f"; the best of this network has {percent(contestants[THIS_NETWORK].held_out)}"
-    return paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
+        said += f"; the best of this network has {percent(compared[THIS_NETWORK].held_out)}"
+    return Paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
 
 
-def _how(evaluation: Evaluation, oracle: bool) -> str:
+def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
     """How the figures of the table came about."""
     objects = evaluation.objects
     tests = "; ".join(
@@ -96,26 +99,26 @@ def _how(evaluation: Evaluation, oracle: bool) -> str:
         said += f" The k-means dictionary {settled} after {passes}."
     if oracle:
         said += " The mean picture has seen the labels, and does not compete."
-    return paragraph(said, "note")
+    return Paragraph(said, "note")
 
 
 def _stack_headings(names: Sequence[str]) -> list[str]:
     """Stack 1, Stack 2; the part of a stack is named where several of one stack were tested."""
     layers = [Layer.named(name) for name in names]
     several = len({layer.stack for layer in layers}) < len(layers)
-    return [f"Stack {layer.stack + 1}" + (f"<br>{_PARTS[layer.part]}" if several else "") for layer in layers]
+    return [f"Stack {layer.stack + 1}" + (f"\n{_PARTS[layer.part]}" if several else "") for layer in layers]
 
 
-def _columns(names: Sequence[str], rivals: Sequence[str]) -> str:
+def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
     """What the headings stand for."""
     parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
     said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
-    said += [f"{name}: {_RIVALS[name]}" for name in rivals]
-    return paragraph("; ".join(said) + ".", "note")
+    said += [f"{name}: {_BASELINES[name]}" for name in baselines]
+    return Paragraph("; ".join(said) + ".", "note")
 
 
 _PARTS = {"filters": "filter", "pooled": "pooled", "output": "normalised"}
-_RIVALS = {
+_BASELINES = {
     "Random": "the best in a network of random filters",
     "k-means": "the best word of a k-means dictionary",
     "Control": "the best in a network trained on other pictures",
@@ -134,16 +137,15 @@ def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
     return max(layers, key=lambda layer: layer.held_out, default=None)
 
 
-def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> str:
+def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> Cell:
     """Both figures of a layer, which stands out where it is the ``best``."""
     if layer is None:
-        return "–"
-    spread = f'<br><span class="small">{percent(layer.held_out)} ± {100 * layer.spread:.1f}</span>'
-    text = f"{percent(layer.best[0].accuracy)}{spread}"
-    return Best(text) if layer is best else text
+        return Cell("–")
+    below = f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}"
+    return Cell(percent(layer.best[0].accuracy), below, best=layer is best)
 
 
-def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
+def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
     body = []
     for found in objects:
         for kind, layers in (
@@ -155,16 +157,16 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
             for layer in layers:
                 place = ", ".join(str(index) for index in layer.best[0].neuron)
                 body.append(
-                    [
-                        escape(found.name),
+                    row(
+                        found.name,
                         kind,
-                        escape(layer_title(layer.layer)),
+                        layer_title(layer.layer),
                         count(layer.neurons),
                         count(layer.constant),
                         f"({place})",
                         percent(layer.best[0].accuracy),
                         f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}",
-                    ]
+                    )
                 )
     head = [
         "Object",
@@ -176,35 +178,35 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> str:
         "All pictures",
         "Held out",
     ]
-    return f"<details><summary>Every layer</summary>{table(head, body)}</details>"
+    return Details("Every layer", Table(head, body))
 
 
-def portraits(evaluation: Evaluation | None) -> str:
+def portraits(evaluation: Evaluation | None) -> Section | None:
     """The most selective neurons: optimal stimulus, pictures that excite them most and least."""
     found = [o for o in evaluation.objects if o.portraits] if evaluation else []
     if not found:
-        return ""
-    note = paragraph(
+        return None
+    note = Paragraph(
         "Left: the picture of fixed norm that a neuron answers most strongly, found by gradient ascent on "
         "the sphere (Le et al. 2012) from the mean of the unlabelled training pictures that excite it most, "
         "or from noise where none were given. "
         "Right: test pictures at both ends of its answers; green frames mark positives.",
         "note",
     )
-    parts = []
+    blocks: list[Block] = []
     for number, one in enumerate(found):
-        about = note if number == 0 else ""
+        about = [note] if number == 0 else []
+        blocks.append(Heading(one.name.capitalize()))
         if one.mean_positive:
-            alt = f"mean of the pictures of {one.name}"
-            mean = figure(image(one.mean_positive, alt), "Mean positive picture")
-            about = f'<div class="portrait">{mean}<div>{about}</div></div>'
-        parts.append(
-            f"<h3>{escape(one.name.capitalize())}</h3>{about}" + "".join(map(_portrait, one.portraits))
-        )
-    return section("The most selective neurons", "".join(parts), "neurons")
+            mean = Image(one.mean_positive, f"mean of the pictures of {one.name}")
+            blocks.append(Beside(Figure(mean, "Mean positive picture"), about))
+        else:
+            blocks += about
+        blocks += map(_portrait, one.portraits)
+    return Section("The most selective neurons", "neurons", blocks)
 
 
-def _portrait(portrait: Portrait) -> str:
+def _portrait(portrait: Portrait) -> Beside:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     said = (
@@ -216,51 +218,44 @@ def _portrait(portrait: Portrait) -> str:
         said += f", above {share} of {portrait.compared} neurons of the layer drawn at random"
     if portrait.percentile_random is not None:
         said += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
-    strips = (
-        f"<h4>Most exciting</h4>{_strip(portrait.most)}<h4>Least exciting</h4>{_strip(portrait.least)}"
-        if portrait.most
-        else ""
-    )
-    stimulus = figure(image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus")
-    words = f"<h4>{escape(name)}</h4>{paragraph(said + '.', 'note')}"
-    return f'<div class="portrait">{stimulus}<div>{words}{strips}</div></div>'
+    blocks: list[Block] = [Heading(name, level=4), Paragraph(said + ".", "note")]
+    if portrait.most:
+        blocks += [Heading("Most exciting", level=4), _strip(portrait.most)]
+        blocks += [Heading("Least exciting", level=4), _strip(portrait.least)]
+    return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
 
 
-def _strip(exemplars: Iterable[Exemplar]) -> str:
-    return grid(
-        (
-            figure(image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
-            for one in exemplars
-        ),
-        "strip",
-    )
+def _strip(exemplars: Iterable[Exemplar]) -> Grid:
+    figures = [
+        Figure(Image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
+        for one in exemplars
+    ]
+    return Grid(figures, "strip")
 
 
-def classification(found: Classification | None, run: str) -> str:
+def classification(found: Classification | None, run: str) -> Section:
     """Confusion matrix and example pictures of a supervised run."""
     if found is None:
         text = "No test pictures have been classified yet. To classify them, run"
-        return section("Classification", missing(text, f"cotswold evaluate {run}"), "classification")
+        return Section("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
     rows = []
-    for label, row in enumerate(found.confusion):
-        total = max(1, sum(row))
-        cells = [
-            f'<span style="--part:{value / total:.3f}">{count(value) if value else "·"}</span>'
-            for value in row
-        ]
-        rows.append([escape(found.classes[label]), percent(row[label] / total), *cells])
-    head = ["True class ↓, answer →", "Right", *(escape(name) for name in found.classes)]
-    right = grid((_example(one.image, one.truth, one.answer, True) for one in found.right), "strip")
-    wrong = grid((_example(one.image, one.truth, one.answer, False) for one in found.wrong), "strip")
-    lead = paragraph(
-        f"{percent(found.accuracy, 2)} of {count(found.pictures)} pictures of {found.split} are right."
-    )
-    examples = (f"<h3>Right</h3>{right}" if found.right else "") + (
-        f"<h3>Wrong</h3>{wrong}" if found.wrong else ""
-    )
-    return section("Classification", lead + table(head, rows, "confusion") + examples, "classification")
+    for label, answers in enumerate(found.confusion):
+        total = max(1, sum(answers))
+        cells = [Cell(count(value) if value else "·", part=value / total) for value in answers]
+        rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
+    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} pictures of {found.split} are right."
+    head = ["True class ↓, answer →", "Right", *found.classes]
+    blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
+    if found.right:
+        blocks += [Heading("Right"), _examples(found.right, right=True)]
+    if found.wrong:
+        blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
+    return Section("Classification", "classification", blocks)
 
 
-def _example(uri: str, truth: str, answer: str, right: bool) -> str:
-    caption = truth if right else f"{truth}, taken for {answer}"
-    return figure(image(uri, caption), caption, "yes" if right else "no")
+def _examples(examples: Iterable[Example], *, right: bool) -> Grid:
+    figures = []
+    for one in examples:
+        caption = one.truth if right else f"{one.truth}, taken for {one.answer}"
+        figures.append(Figure(Image(one.image, caption), caption, "yes" if right else "no"))
+    return Grid(figures, "strip")

@@ -1,0 +1,70 @@
+"""The passes of the selectivity test beside the forward pass alone.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave
+from cotswold.api.threads import use_threads
+from cotswold.recipe import load
+from measures.command import Json, Overrides, check_stacks, command, main, spreads
+from measures.passes import evaluation_passes
+
+
+def evaluate(
+    recipe: str = "demo",
+    *,
+    set: Overrides = None,
+    part: Literal["filters", "pooled", "output"] = "output",
+    pictures: int = 4000,
+    rounds: int = 7,
+    threads: int | None = None,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """The rate of each pass of the selectivity test beside the forward pass alone.
+
+    On random pictures and the recipe's stacks with random filters. Examples:
+
+      python benchmarks/evaluate.py
+      python benchmarks/evaluate.py faces --part pooled --out benchmarks/results
+
+    Parameters
+    ----------
+    recipe
+        A recipe file or the name of a shipped recipe, with stacks.
+    set
+        Overrides a field, as in training.batch_size=50; may be given again.
+    part
+        Which map of every stack is tested.
+    pictures
+        How many pictures.
+    rounds
+        How many times each.
+    threads
+        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
+    out
+        A directory for evaluate.json.
+    json_
+        Print JSON.
+    """
+    chosen = load(recipe, set or [])
+    check_stacks(chosen)
+    use_threads(threads, chosen)
+    measured = evaluation_passes(
+        chosen, part, at_least_one(pictures, "--pictures"), at_least_one(rounds, "--rounds")
+    )
+    found = document("evaluate", command(), **measured)
+    leave(found, "evaluate", out, json_)
+    if not json_:
+        spreads("pictures a second", found["pictures_per_second"])
+        spreads("of forward alone", found["of_forward"])
+
+
+if __name__ == "__main__":
+    main(evaluate)

@@ -1,0 +1,1 @@
+"""What the scripts of benchmarks/ measure, and what they share."""

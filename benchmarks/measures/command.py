@@ -1,0 +1,91 @@
+"""A script of benchmarks/ as a command: words, errors in one sentence, exit codes, tables of spreads.
+
+Knows: the parser, rich, the environment that `cotswold` gives its own commands. Does not know: what is
+measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+
+from cotswold.bench.measure import Document
+from cotswold.cli.figures import table
+from cotswold.api.progress import say
+from cotswold.errors import CotswoldError, UserError
+from cotswold.host import waiting_settings
+from cotswold.recipe import Recipe
+
+Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
+Only = Annotated[list[str] | None, Parameter(negative=())]
+
+
+def main(script: Callable[..., None], words: Sequence[str] | None = None) -> None:
+    """Run a script's only command; exits 0, 2 for the user's mistake, 1 for the machine's, 130 for Ctrl-C.
+
+    While it runs, threads wait as they do under `cotswold`, in the processes that it starts as well.
+    """
+    app = App(name=Path(sys.argv[0]).name, help_format="plaintext")
+    app.default(script)
+    before = dict(os.environ)
+    os.environ.update(waiting_settings(os.environ))
+    try:
+        sys.exit(_run(app, words))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run(app: App, words: Sequence[str] | None) -> int:
+    try:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        say(str(error))
+        return 2
+    except CotswoldError as error:
+        say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+    return 0
+
+
+def command() -> str:
+    """The command as it was typed."""
+    return shlex.join(["python", *sys.argv])
+
+
+def spreads(title: str, each: object) -> None:
+    """Print a table with one spread a row."""
+    assert isinstance(each, Mapping)
+    table(title, [{"": name, **spread} for name, spread in each.items()])
+
+
+def listed(figures: Mapping[str, object]) -> None:
+    """Print figures one a line, those of a part after its name."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            listed({f"{name.replace('_', ' ')}, {part}": one for part, one in value.items()})
+        else:
+            print(f"{name.replace('_', ' ')}: {value}")
+
+
+def rows(value: object) -> list[Document]:
+    """The rows of a result."""
+    assert isinstance(value, list)
+    return value
+
+
+def check_stacks(recipe: Recipe) -> None:
+    """Raise UserError for a recipe that trains no stacks."""
+    if not recipe.network.stacks:
+        raise UserError(f"{recipe.name} trains no stacks; name a recipe with strategy greedy or joint")

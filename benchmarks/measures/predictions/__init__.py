@@ -1,0 +1,1 @@
+"""Predicted updates beside measured ones."""

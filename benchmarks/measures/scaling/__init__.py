@@ -1,0 +1,1 @@
+"""Ranks beside one process, exchanges beside raw messages, ranks on several hosts."""

@@ -1,0 +1,99 @@
+"""Stacks as one process and as ranks have them, ready to be timed.
+
+Knows: random pictures, the plain module and its partitioned twin, their steps and forward passes. Does not
+know: time, bars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.bench.ranks.rank import Rank
+from cotswold.geometry import Grid, StackGeometry, StackPartition
+from cotswold.mesh import Mesh, TrainedStack
+
+STEP, FORWARD, LOCAL = "step", "forward", "local layer, forward"
+RULE = ops.StepRule(rate=0.1)
+
+
+def named(by: str, what: str) -> str:
+    """The name of an action: what somebody does."""
+    return f"{by}: {what}"
+
+
+def pictures(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random pictures, images last, the same on every rank."""
+    shape, generator = geometry.input, torch.Generator().manual_seed(0)
+    x = torch.randn(shape.height, shape.width, shape.channels, images, generator=generator, dtype=dtype)
+    return x.permute(3, 2, 0, 1)
+
+
+def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> None:
+    """The plain module in this process: its step and its forward pass become actions."""
+    from cotswold.nn import SparseAutoencoderStack
+
+    stack, x = SparseAutoencoderStack(geometry).eval(), pictures(geometry, images)
+    stack.calibrate(x)
+    state = stack.state(torch.zeros_like(stack.filters))
+    settings = stack.objective_settings
+
+    rank.actions[named(by, STEP)] = lambda: ops.stack_step(state, x, geometry, settings, RULE)
+    rank.actions[named(by, FORWARD)] = _forward(stack, x)
+
+
+def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
+    """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
+    stack, x = share_of(rank, grid, geometry, pictures(geometry, images), first)
+    rank.kept[by] = stack
+    rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
+    rank.actions[named(by, FORWARD)] = lambda: stack(x)
+
+
+def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
+    """The forward passes of a module's local layer and of its twin on a 1x1 grid become actions."""
+    from cotswold.mesh import partition
+    from cotswold.nn import LocallyConnected2d
+
+    layer, x = geometry.filters, pictures(geometry, images)
+    size, shape = (layer.y.size, layer.x.size), (layer.input.height, layer.input.width)
+    stride = (layer.y.step, layer.x.step)
+    module = LocallyConnected2d(
+        layer.input.channels, layer.depth, shape, size, stride=stride, block=(layer.rows, layer.columns)
+    )
+    for by, one in ((ours, partition(module, "1x1")), (plain, module)):
+        rank.actions[named(by, LOCAL)] = _forward(one, x)
+
+
+def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None]:
+    def forward() -> None:
+        with torch.no_grad():
+            module(x)
+
+    return forward
+
+
+def share_of(
+    rank: Rank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
+) -> tuple[TrainedStack, Tensor]:
+    """A rank's share, calibrated and at rest, and what it sees of the pictures.
+
+    The input of a ``first`` stack are pictures; that of another is held pixel by pixel by the ranks.
+    """
+    mesh, cut = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
+    below = None if first else cut.input.boxes
+    stack = TrainedStack(mesh, geometry, below=below, dtype=whole.dtype)
+    seen = cut.windows if below is None else below
+    x = ops.images_last(whole[:, :, *seen[rank.number].slices].contiguous())
+    stack.calibrate(x)
+    stack.rest()
+    return stack, x
+
+
+def is_finite(rank: Rank, by: str) -> bool:
+    """Whether a share still has numbers after all that was done to it."""
+    stack: TrainedStack = rank.kept[by]
+    return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

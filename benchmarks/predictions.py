@@ -1,0 +1,51 @@
+"""Predicted updates beside measured ones.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave, ready, table
+from cotswold.host import available_bytes
+from measures.command import Json, command, main
+from measures.predictions.predicted import MEDIAN_MOST, WORST_MOST
+from measures.predictions.predicted import predictions as measured
+
+
+def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False) -> None:
+    """Predicted updates beside measured ones: 1, 2 and 4 ranks, links shaped as 10 and 1 Gbit/s and not.
+
+    The machine is described as `cotswold bench machine` does it. Needs root, for hosts in network namespaces.
+    Takes some minutes. Example:
+
+      python benchmarks/predictions.py --out benchmarks/results
+
+    Parameters
+    ----------
+    rounds
+        How many updates of each.
+    out
+        A directory for predictions.json.
+    json_
+        Print JSON.
+    """
+    ready(out)
+    found = document(
+        "predictions", command(), **measured(at_least_one(rounds, "--rounds"), available_bytes())
+    )
+    leave(found, "predictions", out, json_)
+    if json_:
+        return
+    shown = ("network", "grid", "link", "measured_seconds", "predicted_seconds", "error")
+    rows = found["rows"]
+    assert isinstance(rows, list), "a result has rows"
+    table("an update", [{name: row[name] for name in shown} for row in rows], sections="link")
+    print(f"median error {found['median_error']}, at most {MEDIAN_MOST} is wanted")
+    print(f"worst error {found['worst_error']}, at most {WORST_MOST} is wanted")
+
+
+if __name__ == "__main__":
+    main(predictions)

@@ -1,0 +1,68 @@
+"""`cotswold prepare` beside Pillow alone.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, cores, leave
+from cotswold.api.progress import counting
+from cotswold.data import open_source
+from measures.command import Json, command, main, spreads
+from measures.preparing import preparing
+
+
+def prepare(
+    source: str,
+    *,
+    size: int = 48,
+    jobs: int | None = None,
+    limit: int | None = None,
+    rounds: int = 3,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """The rate of `prepare` beside Pillow alone, which decodes and resizes the same files.
+
+    As many processes for both, their start included. Example:
+
+      python benchmarks/prepare.py photographs.zip --size 96 --jobs 2
+
+    Parameters
+    ----------
+    source
+        A source of pictures, as for `cotswold prepare`.
+    size
+        Height and width in pixels.
+    jobs
+        Processes; all cores by default.
+    limit
+        Read at most so many pictures.
+    rounds
+        How many times each, after one that does not count.
+    out
+        A directory for prepare.json.
+    json_
+        Print JSON.
+    """
+    with counting("measuring", "rounds") as tally:
+        measured = preparing(
+            open_source(source),
+            (at_least_one(size, "--size"),) * 2,
+            cores() if jobs is None else at_least_one(jobs, "--jobs"),
+            limit,
+            at_least_one(rounds, "--rounds"),
+            tally,
+        )
+    found = document("prepare", command(), **measured)
+    leave(found, "prepare", out, json_)
+    if not json_:
+        spreads("pictures a second", found["pictures_per_second"])
+        spreads("prepare", {"of Pillow alone": found["of_pillow"]})
+
+
+if __name__ == "__main__":
+    main(prepare)

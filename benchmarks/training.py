@@ -1,0 +1,70 @@
+"""The training loop beside its operations, and the peak memory of a step.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import leave, table
+from cotswold.api.progress import TrainingDisplay, counting, say
+from cotswold.api.threads import threads_override, use_threads
+from cotswold.recipe import load
+from cotswold.training import open_store
+from measures.command import Json, Overrides, check_stacks, command, listed, main, rows
+from measures.training.loop import loop_share
+from measures.training.peaks import peaks
+
+
+def training(
+    recipe: str = "demo",
+    *,
+    set: Overrides = None,
+    stores: Path = Path("stores"),
+    threads: int | None = None,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """What the training loop adds to the time of its operations, and the peak memory of a step.
+
+    Trains the whole recipe in a directory that is thrown away. Examples:
+
+      python benchmarks/training.py
+      python benchmarks/training.py faces --set training.epochs=0.5 --out benchmarks/results
+
+    Parameters
+    ----------
+    recipe
+        A recipe file or the name of a shipped recipe, with stacks.
+    set
+        Overrides a field, as in training.epochs=0.5; may be given again.
+    stores
+        Where prepared pictures are kept; they are made if they are not there.
+    threads
+        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
+    out
+        A directory for training.json.
+    json_
+        Print JSON.
+    """
+    overrides = [*(set or []), *threads_override(threads)]
+    chosen = load(recipe, overrides, say)
+    check_stacks(chosen)
+    use_threads(None, chosen)
+    with counting("preparing", "pictures") as tally:
+        open_store(chosen, stores, tally)
+    memory = peaks(chosen)
+    with TrainingDisplay() as display:
+        loop = loop_share(recipe, overrides, stores, display)
+    found = document("training", command(), recipe=recipe, loop=loop, memory=memory)
+    leave(found, "training", out, json_)
+    if not json_:
+        listed({name: value for name, value in loop.items() if name != "stacks"})
+        table("a step in the loop and alone", rows(loop["stacks"]))
+        table("peak memory of a step", memory)
+
+
+if __name__ == "__main__":
+    main(training)

@@ -1,0 +1,148 @@
+"""What the events of a run say, sorted into curves, totals and facts.
+
+Knows: the kinds of events that training writes. Does not know: how they are shown.
+
+After a resumption steps come again; the later event of a step counts. A run of months writes millions of
+events; of a curve that grows too long every second point is let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from cotswold.run import Event
+
+POINTS_MAX = 8192
+"""Points of a curve, many more than can be seen."""
+
+
+@dataclass
+class Curve:
+    """Values against steps of one phase, in order."""
+
+    points: dict[int, float] = field(default_factory=dict)
+
+    def put(self, step: int, value: float) -> None:
+        """Take in a point, in the place of an earlier one of the same step."""
+        self.points[step] = value
+        if len(self.points) > POINTS_MAX:
+            self.points = {step: self.points[step] for step in self.steps[::-2]}  # the newest stays
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a value, ascending."""
+        return sorted(self.points)
+
+    @property
+    def values(self) -> list[float]:
+        """The values at `steps`."""
+        return [self.points[step] for step in self.steps]
+
+    def __bool__(self) -> bool:
+        return bool(self.points)
+
+
+@dataclass
+class Phase:
+    """One stack (or the one phase of a joint or supervised run): its curves by name, and its totals."""
+
+    training: dict[str, Curve] = field(default_factory=dict)
+    validation: dict[str, Curve] = field(default_factory=dict)
+    paces: dict[str, Curve] = field(default_factory=dict)
+    """Rates by name, against milliseconds of the run."""
+    facts: Event = field(default_factory=dict)
+    """Fields of the `stack` event: maps, parameters."""
+    ended: Event = field(default_factory=dict)
+    """Fields of the `stack_end` event: seconds, samples, FLOPs."""
+
+
+@dataclass
+class History:
+    """Everything that pages and figures need from the events."""
+
+    start: Event = field(default_factory=dict)
+    whiteness: Event = field(default_factory=dict)
+    end: Event = field(default_factory=dict)
+    """The last `end` event; empty while training goes on."""
+    phases: dict[int, Phase] = field(default_factory=dict)
+    waited_seconds: float = 0.0
+    interval_seconds: float = 0.0
+    """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
+    seconds: float = 0.0
+    resumptions: int = 0
+
+    @property
+    def strategy(self) -> str:
+        """The name of the training strategy; empty where the log does not tell."""
+        return str(self.start.get("strategy", ""))
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> History:
+        """The history that a log tells."""
+        history = cls()
+        history.take_all(events)
+        return history
+
+    def take_all(self, events: Iterable[Event]) -> None:
+        """Take in events one after the other; what came before one that is damaged stays."""
+        for event in events:
+            self._take(event)
+
+    def phase(self, number: int) -> Phase:
+        """The phase of this number, from 0."""
+        return self.phases.setdefault(number, Phase())
+
+    def _take(self, event: Event) -> None:
+        kind = event.get("kind")
+        self.seconds = max(self.seconds, number(event, "seconds") or 0.0)
+        if kind == "start":
+            self.start = event
+        elif kind == "whiteness":
+            self.whiteness = event
+        elif kind == "end":
+            self.end = event
+        elif kind == "resumed":
+            self.end = {}
+            self.resumptions += 1
+        elif kind in ("stack", "stack_end", "step", "validation"):
+            self._take_phase(str(kind), event)
+
+    def _take_phase(self, kind: str, event: Event) -> None:
+        phase = self.phase(int(number(event, "stack") or 0))
+        if kind == "stack":
+            phase.facts = event
+        elif kind == "stack_end":
+            phase.ended = event
+        else:
+            if kind == "step":
+                self._take_pace(phase, event)
+            curves = phase.training if kind == "step" else phase.validation
+            step = number(event, "at")
+            step = number(event, "step") if step is None else step
+            for name in event:
+                value = number(event, name)
+                if step is not None and value is not None and name not in _NO_CURVES:
+                    curves.setdefault(name, Curve()).put(int(step), value)
+
+    def _take_pace(self, phase: Phase, event: Event) -> None:
+        self.waited_seconds += number(event, "waited_seconds") or 0.0
+        self.interval_seconds += number(event, "interval_seconds") or 0.0
+        for name in PACES:
+            value = number(event, name)
+            if value is not None:
+                at = round(1000 * (number(event, "seconds") or 0.0))
+                phase.paces.setdefault(name, Curve()).put(at, value)
+
+
+PACES = ("pictures_per_second", "gflops")
+_NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
+
+
+def number(event: Event, name: str) -> float | None:
+    """A field that is a finite number, else None."""
+    value = event.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,76 @@
+"""A run's curves, one panel for each: lines of training and of validation, and a caption.
+
+Knows: the history of a run, how long curves are thinned. Does not know: how a panel is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotswold.analysis.history import Curve, History, Phase
+from cotswold.analysis.plots import Line
+from cotswold.analysis.words import percent, plain
+
+_POINTS = 240  # more than a plot of this width can show
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn into one pair of axes; ``name`` tells it from others of the run."""
+
+    name: str
+    lines: Sequence[Line]
+    x: str
+    y: str
+    caption: str
+
+
+def learning_panels(history: History, strategy: str) -> list[Panel]:
+    """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
+    found = []
+    for number, phase in sorted(history.phases.items()):
+        if strategy == "supervised":
+            found += [
+                _panel(phase, "loss", "loss", "loss"),
+                _panel(phase, "accuracy", "accuracy", "accuracy"),
+            ]
+        else:
+            found.append(_objective(number, phase, alone=len(history.phases) == 1))
+    return [panel for panel in found if panel is not None]
+
+
+def _objective(number: int, phase: Phase, alone: bool) -> Panel | None:
+    caption = "All stacks" if alone and "stacks" in phase.facts else f"Stack {number + 1}"
+    validation = phase.validation.get("loss", Curve())
+    if len(validation.values) > 1 and validation.values[0] > 0:
+        first, last = validation.values[0], validation.values[-1]
+        sign, change = "+" if last > first else "−", percent(abs(last / first - 1))
+        caption += f": validation objective {plain(first)} → {plain(last)} ({sign}{change})"
+    return _panel(phase, "loss", "objective", f"objective-{number}", caption)
+
+
+def _panel(phase: Phase, curve: str, label: str, name: str, caption: str | None = None) -> Panel | None:
+    training, validation = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
+    lines = []
+    if training:
+        lines.append(Line("training", *thinned(training)))
+    if validation:
+        lines.append(Line("validation", validation.steps, validation.values, colour=1, dots=True))
+    if not lines:
+        return None
+    if caption is None:
+        caption = label.capitalize()
+        if validation:
+            last = validation.values[-1]
+            caption += f", validation at the end {percent(last) if curve == 'accuracy' else plain(last)}"
+    return Panel(name, lines, "step", label, caption)
+
+
+def thinned(curve: Curve) -> tuple[list[int], list[float]]:
+    """At most so many points as can be seen: the last of neighbouring steps, the mean of their values."""
+    steps, values = curve.steps, curve.values
+    stride = -(-len(steps) // _POINTS)
+    starts = range(0, len(steps), stride)
+    means = [sum(values[s : s + stride]) / len(values[s : s + stride]) for s in starts]
+    return [steps[min(s + stride, len(steps)) - 1] for s in starts], means

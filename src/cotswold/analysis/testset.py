@@ -1,0 +1,74 @@
+"""Pictures with an object and pictures without, as the passes of a test want them.
+
+Knows: two sources, a transform, memory for what fits. Does not know: networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from cotswold.data import Source, Stream, Transform, stream
+
+_KEPT_BYTES = 256 << 20
+
+
+class ObjectTestSet:
+    """Calling it starts a pass: batches of pictures, images last, and whether each is positive.
+
+    The first pass decodes; later ones read from memory if the prepared pictures fit in ``kept_bytes``, and
+    decode anew otherwise. Broken pictures are left out; `broken` names them after a pass.
+    """
+
+    def __init__(
+        self,
+        positives: Source,
+        negatives: Source,
+        transform: Transform,
+        *,
+        batch: int = 96,
+        device: str | torch.device = "cpu",
+        kept_bytes: int = _KEPT_BYTES,
+    ) -> None:
+        # black and white are the same for both, or neurons could tell them by that
+        ranges = transform.ranges.before(positives.ranges | negatives.ranges)
+        self._sources = {True: positives.levelled(ranges), False: negatives.levelled(ranges)}
+        self._streams: dict[bool, Stream] = {
+            positive: stream(source, transform, batch) for positive, source in self._sources.items()
+        }
+        self._device = torch.device(device)
+        fits = (len(positives) + len(negatives)) * transform.preparation.shape.size * 4 <= kept_bytes
+        self._kept: list[tuple[Tensor, Tensor]] | None = [] if fits else None
+        self._places: list[tuple[bool, int]] = []
+        self._whole = False
+
+    @property
+    def broken(self) -> list[str]:
+        """What could not be read in the last pass that decoded, each with the reason."""
+        return [reason for one in self._streams.values() for reason in one.broken]
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Positives, then negatives."""
+        if self._whole and self._kept is not None:
+            yield from ((pictures.to(self._device), positive) for pictures, positive in self._kept)
+            return
+        places: list[tuple[bool, int]] = []
+        kept: list[tuple[Tensor, Tensor]] = []
+        for kind, pictures_and_places in self._streams.items():
+            for pictures, indices in pictures_and_places:
+                positive = torch.full((len(pictures),), kind)
+                places += [(kind, index) for index in indices.tolist()]
+                if self._kept is not None:
+                    kept.append((pictures, positive))
+                yield pictures.to(self._device), positive
+        self._places, self._whole = places, True
+        if self._kept is not None:
+            self._kept = kept
+
+    def look(self, picture: int) -> tuple[str, Image.Image]:
+        """Name and photograph of the picture at a place of the pass; a pass must have ended before."""
+        kind, index = self._places[picture]
+        return self._sources[kind].name(index), self._sources[kind].read(index)

@@ -1,0 +1,100 @@
+"""Everything that `bench kernels` measures, in groups.
+
+Knows: which shapes go through which measurement. Does not know: how any is measured, processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cotswold.bench.case import Case
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks
+from cotswold.bench.kernels.baselines import PRODUCTS
+from cotswold.bench.kernels.shapes import (
+    BUNYIP,
+    SIZES,
+    Perceptron,
+    Shape,
+    dense_layer,
+    few_shapes,
+    paper,
+    paper_maps,
+    paper_shapes,
+    recipe_shapes,
+    untied,
+    untied_shapes,
+)
+from cotswold.bench.row import Row
+
+GROUPS = (
+    "paper",
+    "recipe",
+    "untied",
+    "few",
+    "dense",
+    "curve",
+    "smoothing",
+    "bfloat16",
+    "memory",
+    "start",
+)
+
+
+def cases() -> list[Case[Any]]:
+    """All of them, group by group."""
+    papers, recipes = paper_shapes(), recipe_shapes()
+    return [
+        *(_of_shape(shape, stacks.measured) for shape in (*papers, *recipes)),
+        *(_of_shape(shape, layers.measured) for shape in (*untied_shapes(), *few_shapes())),
+        *(_of_network(network) for network in BUNYIP),
+        *(_of_size(size) for size in SIZES),
+        *(_of_shape(shape, smoothing.measured, "smoothing") for shape in (paper_maps(), recipes[0])),
+        _of_shape(papers[1], narrow.measured, "bfloat16"),
+        *(_of_shape(shape, extra.measured, "memory", once=True) for shape in (*untied_shapes(), papers[1])),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+    ]
+
+
+def quick_cases() -> list[Case[Any]]:
+    """One small thing of each group, to try the command."""
+    stack, layer = paper(3, 28, 32), untied(16, 16, 12, 3, 32)
+    return [
+        _of_shape(stack, stacks.measured),
+        _of_shape(layer, layers.measured),
+        _of_shape(Shape(layer.name, "few", layer.layer, 1), layers.measured),
+        _of_network(Perceptron(40, 48, 320, 64)),
+        *(_of_size(size) for size in SIZES[:3]),
+        _of_shape(stack, smoothing.measured, "smoothing"),
+        _of_shape(stack, narrow.measured, "bfloat16"),
+        _of_shape(layer, extra.measured, "memory", once=True),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+    ]
+
+
+def explainable() -> list[Shape]:
+    """Every shape whose products are measured, fully connected layers among them."""
+    networks = (
+        Shape(
+            f"{network.name}, {inputs} to {outputs}", "dense", dense_layer(inputs, outputs), network.patterns
+        )
+        for network in BUNYIP
+        for inputs, outputs in ((network.inputs, network.hidden), (network.hidden, network.outputs))
+    )
+    return [*paper_shapes(), *recipe_shapes(), *untied_shapes(), *few_shapes(), *networks]
+
+
+def _of_shape(
+    shape: Shape, measured: Callable[[Shape, Effort], list[Row]], group: str = "", once: bool = False
+) -> Case[Shape]:
+    name = f"{shape.name}, {shape.images} {'images' if shape.images > 1 else 'image'}"
+    return Case(group or shape.group, name, measured, shape, once)
+
+
+def _of_network(network: Perceptron) -> Case[Perceptron]:
+    return Case("dense", f"{network.name}, {network.patterns} patterns", perceptron.measured, network)
+
+
+def _of_size(size: int) -> Case[int]:
+    return Case("curve", f"{size} x {size}", perceptron.curve, size)

@@ -1,0 +1,119 @@
+"""Which kernel runs for a shape, and why.
+
+Knows: backends, processors, choices of tiles. Does not know: baselines, tables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from cotswold.bench.kernels.baselines import PRODUCTS
+from cotswold.bench.kernels.shapes import Shape
+from cotswold.bench.measure import rounded
+from cotswold.errors import UserError
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels import available
+from cotswold.ops.layout import empty_map
+from cotswold.ops.products import as_map
+
+LAYER_WORDS = "C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A product of a shape: the kernel that runs it, its tile, and why it is this one."""
+
+    shape: str
+    images: int
+    product: str
+    backend: str
+    kind: str
+    tile: str
+    why: str
+    milliseconds: dict[str, float]
+    """What each candidate took when they were measured; empty where none was."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What computes products on this processor."""
+
+    name: str
+    why: str
+    processor: str
+    vector: str
+    cache: str
+
+
+def backend() -> Backend:
+    """Whether kernels of our own run here and why; for which processor; where they are remembered."""
+    from cotswold.kernels import store
+
+    name, variable = available.chosen(), os.environ.get(available.VARIABLE, "")
+    if name == "torch":
+        why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.reason())
+        return Backend(name, why, "unknown to us", "whatever torch takes", "none")
+    from cotswold.kernels import machine
+
+    here = machine.host()
+    assert here is not None, "llvm is chosen only where the processor is known"
+    asked = f", and {available.VARIABLE} says so" if variable else ""
+    return Backend(
+        name,
+        f"llvmlite works, and the processor has fused multiply-add{asked}",
+        here.cpu,
+        f"{here.isa}, {machine.WIDTHS[here.isa]} bits, {here.lanes('float32')} float32",
+        str(store.trusted() or "nowhere, as was warned"),
+    )
+
+
+def explained(shape: Shape) -> list[Explanation]:
+    """The three products of a shape, as many threads as torch has; measures where no choice is known."""
+    if available.chosen() == "torch":
+        kind, why = "torch.bmm", "kernels of our own are off"
+        return [_explanation(shape, product, "torch", kind, "", why, {}) for product in PRODUCTS]
+    from cotswold.kernels import calls, machine, products
+
+    layer, like = shape.layer, torch.ones(1)
+    x, y = (empty_map(like, shape.images, part).fill_(1) for part in (layer.input, layer.output))
+    filters, gradient = torch.ones(layer.filters_shape), torch.empty(layer.filters_shape)
+    here = machine.host()
+    assert here is not None, "llvm is chosen only where the processor is known"
+    made: dict[str, Callable[[], calls.Call]] = {
+        "Wx": lambda: calls.product_call(as_map(x), filters, layer, as_map(y)),
+        "W'x": lambda: calls.adjoint_call(as_map(y), filters, layer, as_map(x)),
+        "δx'": lambda: calls.outer_call(as_map(y), as_map(x), layer, gradient),
+    }
+    found = []
+    for product in PRODUCTS:
+        call = made[product]()
+        choice = products.choose(call, here, products.thread_count(call))
+        taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
+        found.append(
+            _explanation(shape, product, "llvm", call.kind.name, str(choice.tile), choice.why, taken)
+        )
+    return found
+
+
+def _explanation(
+    shape: Shape, product: str, name: str, kind: str, tile: str, why: str, taken: dict[str, float]
+) -> Explanation:
+    return Explanation(shape.name, shape.images, product, name, kind, tile, why, taken)
+
+
+def described(words: str, images: int) -> Shape:
+    """The shape of a layer in eight integers: channels, height, width, field, step, rows, columns, depth.
+
+    Raises UserError for other words, GeometryError where the layer is none.
+    """
+    numbers = [word.strip() for word in words.split(",")]
+    if len(numbers) != len(LAYER_WORDS.split(",")) or not all(number.isdigit() for number in numbers):
+        raise UserError(f"--layer {words} is no layer; write {LAYER_WORDS} as in 3,60,60,20,4,4,4,8")
+    channels, height, width, field, step, rows, columns, depth = map(int, numbers)
+    window = Window(field, step)
+    layer = BlockLocal(MapShape(channels, height, width), window, window, rows, columns, depth)
+    return Shape(f"layer {words}", "asked", layer, images)

@@ -1,0 +1,97 @@
+"""How long the first call of a new class of shapes takes: compiling, choosing by measurement, loading.
+
+Knows: processes that begin with an empty cache, or with the cache of another. Does not know: kernels.
+
+Every figure is by how much the first call of a process is slower than its second; llvmlite is loaded before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Operands
+from cotswold.bench.kernels.shapes import Shape, untied
+from cotswold.bench.kernels.stacks import our_products
+from cotswold.bench.measure import Spread
+from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.kernels.available import chosen
+from cotswold.kernels.store import VARIABLE
+
+COMPILED, TUNED, LOADED = "compile", "compile and measure tiles", "load"
+BARS = {COMPILED: 1.0, TUNED: 3.0, LOADED: 0.05}
+"""Seconds, for each of the three products."""
+LIBRARIES = "llvmlite, torch's operators"
+"""What the first call of a process waits for besides, whatever its shape: no bar."""
+SHAPES = {"small": untied(16, 16, 8, 3, 16), "large": untied(32, 32, 20, 5, 64)}
+"""So little work that no tile is measured, and enough."""
+
+
+def measured(products: tuple[str, ...], effort: Effort) -> list[Row]:
+    """Seconds of first calls; nothing where no kernel is ever compiled."""
+    if chosen() != "llvm":
+        return []
+    found: dict[tuple[str, str], list[float]] = {}
+    for _ in range(effort.starts):
+        for way, calls in _ways().items():
+            for product in (*products, LIBRARIES):
+                found.setdefault((way, product), []).append(calls[product])
+    return [_row(way, product, seconds) for (way, product), seconds in found.items()]
+
+
+def _ways() -> dict[str, dict[str, float]]:
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        return {
+            COMPILED: _in_new_process("small", first),
+            TUNED: _in_new_process("large", second),
+            LOADED: _in_new_process("large", second),
+        }
+
+
+def _in_new_process(which: str, cache: str) -> dict[str, float]:
+    words = [sys.executable, "-m", "cotswold.bench.first_use", which]
+    told = subprocess.run(
+        words,
+        env={**os.environ, VARIABLE: str(Path(cache) / "kernels")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(told.stdout)
+    return answer
+
+
+def first_calls(shape: Shape) -> dict[str, float]:
+    """By how many seconds the first call of each product is slower than the second, in this process."""
+    found = {}
+    nothing, something = (our_products(Operands.random(shape.layer, images)) for images in (0, shape.images))
+    begun = time.perf_counter()
+    for action in nothing.values():  # no image, no kernel: what torch and LLVM themselves need
+        action()
+    found[LIBRARIES] = time.perf_counter() - begun
+    for name, action in something.items():
+        marks = [time.perf_counter()]
+        for _ in range(2):
+            action()
+            marks.append(time.perf_counter())
+        found[name] = max(0.0, (marks[1] - marks[0]) - (marks[2] - marks[1]))
+    return found
+
+
+def _row(way: str, product: str, seconds: list[float]) -> Row:
+    spread = Spread.of(seconds)
+    verdict = Verdict("seconds", spread, None if product == LIBRARIES else BARS[way], "at most")
+    return Row(Place("start", way, product), "s", {OURS: spread}, {OURS: seconds}, "seconds", [verdict])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    print(json.dumps(first_calls(SHAPES[sys.argv[1]])))

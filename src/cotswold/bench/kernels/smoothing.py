@@ -1,0 +1,95 @@
+"""What memory bounds: norms of filters, pooling, contrast normalisation, forward and backward.
+
+Knows: the least bytes that each must move, the bar. Does not know: time, processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, prod
+
+import torch
+from torch import Tensor
+
+from cotswold import ops
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Action
+from cotswold.bench.kernels.ceilings import ADDED, COPIED, added, copied
+from cotswold.bench.kernels.shapes import Shape
+from cotswold.bench.measure import interleaved
+from cotswold.bench.row import OURS, Ceiling, Place, Row, timed
+from cotswold.geometry import BlockLocal
+
+BAR = 0.6
+CACHE_BYTES = 60e6
+"""What is no longer than this may lie in caches, whose rate is no measure of memory: it has no bar."""
+FLOAT_BYTES = 4
+FILTER_BYTES = 100e6
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over memory; bytes are those of the maps that go in and out, each once."""
+
+    name: str
+    bytes: int
+    action: Action
+
+
+def measured(shape: Shape, effort: Effort) -> list[Row]:
+    """Every pass of a stack beside ``y += x`` and ``copy_`` of as many bytes."""
+    found = passes(shape)
+    actions: dict[tuple[str, str], Action] = {(one.name, OURS): one.action for one in found}
+    # each is read twice and written once
+    elements = {one.name: max(1, one.bytes // (3 * FLOAT_BYTES)) for one in found}
+    actions |= {(name, ADDED): added(count) for name, count in elements.items()}
+    actions |= {(one.name, COPIED): copied(max(1, one.bytes // (2 * FLOAT_BYTES))) for one in found}
+    samples = interleaved(actions, effort.rounds)
+    rows = []
+    for one in found:
+        ceiling = Ceiling(ADDED, 3 * FLOAT_BYTES * elements[one.name], samples[one.name, ADDED])
+        bar = BAR if one.bytes > CACHE_BYTES else None
+        taken = {by: samples[one.name, by] for by in (OURS, ADDED, COPIED)}
+        place = Place("smoothing", shape.name, one.name, shape.images)
+        rows.append(timed(place, one.bytes, taken, [ceiling.reached(one.bytes, taken[OURS], bar)], "GB/s"))
+    return rows
+
+
+def passes(shape: Shape) -> list[Pass]:
+    """Norms, pooling and normalisation of a stack."""
+    assert shape.stack is not None, "stacks are measured"
+    stack, responses = shape.stack, shape.stack.responses
+    filters = torch.randn(_rows_of_blocks(shape.layer), *shape.layer.filters_shape[1:])
+    z = torch.randn(responses.height, responses.width, responses.channels, shape.images).permute(3, 2, 0, 1)
+    found = [
+        *_both("filter norms", ops.filter_norms, filters),
+        *_both("L2 pooling", lambda x: ops.l2_pool(x, stack.pool), z),
+    ]
+    if stack.norm.size == 1:
+        return found
+    pooled = ops.l2_pool(z, stack.pool)
+    return [*found, *_both("contrast normalisation", lambda x: ops.contrast_norm(x, stack.norm), pooled)]
+
+
+def _rows_of_blocks(layer: BlockLocal) -> int:
+    """As many rows of blocks as have filters that no cache holds."""
+    down, *rest = layer.filters_shape
+    return min(down, ceil(FILTER_BYTES / (FLOAT_BYTES * prod(rest))))
+
+
+def _both(name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> list[Pass]:
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    above = torch.randn_like(y)
+    once = (x.numel() + y.numel()) * FLOAT_BYTES
+
+    def forward() -> object:
+        with torch.no_grad():
+            return function(x)
+
+    def backward() -> object:
+        return torch.autograd.grad(y, leaf, above, retain_graph=True)
+
+    read_again = x.numel() * FLOAT_BYTES
+    return [Pass(name, once, forward), Pass(f"{name}, backward", once + read_again, backward)]

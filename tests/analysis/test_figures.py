@@ -1,0 +1,116 @@
+"""Figures for notebooks: what is drawn, and that matplotlib's global state is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import ArrayLike
+
+from cotswold.analysis.figures import curves, filters
+from cotswold.analysis.pictures import signed
+from cotswold.errors import UserError
+from cotswold.nn import StackNetwork
+from cotswold.run import Event, RunDirectory, read_events
+
+
+def values(drawn: ArrayLike) -> list[float]:
+    return [float(each) for each in np.asarray(drawn)]
+
+
+def test_a_stack_has_one_pair_of_axes_with_training_and_validation(run: RunDirectory) -> None:
+    (axes,) = curves(run).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "objective")
+    assert axes.get_title().startswith("Stack 1: ") and "90 → 45" in axes.get_title()
+    training, validation = axes.get_lines()
+    assert (training.get_label(), validation.get_label()) == ("training", "validation")
+    assert values(training.get_xdata()) == list(range(1, 30))
+    assert values(training.get_ydata()) == [100 / step for step in range(1, 30)]
+    assert values(validation.get_xdata()) == [0, 29] and values(validation.get_ydata()) == [90, 45]
+
+
+def test_a_long_run_is_drawn_with_as_many_points_as_can_be_seen() -> None:
+    (axes,) = curves(step(at, loss=float(at)) for at in range(1, 5001)).axes
+    (line,) = axes.get_lines()
+    x, y = values(line.get_xdata()), values(line.get_ydata())
+    assert len(x) == len(y) <= 240
+    assert x[-1] == 5000 and np.isclose(np.mean(y), 2500.5, rtol=0.01)
+
+
+def step(at: int, stack: int = 0, **values: float) -> Event:
+    return {"kind": "step", "stack": stack, "at": at, **values}
+
+
+def test_every_stack_of_a_run_has_axes_of_its_own() -> None:
+    drawn = curves(step(at, stack, loss=float(10 * stack + at)) for stack in range(5) for at in (1, 2))
+    assert [axes.get_title() for axes in drawn.axes] == [f"Stack {number}" for number in range(1, 6)]
+    assert [values(axes.get_lines()[0].get_ydata()) for axes in drawn.axes] == [
+        [10.0 * stack + 1, 10.0 * stack + 2] for stack in range(5)
+    ]
+
+
+def test_a_supervised_run_has_axes_for_loss_and_accuracy() -> None:
+    events: list[Event] = [{"kind": "start", "strategy": "supervised"}]
+    events += [step(at, loss=1 / at, accuracy=at / 4) for at in (1, 2, 3)]
+    events.append({"kind": "validation", "at": 3, "loss": 0.5, "accuracy": 0.6})
+    loss, accuracy = curves(events).axes
+    assert (loss.get_ylabel(), accuracy.get_ylabel()) == ("loss", "accuracy")
+    assert values(accuracy.get_lines()[0].get_ydata()) == [0.25, 0.5, 0.75]
+    assert values(accuracy.get_lines()[1].get_ydata()) == [0.6]
+
+
+def test_a_run_without_a_step_has_no_curves() -> None:
+    with pytest.raises(UserError, match="no step is in the log"):
+        curves([{"kind": "start", "strategy": "greedy"}])
+
+
+def test_filters_of_the_first_stack_are_shown_as_pictures_of_their_fields(network: StackNetwork) -> None:
+    stack = network.stacks[0]
+    layer = stack.geometry.filters
+    with torch.no_grad():
+        stack.filters.normal_(generator=torch.Generator().manual_seed(3))
+    every = filters(stack, count=10**6)
+    assert len(every.axes) == layer.grid[0] * layer.grid[1] * layer.neurons
+    shown = np.asarray(every.axes[layer.neurons + 1].get_images()[0].get_array())
+    second_block = stack.filters[0, 1, :, :, 1].detach().numpy()
+    one = second_block.reshape(layer.y.size, layer.x.size, 3).transpose(2, 0, 1)
+    assert np.array_equal(shown, signed(one))
+
+
+def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network: StackNetwork) -> None:
+    above = network.stacks[1]  # more channels than colours
+    first, again = (filters(above, count=5) for _ in range(2))
+    assert len(first.axes) == 5
+    for one, other in zip(first.axes, again.axes, strict=True):
+        pictures = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
+        assert pictures[0].shape == (8, 8, 3) and np.array_equal(pictures[0], pictures[1])
+        assert not one.axison
+    with pytest.raises(UserError, match="0 filters make no figure"):
+        filters(above, count=0)
+
+
+def test_figures_render_and_leave_pyplot_and_its_backend_alone(run: RunDirectory, tmp_path: Path) -> None:
+    script = """
+import sys
+from pathlib import Path
+import matplotlib
+from cotswold.analysis import curves
+from cotswold.run import RunDirectory
+known = sorted(set(matplotlib.rcParams) - {"backend"})  # asking for the backend chooses one
+before = [matplotlib.rcParams[name] for name in known]
+curves(RunDirectory.open(Path(sys.argv[1]))).savefig(sys.argv[2])
+assert [matplotlib.rcParams[name] for name in known] == before
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    out = tmp_path / "curves.png"
+    subprocess.run([sys.executable, "-c", script, str(run.path), str(out)], check=True)
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_events_as_they_are_read_draw_what_the_run_draws(run: RunDirectory) -> None:
+    whole, read = curves(run), curves(read_events(run.events))
+    assert [axes.get_title() for axes in whole.axes] == [axes.get_title() for axes in read.axes]

@@ -1,0 +1,105 @@
+"""The scripts of benchmarks/ as commands: results, tables, mistakes, help."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evaluate import evaluate
+from measures.command import main
+from measures.scaling.exchange import EXCHANGES
+from offload import offload
+from prepare import prepare
+from scaling import scaling
+from start import start
+from training import training
+
+FOLDER = Path(main.__code__.co_filename).parents[1]
+SCRIPTS = ("evaluate", "offload", "predictions", "prepare", "scaling", "start", "training")
+
+
+def status(script: Callable[..., None], *words: str) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(script, words)
+    return left.value.code
+
+
+def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rounds", "1", "--json", "--out", str(tmp_path / "new"))
+    assert status(start, *words) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "new" / "start.json").read_text())
+    assert printed["bench"] == "start" and printed["machine"]["cores"] >= 1
+
+
+def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(evaluate, "demo", "--pictures", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
+    printed = capsys.readouterr().out
+    assert "of forward alone" in printed and "second pass" in printed
+
+
+def test_a_part_is_measured_and_left_as_table_picture_and_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(scaling, "--quick", "--only", "exchange", "--out", str(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert "fetch of pixels" in printed.out and "of 4 bars met" in printed.out
+    assert "1 of 1: exchange" in printed.err
+    assert {file.name for file in tmp_path.iterdir()} == {"scaling.json", "scaling-messages.svg"}
+    found = json.loads((tmp_path / "scaling.json").read_text())
+    bars = {row["operation"]: [one["bar"] for one in row["verdicts"]] for row in found["rows"]}
+    assert bars == {what: [0.8, None] for what in EXCHANGES}
+
+
+@pytest.mark.parametrize(
+    "words", [("--rounds", "0"), ("--rounds",), ("--rounds", "1", "--of", "2")], ids=" ".join
+)
+def test_what_measures_nothing_is_refused_in_a_sentence(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(start, *words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+MISUSED = [
+    (evaluate, ("demo", "--pictures", "0"), "--pictures 0 measures nothing; give 1 or more"),
+    (prepare, (".", "--size", "0"), "--size 0 measures nothing"),
+    *(
+        (script, ("cifar10",), "trains no stacks; name a recipe with")
+        for script in (training, evaluate, offload)
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "words", "sentence"), MISUSED)
+def test_the_sentence_names_what_to_write_instead(
+    script: Callable[..., None],
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").write_bytes(b"")
+    assert status(script, *words) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = getattr(importlib.import_module(name), name)
+    assert status(script, "--help") == 0
+    assert f"python benchmarks/{name}.py" in capsys.readouterr().out
+
+
+def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:
+    words = [sys.executable, str(FOLDER / "scaling.py"), "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "scaling.py" in done.stdout

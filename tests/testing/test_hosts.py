@@ -1,0 +1,108 @@
+"""Hosts that are network namespaces: links, counters, what is left of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotswold.errors import UserError
+from cotswold.testing import Hosts, remove_leftovers, why_not
+from cotswold.testing.hosts import HEADER_BYTES
+
+pytestmark = pytest.mark.skipif(
+    why_not() is not None, reason="needs root and ip/tc (Debian's iproute2) to make hosts in namespaces"
+)
+SENT_BYTES = 25_000_000
+TIMEOUT_S = 30
+LISTEN = f"""
+import socket
+with socket.create_server(("", 4000)) as server:
+    print("ready", flush=True)
+    with server.accept()[0] as peer:
+        left = {SENT_BYTES}
+        while left:
+            left -= len(peer.recv(min(left, 1 << 20)))
+        peer.sendall(b"!")
+"""
+SEND = f"""
+import socket, sys, time
+begun = time.monotonic()
+with socket.create_connection((sys.argv[1], 4000)) as peer:
+    peer.sendall(bytes({SENT_BYTES}))
+    peer.recv(1)
+print(time.monotonic() - begun)
+"""
+
+
+def listed() -> set[str]:
+    folder = Path("/run/netns")
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def ours() -> set[str]:
+    return {name for name in listed() if f"-{os.getpid()}-" in name}
+
+
+def send(hosts: Hosts) -> float:
+    """Seconds of sending from host 0 to host 1, begun and ended by host 0."""
+    with subprocess.Popen(
+        [*hosts.words(1), sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True
+    ) as listening:
+        assert listening.stdout is not None
+        try:
+            assert listening.stdout.readline() == "ready\n"
+            words = [*hosts.words(0), sys.executable, "-c", SEND, hosts.address(1)]
+            sent = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+        finally:
+            listening.kill()
+    return float(sent.stdout)
+
+
+def test_an_interface_counts_what_was_sent_and_the_headers_of_its_packets() -> None:
+    with Hosts(2) as hosts:
+        before = hosts.traffic()
+        send(hosts)
+        sender, receiver = (now.since(then) for now, then in zip(hosts.traffic(), before, strict=True))
+    without_headers = sender.sent_bytes - HEADER_BYTES * sender.sent_packets
+    assert SENT_BYTES <= without_headers < 1.01 * SENT_BYTES  # TCP may send a little twice
+    assert SENT_BYTES <= receiver.received_bytes < 1.01 * sender.sent_bytes
+
+
+def test_a_link_is_no_faster_than_its_rate() -> None:
+    with Hosts(2, "1gbit") as hosts:
+        assert 8 * SENT_BYTES / send(hosts) < 1.02e9
+
+
+def test_nothing_is_left_of_hosts_after_an_exception() -> None:
+    seen: list[str] = []
+
+    def fail() -> None:
+        with Hosts(3, "10gbit"):
+            seen.extend(ours())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(seen) == 4 and not ours()  # three, and a switch
+
+
+def test_what_a_killed_process_left_is_removed_and_that_of_a_living_one_kept() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left, kept = f"cotswold-{gone.pid}-0-switch", f"cotswold-{os.getppid()}-999-0"
+    for name in (left, kept):
+        subprocess.run(["ip", "netns", "add", name], timeout=TIMEOUT_S, check=True)
+    try:
+        remove_leftovers()
+        assert left not in listed() and kept in listed()
+    finally:
+        subprocess.run(["ip", "netns", "delete", kept], timeout=TIMEOUT_S, check=True)
+
+
+def test_no_hosts_are_refused() -> None:
+    with pytest.raises(UserError, match="0 hosts"):
+        Hosts(0)
