@@ -12,7 +12,7 @@ from tests.api.conftest import Desk
 
 import cotswold
 from cotswold.api import display
-from cotswold.errors import RunError
+from cotswold.errors import RunError, UserError
 
 
 def test_a_run_says_what_and_where_it_is(desk: Desk) -> None:
@@ -45,6 +45,16 @@ def test_a_notebook_shows_a_run_with_a_curve_of_every_phase(desk: Desk) -> None:
     shown = desk.stacks._repr_html_()
     assert shown.count("<polyline") == 2 and "stack 2: loss" in shown
     assert "small" in shown and "finished" in shown and str(desk.stacks.path) in shown
+
+
+def test_curves_and_filters_are_figures_without_a_backend(desk: Desk) -> None:
+    assert len(desk.stacks.curves().axes) == 2
+    assert len(desk.stacks.filters(2, count=9).axes) == 9
+    assert desk.layers.curves().axes
+    with pytest.raises(RunError, match="is a run of layers"):
+        desk.layers.filters()
+    with pytest.raises(UserError, match="there is no stack 3"):
+        desk.stacks.filters(3)
 
 
 class FakeNotebook(ModuleType):

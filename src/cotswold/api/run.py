@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.progress import describe, phase_name
-from cotswold.errors import RunError
+from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import nn
 
     from cotswold.recipe import Recipe
@@ -128,6 +129,25 @@ class Run:
             if found is not None:
                 return module
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
+
+    def curves(self) -> Figure:
+        """Training and validation curves over steps, a matplotlib figure; UserError before any step."""
+        from cotswold import analysis
+
+        return analysis.curves(self.directory)
+
+    def filters(self, stack: int = 1, *, count: int = 64) -> Figure:
+        """Filters of a stack, counted from 1, as a matplotlib figure; RunError for a run of layers, UserError
+        for a stack that is not there."""
+        from cotswold import analysis
+        from cotswold.nn import StackNetwork
+
+        network = self.network
+        if not isinstance(network, StackNetwork):
+            raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")
+        if not 1 <= stack <= len(network.stacks):
+            raise UserError(f"there is no stack {stack} in a network of {len(network.stacks)} stacks")
+        return analysis.filters(list(network.stacks)[stack - 1], count=count)
 
     def report(self, *, threads: int | None = None, progress: bool | None = None) -> Path:
         """Write the run's report, one HTML page, and return where it is; see `cotswold.report`."""

@@ -47,8 +47,8 @@ def machine(
     """
     from cotswold.bench.machine.description import described, toml
     from cotswold.errors import UserError
-    from cotswold.recipe import load
     from cotswold.host import available_bytes
+    from cotswold.recipe import load
     from cotswold.simulate.work import stack_work
 
     if out is not None and out.exists():
