@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.run import Event, RunDirectory, read_events, recorder
-from cotswold.training import Resume, Stop, StoreJob, open_job
+from cotswold.training import Job, Resume, Stop, StoreJob, open_job
 
 
 def started(text: str, run: Path, stores: Path) -> StoreJob:
@@ -30,12 +30,12 @@ def resumed(run: Path, stores: Path) -> StoreJob:
     return open_job(None, run, stores=stores, resume=Resume.ALWAYS)
 
 
-def finish(job: StoreJob) -> RunDirectory:
+def finish(job: Job) -> RunDirectory:
     assert job.train(watch=lambda event: None, stop=Stop())
     return job.run
 
 
-def stop_after(job: StoreJob, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def stop_after(job: Job, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Train until the event of a step asks for a stop, as a signal would in the middle of that step."""
     stop = Stop()
 

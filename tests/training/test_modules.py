@@ -92,7 +92,9 @@ def train(job: ModuleJob, stop_at: int = 0) -> RunDirectory:
     return job.run
 
 
-@pytest.mark.parametrize("data", [labelled, Stream, weighted, lambda: DataLoader(labelled(), 8, shuffle=True)])
+@pytest.mark.parametrize(
+    "data", [labelled, Stream, weighted, lambda: DataLoader(labelled(), 8, shuffle=True)]
+)
 @pytest.mark.parametrize("stop_at", [1, 6, 8])
 def test_a_stopped_run_goes_on_with_the_same_bits(
     tmp_path: Path, data: Callable[[], Any], stop_at: int
@@ -161,7 +163,7 @@ def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match=r"network\.first\.weight is .*\(8, 6\), not .*\(9, 6\)"):
         train(opened(run.path, module=net(9), resume=Resume.ALWAYS))
     renamed = net()
-    renamed.other = nn.Linear(2, 2)  # type: ignore[assignment]  # a layer more
+    renamed.other = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match=r"no tensor network\.other\.weight"):
         train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
     with pytest.raises(RunError, match=r"network\.module .*Sequential"):

@@ -13,7 +13,7 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import torch
-from cotswold.run import Checkpoint, Checkpoints, SealedPiece
+from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, Stop, open_job
 from cotswold.training.offload.holder import HeldOnDisk

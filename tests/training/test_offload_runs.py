@@ -131,7 +131,7 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
     monkeypatch.setattr(holder, "rooms", noted)
     for reading in (0, 1 << 20):
-        holder.HeldOnDisk(job.recipe, tmp_path / "offload", fresh=True, reading=reading)
+        holder.HeldOnDisk(job.recipe, tmp_path / "offload", fresh=True, momentum_name=str, reading=reading)
     assert given[0] - given[1] == TAKEN * (1 << 20)
 
 

@@ -69,7 +69,15 @@ class Twins:
 def twins(geometry: StackGeometry, room: int, folder: Path, threads: RowThreads) -> Twins:
     plain = SparseAutoencoderStack(geometry, 0.1, 1e-6, seed=3, index=1)
     streamed = OffloadedStack(
-        geometry, 0.1, 1e-6, 3, 1, folder=folder / "rows", names=("filters", "momentum"), room=room, threads=threads
+        geometry,
+        0.1,
+        1e-6,
+        3,
+        1,
+        folder=folder / "rows",
+        names=("filters", "momentum"),
+        room=room,
+        threads=threads,
     )
     streamed.reset_parameters()
     streamed.rest()

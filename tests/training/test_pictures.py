@@ -15,7 +15,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Box
 from cotswold.recipe import Recipe
-from cotswold.training.pictures import ValidationPictures, TrainingPictures, labelled_batches
+from cotswold.training.pictures import TrainingPictures, ValidationPictures, labelled_batches
 from cotswold.training.stores import open_store
 from cotswold.training.strategy import Batch
 
@@ -99,7 +99,9 @@ def test_the_windows_of_a_grid_are_the_held_out_pictures(
 ) -> None:
     whole = list(ValidationPictures(*labelled).batches())
     assert len(whole) == 2
-    assert same(whole, [list(ValidationPictures(*labelled, box=box).batches()) for box in windows(grid)], grid)
+    assert same(
+        whole, [list(ValidationPictures(*labelled, box=box).batches()) for box in windows(grid)], grid
+    )
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 20], ids=["read again", "kept"])

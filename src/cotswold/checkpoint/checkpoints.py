@@ -63,7 +63,7 @@ class Checkpoints:
         one at a time and must not wait for other ranks. ``state`` is what JSON holds (tuples come back as
         lists); that of rank 0 counts. Raises DiskFullError or CheckpointError, on every rank if on one, and
         then every earlier checkpoint is as it was. Checkpoints of later steps, which a resumed run did not
-        take up, go; as do the leftovers of a save that was killed. What cannot be removed fails no save: rank
+        load, go; as do the leftovers of a save that was killed. What cannot be removed fails no save: rank
         0 warns of it, and the next save tries again.
         """
         path = self._begun(step)

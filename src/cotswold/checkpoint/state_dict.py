@@ -1,4 +1,4 @@
-"""What a program wants to keep in a checkpoint: a dictionary of live values, as in torch.distributed.checkpoint.
+"""What a program keeps in a checkpoint: a dictionary of live values, as in torch.distributed.checkpoint.
 
 Knows: which values become pieces, which rank writes them, how they are filled in place. Does not know: whose
 values they are.

@@ -16,6 +16,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.recipe import bounds
 from cotswold.recipe.bounds import shortened
 from cotswold.recipe.complaints import complaint
+from cotswold.recipe.joining import join_strategies
 from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
@@ -64,6 +65,7 @@ def from_values(values: Values, origin: str) -> Recipe:
 
 
 def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[str] = ()) -> Recipe:
+    join_strategies()
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:

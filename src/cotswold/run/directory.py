@@ -84,7 +84,7 @@ class RunDirectory:
 
     @property
     def remembered(self) -> list[str]:
-        """Overrides of the recipe that were given when the run was last taken up, and hold until others are;
+        """Overrides of the recipe that were given when the run was last resumed, and hold until others are;
         raises as `identity`."""
         return [f"{name}={value}" for name, value in self._record().remembered.items()]
 

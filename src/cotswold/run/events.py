@@ -49,8 +49,8 @@ class EventLog:
     Each event gets ``kind``, ``time`` (unix seconds) and ``seconds`` since the run began, time between an
     interruption and the resumption left out. Both go by ``ticks``, which only go on; the ``clock`` on the
     wall, which may be set back and forth, is read once. So times never go back, not even where the clock was
-    set back before a resumption: they go on from the last event then. An observer that raises sees no more; the log says which, and why, in an event
-    ``observer_lost``.
+    set back before a resumption: they go on from the last event then. An observer that raises sees no more;
+    the log says which, and why, in an event ``observer_lost``.
     """
 
     def __init__(

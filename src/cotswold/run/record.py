@@ -1,4 +1,4 @@
-"""What a run is called, and what it remembers from one time that it is taken up to the next: `run.json`.
+"""What a run is called, and what it remembers from one time that it is resumed to the next: `run.json`.
 
 Knows: the file's fields and its format. Does not know: who asks, what is remembered.
 """

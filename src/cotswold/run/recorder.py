@@ -135,7 +135,7 @@ class Recorder:
         return checkpoints.save(number, self._finite(pieces, where), kept)
 
     def resume(self, use: Callable[[Checkpoint], None]) -> Latest:
-        """The newest checkpoint that ``use`` has taken up, as `Checkpoints.latest`; the account goes on."""
+        """The newest checkpoint that ``use`` has taken, as `Checkpoints.latest`; the account goes on."""
 
         def take(checkpoint: Checkpoint) -> None:
             use(checkpoint)

@@ -22,11 +22,17 @@ from cotswold.training.on_mesh import HeldOnMesh
 from cotswold.training.pictures import TrainingPictures, ValidationPictures
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.stacks import StackStrategy
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
 from cotswold.training.table import Entry, Setting
 
-StackKind = type[Greedy] | type[Joint]
+StackKind = type[StackStrategy]
+
+
+def stack_entry(kind: StackKind) -> Entry:
+    """The entry of a strategy that trains stacks, wherever their filters are."""
+    return Entry(partial(_in_memory, kind), partial(_on_disk, kind), partial(_on_mesh, kind))
 
 
 def _in_memory(kind: StackKind, setting: Setting) -> Synchronous:
@@ -38,6 +44,7 @@ def _on_disk(kind: StackKind, setting: Setting) -> Synchronous:
         setting.recipe,
         setting.run.path / "offload",
         fresh=setting.fresh,
+        momentum_name=kind.momentum_name,
         reading=shuffle_bytes(setting.store, "train"),
     )
     return _of_stacks(kind, setting, setting.open_things.enter_context(holder))
@@ -106,7 +113,7 @@ def _mesh(setting: Setting) -> Mesh:
 
 
 ENTRIES = {
-    "greedy": Entry(partial(_in_memory, Greedy), partial(_on_disk, Greedy), partial(_on_mesh, Greedy)),
-    "joint": Entry(partial(_in_memory, Joint), partial(_on_disk, Joint), partial(_on_mesh, Joint)),
+    "greedy": stack_entry(Greedy),
+    "joint": stack_entry(Joint),
     "supervised": Entry(_supervised, on_mesh=_supervised_on_mesh),
 }

@@ -69,7 +69,9 @@ class Samples:
 
     def in_order(self) -> DataLoader[Any]:
         """All of them, once."""
-        ranges = (range(start, len(self))[: self.batch_size] for start in range(0, len(self), self.batch_size))
+        ranges = (
+            range(start, len(self))[: self.batch_size] for start in range(0, len(self), self.batch_size)
+        )
         return self.loader([list(each) for each in ranges])
 
 
@@ -83,7 +85,11 @@ def samples_of(given: Given, batch_size: int) -> Samples | None:
         return None if isinstance(given, IterableDataset) else Samples(given, batch_size)
     sampler = given.sampler
     plain = type(sampler) is SequentialSampler or (type(sampler) is RandomSampler and not sampler.replacement)
-    if isinstance(given.dataset, IterableDataset) or type(given.batch_sampler) is not BatchSampler or not plain:
+    if (
+        isinstance(given.dataset, IterableDataset)
+        or type(given.batch_sampler) is not BatchSampler
+        or not plain
+    ):
         return None
     assert given.batch_size is not None, "it has a batch sampler"
     shuffled = type(sampler) is RandomSampler
@@ -101,8 +107,8 @@ def split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Sample
     count = round(fraction * len(samples))
     if not 0 < count < len(samples):
         raise UserError(
-            f"a validation of {fraction:g} takes {count} of {len(samples)} samples; give a fraction that leaves "
-            "some for both, or a data set of its own"
+            f"a validation of {fraction:g} takes {count} of {len(samples)} samples; give one that "
+            "leaves some for both, or a data set of its own"
         )
     drawn = torch.randperm(len(samples), generator=_generator(seed, -1)).tolist()
     return samples.subset(sorted(drawn[count:])), samples.subset(sorted(drawn[:count]))
@@ -151,9 +157,9 @@ class SampledBatches:
         own = {**self.state_dict(), "epoch": state.get("epoch"), "step": state.get("step")}
         if state != own:
             raise CheckpointError(
-                f"the run learnt from {state.get('samples')} samples in batches of {state.get('batch_size')}, "
-                f"and there are {len(self._samples)} in batches of {self._batch} now; give the same data set "
-                "and validation"
+                f"the run learnt from {state.get('samples')} samples in batches of "
+                f"{state.get('batch_size')}, and there are {len(self._samples)} in batches of {self._batch} "
+                "now; give the same data set and validation"
             )
         self._epoch, self._step = _place(state)
 
@@ -182,8 +188,8 @@ class LoadedBatches:
             self._length = len(loader)
         except TypeError as error:
             raise UserError(
-                f"nobody knows how long an epoch of {type(loader.dataset).__name__} is; give it a __len__, the "
-                "number of its samples"
+                f"nobody knows how long an epoch of {type(loader.dataset).__name__} is; give it a __len__, "
+                "the number of its samples"
             ) from error
         self._loader, self._seed, self._device = loader, seed, device
         self._epoch = self._step = 0
@@ -258,7 +264,9 @@ def batch_of(item: object, device: torch.device) -> Batch:
 
 def _kind(item: object) -> str:
     if isinstance(item, tuple | list):
-        return f"a {type(item).__name__} of {', '.join(type(each).__name__ for each in item[:4]) or 'nothing'}"
+        return (
+            f"a {type(item).__name__} of {', '.join(type(each).__name__ for each in item[:4]) or 'nothing'}"
+        )
     return f"a {type(item).__name__}"
 
 

@@ -39,9 +39,14 @@ class Greedy(StackStrategy):
         """One."""
         return [self.phase.part]
 
+    @staticmethod
+    def momentum_name(stack: int) -> str:
+        """There is one at a time."""
+        return "momentum"
+
     def momenta(self) -> Momenta:
         """That of a stack that has begun."""
-        return {"momentum": self.phase.part} if self.step > 0 else {}
+        return {self.momentum_name(self.phase.part): self.phase.part} if self.step > 0 else {}
 
     def calibrate(self, pictures: Tensor) -> None:
         """Set the stack's input gain and α; its momentum at rest."""

@@ -129,7 +129,7 @@ class Job(ABC):
             stop=stop,
             checkpoint_seconds=60 * training.checkpoint_minutes,
             metadata={**metadata(self.recipe), **self.metadata()},
-            remedy=f"try a smaller training.{rate}",
+            remedy=f"try a smaller learning rate (training.{rate})",
             sent_bytes=self.team.take_count,
         )
 

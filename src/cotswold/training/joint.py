@@ -39,9 +39,14 @@ class Joint(StackStrategy):
         """All."""
         return range(len(self.network.stacks))
 
+    @staticmethod
+    def momentum_name(stack: int) -> str:
+        """Each has its own."""
+        return f"momentum.{stack}"
+
     def momenta(self) -> Momenta:
         """Every stack's."""
-        return {f"momentum.{index}": index for index in self.moving()}
+        return {self.momentum_name(index): index for index in self.moving()}
 
     def calibrate(self, pictures: Tensor) -> None:
         """Set each stack's input gain and α, from the bottom upwards; momenta at rest."""

@@ -55,27 +55,28 @@ def open_module_job(
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
-    """A job that trains any module by the strategy `supervised`, in a new directory or going on in an old one.
+    """A job that trains any module by the strategy `supervised`, in a new directory or an old one.
 
-    ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-batches
-    of ``settings.batch_size`` are made, or a DataLoader, which makes its own. ``loss`` takes (output, target)
-    and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`. Where
-    targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
-    fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the module's
-    class, and is in `runs/` under that name where no directory is given.
+    ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
+    batches of ``settings.batch_size`` are made, or a DataLoader, which makes its own. ``loss`` takes (output,
+    target) and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`.
+    Where targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
+    fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
+    module's class, and is in `runs/` under that name where no directory is given.
 
-    The module is moved to ``settings.device`` and trained in place; it stays as training leaves it. Parameters
-    and buffers, momentum, random states and the place in the data set are in the checkpoints, so that a run
-    that is resumed, with a module of the same names and shapes and the same data set, has the bits of one that
-    was not stopped. (Random transforms in worker processes or in an iterable data set are drawn anew.) More
-    ``settings.epochs`` than before prolong a run.
+    The module is moved to ``settings.device`` and trained in place; it stays as training leaves it.
+    Parameters and buffers, momentum, random states and the place in the data set are in the checkpoints, so
+    that a run that is resumed, with a module of the same names and shapes and the same data set, has the bits
+    of one that was not stopped. (Random transforms in worker processes or in an iterable data set are drawn
+    anew.) More ``settings.epochs`` than before prolong a run.
 
-    FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not know
-    count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the module
-    is partitioned (`mesh.partition`), and rank 0's FLOPs count for every rank.
+    FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
+    know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
+    module is partitioned (`mesh.partition`), and rank 0's FLOPs count for every rank.
 
-    Raises UserError for a module or data set that cannot be trained, RunError for a directory that is taken or
-    holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not there.
+    Raises UserError for a module or data set that cannot be trained, RunError for a directory that is taken
+    or holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not
+    there.
     """
     training = settings or SupervisedTraining(strategy="supervised")
     function = named_loss(loss) if isinstance(loss, str) else loss
@@ -231,7 +232,9 @@ class _ModuleOnMesh(_CountedFlops, SupervisedOnMesh):
 def _check(module: nn.Module) -> None:
     """Raise UserError for a module that has nothing to train, or a state that is no tensor."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UserError(f"{type(module).__name__} has no parameter that requires a gradient; nothing can learn")
+        raise UserError(
+            f"{type(module).__name__} has no parameter that requires a gradient; nothing can learn"
+        )
     odd = [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]
     if odd:
         raise UserError(
@@ -279,4 +282,3 @@ def _recipe(
         objective=LossObjective.model_validate({"loss": loss if isinstance(loss, str) else "custom"}),
         training=training,
     )
-

@@ -200,9 +200,7 @@ def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
         )
     check_memory(recipe, len(store.classes), team, reading=shuffle_bytes(store, "train"))
     totals = tuple(map(tuple, found["totals"]))
-    return StoreJob(
-        run, recipe, resumed=bool(found["resumed"]), team=team, totals=totals, store=store
-    )
+    return StoreJob(run, recipe, resumed=bool(found["resumed"]), team=team, totals=totals, store=store)
 
 
 def check_start(recipe: Recipe) -> None:

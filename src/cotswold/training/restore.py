@@ -25,7 +25,6 @@ from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 from cotswold.training.agreement import check_recipe
 from cotswold.training.budget import filter_bytes, training_bytes
-from cotswold.training.runners.synchronous import position_from
 from cotswold.training.networks import (
     LayerNetwork,
     build_layers,
@@ -34,6 +33,7 @@ from cotswold.training.networks import (
     network_tensors,
 )
 from cotswold.training.prepared import Prepared
+from cotswold.training.runners.synchronous import position_from
 from cotswold.training.stores import made_by, store_of
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)

@@ -102,9 +102,23 @@ class StackStrategy(ABC):
     def moving(self) -> Sequence[int]:
         """The stacks that the phase trains."""
 
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """FLOPs of a step for one picture in the phase at hand, by the geometries of the stacks."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, object]:
+        """What the phase at hand trains, for the run's events."""
+
+    @staticmethod
+    @abstractmethod
+    def momentum_name(stack: int) -> str:
+        """What a checkpoint calls the momentum of a stack."""
+
     @abstractmethod
     def momenta(self) -> Momenta:
-        """The momenta that a checkpoint has; a strategy names its own."""
+        """The momenta that a checkpoint has now."""
 
     @abstractmethod
     def calibrate(self, pictures: Tensor) -> None:

@@ -3,7 +3,8 @@
 Knows: the fields of each strategy. Does not know: what a strategy does with them.
 
 A strategy is a class with its name as the literal type of ``strategy``, listed in the union `Training`; its
-objective is a class in the union `Objective`. A strategy from another package would join both here.
+objective is a class in the union `Objective`. A strategy from another package derives its section from one
+of these, and joins by an entry point (`recipe.joining`).
 """
 
 from __future__ import annotations
@@ -123,11 +124,8 @@ class SupervisedTraining(SharedTraining):
 
 Training = Annotated[GreedyTraining | JointTraining | SupervisedTraining, Field(discriminator="strategy")]
 """The union of all strategies."""
-STRATEGIES: tuple[type[GreedyTraining | JointTraining | SupervisedTraining], ...] = (
-    GreedyTraining,
-    JointTraining,
-    SupervisedTraining,
-)
+STRATEGIES: list[type[SharedTraining]] = [GreedyTraining, JointTraining, SupervisedTraining]
+"""All of them; those of other packages join (`recipe.joining`)."""
 
 
 class OfStrategy(dict[str, object]):

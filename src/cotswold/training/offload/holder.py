@@ -6,7 +6,7 @@ Knows: the files of all stacks, what a checkpoint has of them. Does not know: th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -31,10 +31,19 @@ class HeldOnDisk:
     """The holder of a recipe's stacks in a folder that is emptied first; a context, whose end removes it.
 
     With ``fresh`` the stacks begin with their random filters; otherwise a checkpoint gives them theirs.
-    ``reading``: bytes that pictures take while they are mixed.
+    ``momentum_name``: what a checkpoint calls the momentum of a stack; ``reading``: bytes that pictures take
+    while they are mixed.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, *, fresh: bool, reading: int = 0) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        *,
+        fresh: bool,
+        momentum_name: Callable[[int], str],
+        reading: int = 0,
+    ) -> None:
         with disk_errors(folder, MachineError):
             shutil.rmtree(real_folder(folder), ignore_errors=True)
             folder.mkdir(parents=True)
@@ -51,10 +60,7 @@ class HeldOnDisk:
                 recipe.training.seed,
                 index,
                 folder=folder / str(index),
-                names=(
-                    f"network.stacks.{index}.filters",
-                    "momentum" if recipe.training.strategy == "greedy" else f"momentum.{index}",
-                ),
+                names=(f"network.stacks.{index}.filters", momentum_name(index)),
                 room=room,
                 threads=self._threads,
             )

@@ -1,0 +1,94 @@
+"""A strategy from another package: its section joins recipes, its entry trains them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.training.small import greedy
+
+from cotswold.errors import RecipeError
+from cotswold.training.table import entry
+
+PACKAGE = '''
+from typing import Literal
+
+from cotswold.recipe.schema.training import StackTraining
+
+class BackwardsTraining(StackTraining):
+    """Greedy, but it tells when it is done."""
+
+    strategy: Literal["backwards"] = "backwards"
+    """`backwards`: as `greedy`."""
+    echo: int = 3
+    """How often it tells."""
+'''
+STRATEGY = """
+from cotswold.training.builders import stack_entry
+from cotswold.training.greedy import Greedy
+from cotswold.training.table import Entry
+
+class Backwards(Greedy):
+    def train_step(self, batches):
+        metrics = super().train_step(batches)
+        return type(metrics)(metrics.loss, metrics.samples, {**metrics.details, "echo": self.training.echo})
+
+ENTRY = Entry(stack_entry(Backwards).in_memory)
+"""
+SCRIPT = """
+import sys
+from pathlib import Path
+{first}
+from cotswold.errors import RecipeError
+from cotswold.run import read_events
+from cotswold.training import Stop, open_job
+recipe, folder = sys.argv[1:]
+stores = Path(folder) / "stores"
+job = open_job(recipe, folder + "/run", stores=stores)
+assert job.train(lambda event: None, Stop())
+steps = [event for event in read_events(job.run.events) if event["kind"] == "step"]
+print(type(job.recipe.training).__name__, {{event["echo"] for event in steps}})
+for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo = 5", 'offload = "disk"')):
+    Path(recipe + ".bad.toml").write_text(Path(recipe).read_text().replace(old, new))
+    try:
+        open_job(recipe + ".bad.toml", folder + "/bad", stores=stores).train(lambda e: None, Stop())
+    except RecipeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import elsewhere.section", "import elsewhere.strategy"])
+def test_a_strategy_of_another_package_trains_a_recipe(pictures: Path, tmp_path: Path, first: str) -> None:
+    package, info = tmp_path / "elsewhere", tmp_path / "elsewhere-1.0.dist-info"
+    for folder in (package, info):
+        folder.mkdir()
+    (package / "__init__.py").touch()
+    (package / "section.py").write_text(PACKAGE)
+    (package / "strategy.py").write_text(STRATEGY)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[cotswold.training]\nbackwards = elsewhere.section:BackwardsTraining\n"
+        "[cotswold.strategies]\nbackwards = elsewhere.strategy:ENTRY\n"
+    )
+    recipe = tmp_path / "backwards.toml"
+    recipe.write_text(greedy(pictures, strategy="backwards", more="echo = 5"))
+    told = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(first=first), str(recipe), str(tmp_path)],
+        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    trained, *refused = told.stdout.splitlines()
+    assert trained == "BackwardsTraining {5.0}"
+    assert "did you mean echo?" in refused[0]
+    assert "did you mean backwards?" in refused[1]
+    assert "strategy backwards cannot be trained from the disk" in refused[2]
+
+
+def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:
+    with pytest.raises(RecipeError, match="no strategy 'downhill'; there are greedy, joint, supervised"):
+        entry("downhill")
