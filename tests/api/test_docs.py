@@ -9,7 +9,8 @@ import pytest
 from tests.training.small import draw, draw_labelled, greedy, supervised
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-SLOW = "Several processes"
+README = PAGE.parents[1] / "README.md"
+FIRST, SLOW = "In ten lines", "Several processes"
 
 
 def blocks(text: str) -> dict[str, list[str]]:
@@ -48,3 +49,8 @@ def test_the_code_of_the_page_runs(desk: None) -> None:
 @pytest.mark.slow
 def test_the_code_for_several_processes_runs(desk: None) -> None:
     run_all({"imports": ["import cotswold"], SLOW: blocks(PAGE.read_text())[SLOW]})
+
+
+def test_what_the_readme_shows_of_training_is_the_code_of_the_page() -> None:
+    shown = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert all(code in blocks(PAGE.read_text())[FIRST] for code in shown if "cotswold.train(" in code)
