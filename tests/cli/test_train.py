@@ -188,7 +188,7 @@ def test_divergence_ends_the_run_with_a_remedy(desk: Desk, tmp_path: Path) -> No
         "training.learning_rate=1e30",
     )
     assert said.status == 1
-    assert "try a smaller learning rate (training.relative_rate for stacks" in said.error
+    assert "try a smaller learning rate (training.learning_rate)" in said.error
 
 
 def test_a_network_that_does_not_fit_is_refused_with_figures_before_there_is_a_directory(

@@ -122,7 +122,9 @@ def test_a_word_that_the_readme_does_not_have_would_be_noticed() -> None:
 
 def test_the_python_of_the_readme_runs() -> None:
     codes = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    layer, own = (code for code in codes if "cotswold.train(" not in code)  # that is the code of docs/python.md
+    layer, own = (
+        code for code in codes if "cotswold.train(" not in code
+    )  # that is the code of docs/python.md
     names: dict[str, Any] = {}
     exec(layer, names)
     assert names["scores"].shape == (4, 10)
