@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cotswold.api.progress import counting
 from cotswold.bench.measure import document
 from cotswold.cli.figures import at_least_one, cores, leave
-from cotswold.cli.progress import counting
 from cotswold.data import open_source
 from measures.command import Json, command, main, spreads
 from measures.preparing import preparing

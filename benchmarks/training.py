@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cotswold.api.progress import TrainingDisplay, counting, say
+from cotswold.api.threads import threads_override, use_threads
 from cotswold.bench.measure import document
 from cotswold.cli.figures import leave, table
-from cotswold.cli.progress import TrainingDisplay, counting, say
-from cotswold.cli.threads import threads_override, use_threads
 from cotswold.recipe import load
 from cotswold.training import open_store
 from measures.command import Json, Overrides, check_stacks, command, listed, main, rows

@@ -15,9 +15,9 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
+from cotswold.api.progress import say
 from cotswold.bench.measure import Document
 from cotswold.cli.figures import table
-from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import waiting_settings
 from cotswold.recipe import Recipe

@@ -312,7 +312,7 @@ def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("builtins.print", full)
-    monkeypatch.setattr("cotswold.cli.progress.put", lambda line, stream: stream.write(f"{line}\n"))
+    monkeypatch.setattr("cotswold.api.progress.put", lambda line, stream: stream.write(f"{line}\n"))
     said = cotswold("recipe", "list")
     assert said.status == 1
     assert said.error.startswith("no room left to write what the command prints (No space left on device); ")

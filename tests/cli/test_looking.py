@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.cli.command import Said, cotswold
 from tests.cli.conftest import Desk
 from tests.training.small import draw
 
+from cotswold import analysis
 from cotswold.analysis import Evaluation, ObjectSelectivity, examine
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.data import synthetic
@@ -224,15 +226,25 @@ def test_a_report_of_filters_that_memory_does_not_hold_is_written_without_them(
     def small(*_: object) -> None:
         raise MemoryLimitError("looking at it needs 9 GiB")
 
-    monkeypatch.setattr("cotswold.training.restore.require", small)
+    monkeypatch.setattr("cotswold.training.restore.require_memory", small)
     said = report(copy, desk)
     assert said.status == 0
     assert "needs 9 GiB" in said.error and "validation objective" in (copy / "report.html").read_text()
 
 
-def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(desk: Desk, copy: Path) -> None:
+def test_commands_that_look_compute_on_as_many_threads_as_they_are_told(
+    desk: Desk, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, seen = analysis.build_report, list[int]()
+
+    def spy(*words: Any, **named: Any) -> Path:
+        seen.append(torch.get_num_threads())
+        return build(*words, **named)
+
+    monkeypatch.setattr(analysis, "build_report", spy)
+    before = torch.get_num_threads()
     assert cotswold("report", copy, "--threads", 2).status == 0
-    assert torch.get_num_threads() == 2
+    assert seen == [2] and torch.get_num_threads() == before
     for words in (
         ("evaluate", copy),
         ("features", copy, "a", "b.npy"),

@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
-from cotswold.cli import progress
-from cotswold.cli.progress import Estimate, TrainingDisplay
+from cotswold.api import progress
+from cotswold.api.progress import Estimate, TrainingDisplay
 from cotswold.run import Event
 
 

@@ -22,7 +22,7 @@ SCRIPT = """
 import json, os, pathlib, signal, sys, time
 import torch
 from cotswold.cli.main import main
-import cotswold.training.job, cotswold.nn, cotswold.cli.train
+import cotswold.training.job, cotswold.nn, cotswold.cli.train, cotswold.api.interrupting
 from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
@@ -31,7 +31,7 @@ from cotswold.training.greedy import Greedy
 recipe, stores, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 torch.set_num_threads(1)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
-cotswold.cli.train.ECHO_SECONDS = 0.0
+cotswold.api.interrupting.ECHO_SECONDS = 0.0
 train_step = Greedy.train_step
 
 

@@ -11,17 +11,21 @@ import torch
 from tests.cli.command import cotswold
 from tests.cli.conftest import Desk
 
-from cotswold.cli import threads
+from cotswold.api import threads
+from cotswold.api.threads import use_threads
 from cotswold.cli.main import build
-from cotswold.cli.threads import use_threads
 from cotswold.recipe import load
 from cotswold.run import read_events
 
+POSITIONAL = {"report": 1, "info": 1, "features": 3, "predict": 2, "evaluate": 1}
 COMPUTING = (
     ["train"],
     ["report"],
     ["info"],
-    *(["bench", name] for name in ("kernels", "training", "evaluate", "offload")),
+    ["features"],
+    ["predict"],
+    ["evaluate"],
+    ["bench", "kernels"],
 )
 
 
@@ -35,7 +39,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("words", COMPUTING, ids=" ".join)
 def test_every_command_that_computes_takes_threads(words: list[str]) -> None:
     command, *_ = build(words[0]).parse_args(
-        [*words, "--threads", "2", *["x"] * (words[0] in ("report", "info"))],
+        [*words, "--threads", "2", *["x"] * POSITIONAL.get(words[0], 0)],
         exit_on_error=False,
         print_error=False,
     )
@@ -55,7 +59,7 @@ def test_the_command_stands_before_the_recipe_and_both_before_what_is_granted(
 
 
 @pytest.mark.parametrize("wanted", [0, -1, 4097])
-@pytest.mark.parametrize("words", [["train", "demo"], ["info", "demo"], ["bench", "training"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["train", "demo"], ["info", "demo"]], ids=" ".join)
 def test_a_number_that_is_none_of_threads_is_refused(words: list[str], wanted: int, tmp_path: Path) -> None:
     said = cotswold(*words, "--threads", wanted)
     assert said.status == 2

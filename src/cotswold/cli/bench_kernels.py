@@ -96,11 +96,11 @@ def kernels(
             json_,
         )
         return
+    from cotswold.api.progress import say
     from cotswold.bench.case import some
     from cotswold.bench.effort import QUICK, Effort
     from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
     from cotswold.bench.kernels.run import kernels as measured
-    from cotswold.cli.progress import say
 
     ready(out)
     chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
@@ -140,8 +140,8 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
 
     import torch
 
+    from cotswold.api.progress import say
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.cli.progress import say
 
     torch.set_num_threads(threads)
     about = backend()

@@ -29,7 +29,7 @@ def make(out: Path) -> None:
         The folder to write, with a folder for each of demo, demo-faces and demo-distractors. It must be new
         or empty, or what a killed command left: that is completed.
     """
-    from cotswold.cli.progress import counting
+    from cotswold.api.progress import counting
     from cotswold.data import write_demo
 
     with counting("writing", "pictures") as tally:

@@ -6,10 +6,7 @@ Knows: the words of the command. Does not know: layers, file formats.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Literal
 
 
 def features(
@@ -48,35 +45,9 @@ def features(
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
-    import sys
+    import cotswold
 
-    from cotswold import analysis, training
-    from cotswold.cli.progress import counting, say
-    from cotswold.cli.threads import use_threads
-    from cotswold.data import open_samples, stream
-    from cotswold.recipe import load
-    from cotswold.run import RunDirectory
-
-    directory = RunDirectory.open(run)
-    recipe = load(directory.recipe)
-    use_threads(threads, recipe)
-    trained = training.trained_stacks(directory, stores)
-    network = trained.network
-    chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(network, "output")[-1]
-    respond = analysis.StackLayers(network, [chosen])
-    transform = trained.prepared.transform
-    found = open_samples(source, transform.preparation.kind, labels=labels)
-    pictures = stream(found, transform, recipe.training.batch_size)
-
-    def answer(maps: Tensor) -> Tensor:
-        return next(responses for _, responses in respond(maps.to(recipe.training.device)))
-
-    named = (
-        (maps, [found.name(int(i)) for i in indices], [found.label(int(i)) for i in indices])
-        for maps, indices in pictures
+    found = cotswold.write_features(
+        run, source, out, layer=layer, labels=labels, stores=stores, threads=threads, progress=True
     )
-    with counting("features", "pictures") as tally:
-        shape = analysis.write_features(answer, named, out, progress=lambda done: tally(done, len(found)))
-    for reason in pictures.broken:
-        say(f"left out: {reason}")
-    print(f"{out}: {' x '.join(map(str, shape))} (picture x channel x y x x), {chosen}", file=sys.stdout)
+    print(f"{found.path}: {' x '.join(map(str, found.shape))} (picture x channel x y x x), {found.layer}")

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from cyclopts import App, CycloptsError
 
 from cotswold import __version__
+from cotswold.api.progress import say
+from cotswold.api.threads import own_environment
 from cotswold.cli import usage
-from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError
 from cotswold.files import is_full
-from cotswold.host import waiting_settings
 from cotswold.launch import own_log
 
 DEBUG = "COTSWOLD_DEBUG"
@@ -108,15 +108,10 @@ def _open_standard_streams() -> None:
 def _own_environment(debug: bool) -> Iterator[None]:
     """What a command sets for itself and for ranks that it starts ends with it: tracebacks, threads, and how
     they wait."""
-    before = dict(os.environ)
-    os.environ.update(waiting_settings(os.environ))
-    if debug:
-        os.environ[DEBUG] = "1"
-    try:
+    with own_environment():
+        if debug:
+            os.environ[DEBUG] = "1"
         yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _run(words: Sequence[str], debug: bool) -> int:

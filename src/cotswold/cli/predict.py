@@ -51,7 +51,7 @@ def predict(
 
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
-    rows = _answers(run, source, top, stores, threads)
+    rows = _rows(run, source, top, stores, threads)
     first = next(rows)  # what fails at all mostly fails here, before anything is printed
     rows = chain([first], rows)
     if json_:
@@ -59,41 +59,25 @@ def predict(
             print(json.dumps({"picture": name, "class": label, "probability": probability}))
         return
     writer = csv.writer(sys.stdout)
-    writer.writerow(("picture", "class", "probability"))
+    writer.writerow(("sample", "class", "probability"))
     writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
 
 
-def _answers(
+def _rows(
     run: Path, source: str, top: int, stores: Path | None, threads: int | None
 ) -> Iterator[tuple[str, str, float]]:
-    """Opens everything, so that what is missing is said before the first line is printed; then answers."""
-    import torch
+    """Sample, class and probability, or number of an output and its value; the first comes as soon as one
+    batch has been answered."""
+    from cotswold.api.predict import answering
 
-    from cotswold import training
-    from cotswold.cli.progress import say
-    from cotswold.cli.threads import use_threads
-    from cotswold.data import open_samples, stream
-    from cotswold.recipe import load
-    from cotswold.run import RunDirectory
-
-    directory = RunDirectory.open(run)
-    recipe = load(directory.recipe)
-    use_threads(threads, recipe)
-    trained = training.trained_layers(directory, stores)
-    network, prepared = trained.network, trained.prepared
-    found = open_samples(source, prepared.transform.preparation.kind)
-    pictures = stream(found, prepared.transform, recipe.training.batch_size)
-
-    def answers() -> Iterator[tuple[str, str, float]]:
-        for maps, indices in pictures:
-            with torch.no_grad():
-                scores = network(maps.to(recipe.training.device))
-            likely = torch.softmax(scores, 1) if recipe.loss == "cross_entropy" else torch.sigmoid(scores)
+    with answering(run, source, stores, threads, progress=True) as work:
+        for names, likely in work.batches():
+            if not work.classes:  # numbers were learnt, and all of them are asked for
+                for name, row in zip(names, likely.tolist(), strict=True):
+                    yield from ((name, str(number), value) for number, value in enumerate(row))
+                continue
             values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
-            for index, row, labels in zip(indices.tolist(), values.tolist(), classes.tolist(), strict=True):
+            for name, row, labels in zip(names, values.tolist(), classes.tolist(), strict=True):
                 for probability, label in zip(row, labels, strict=True):
-                    yield found.name(index), prepared.classes[label], probability
-        for reason in pictures.broken:
-            say(f"left out: {reason}")
-
-    return answers()
+                    yield name, work.classes[label], probability
+        work.left_out()

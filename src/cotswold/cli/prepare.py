@@ -7,20 +7,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from cotswold.data import Preparation, Source, VectorPreparation, VectorSource
-
-_PICTURES = frozenset(["size", "width", "colour", "contrast", "whiten", "band", "unit", "dtype"])
-_APPLY = {
-    "pictures": _PICTURES,
-    "vectors": frozenset(["standardise", "dtype"]),
-    "frames": frozenset(["context", "standardise", "dtype"]),
-}
-"""Which options mean something for which samples."""
 
 
 def prepare(
@@ -123,68 +112,45 @@ def prepare(
     """
     from dataclasses import asdict
 
-    from cotswold import data
-    from cotswold.cli.progress import counting, printable
+    import cotswold
+    from cotswold.api.progress import printable
+    from cotswold.data import Summary
 
-    found = data.open_samples(source, include=include or (), exclude=exclude or (), labels=labels)
-    asked = {
-        "size": size,
-        "width": width,
-        "colour": colour,
-        "contrast": contrast,
-        "whiten": whiten,
-        "band": band,
-        "unit": unit,
-        "context": context,
-        "standardise": standardise,
-        "dtype": dtype,
-    }
-    preparation = _preparation(
-        source, found, {name: value for name, value in asked.items() if value is not None}
+    heard: list[Summary] = []
+    store = cotswold.prepare(
+        source,
+        out,
+        size=size,
+        width=width,
+        colour=colour,
+        contrast=contrast,
+        whiten=whiten,
+        band=band,
+        unit=unit,
+        context=context,
+        standardise=standardise,
+        dtype=dtype,
+        labels=labels,
+        splits=splits,
+        validation=validation,
+        test=test,
+        include=include or (),
+        exclude=exclude or (),
+        limit=limit,
+        seed=seed,
+        jobs=jobs,
+        progress=True,
+        on_summary=heard.append,
     )
-    with counting("preparing", found.kind) as tally:
-        summary = data.prepare(
-            found,
-            out,
-            preparation,
-            splits=splits,
-            validation=validation,
-            test=test,
-            seed=seed,
-            limit=limit,
-            jobs=jobs,
-            progress=tally,
-        )
+    (summary,) = heard
     if json_:
         print(json.dumps(asdict(summary), default=str))
         return
     counts = ", ".join(f"{count} {split}" for split, count in summary.splits.items())
-    print(f"{summary.path}: {counts} {found.kind} in {summary.seconds:.0f} s")
+    print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
     for note in summary.notes:
         print(printable(note))
     if summary.broken:
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
         print(f"{summary.broken} broken pictures were left out:\n  {shown}{more}")
-
-
-def _preparation(
-    source: str, found: Source | VectorSource, asked: dict[str, Any]
-) -> Preparation | VectorPreparation:
-    """The preparation of a source; raises UserError for what does not apply to samples of its kind."""
-    from cotswold.data import Preparation, VectorPreparation, VectorSource
-    from cotswold.errors import UserError
-
-    beyond = sorted(asked.keys() - _APPLY[found.kind])
-    if beyond:
-        named = ", ".join(f"--{name}" for name in beyond)
-        raise UserError(f"{source} holds {found.kind}, to which {named} does not apply; leave that out")
-    dtypes = ("float16", "uint8") if found.kind == "pictures" else ("float32", "float16")
-    if asked.get("dtype", dtypes[0]) not in dtypes:
-        raise UserError(f"{source} holds {found.kind}; --dtype is {dtypes[0]} or {dtypes[1]} for these")
-    if isinstance(found, VectorSource):
-        if found.kind == "frames":
-            asked = {"context": 5, **asked}
-        return VectorPreparation(found.features, "vectors" if found.kind == "vectors" else "frames", **asked)
-    height = asked.pop("size", 200)
-    return Preparation(size=(height, asked.pop("width", height)), **asked)

@@ -72,7 +72,7 @@ def show(
     set
         Overrides a field, as in training.relative_rate=1; may be given again.
     """
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
     from cotswold.recipe import commented, load
 
     print(commented(load(recipe, set or [], say)), end="")

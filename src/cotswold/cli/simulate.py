@@ -66,7 +66,7 @@ def simulate(
     json_
         Print JSON.
     """
-    from cotswold.cli.progress import say
+    from cotswold.api.progress import say
     from cotswold.errors import UserError
     from cotswold.recipe import explain as explained
     from cotswold.recipe import load

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cotswold.cli.progress import printable
-
-if TYPE_CHECKING:
-    from cotswold.data import Store
+from cotswold.api.progress import printable
 
 
 def is_store(name: str) -> bool:
@@ -24,7 +20,7 @@ def show_store(path: str, as_json: bool) -> None:
     """Print what a store holds and how it was prepared."""
     from cotswold.data import Store
 
-    said = described(Store(path))
+    said = Store(path).describe()
     if as_json:
         print(json.dumps({"path": path, **said}, indent=1))
         return
@@ -34,25 +30,6 @@ def show_store(path: str, as_json: bool) -> None:
             print(f"{name.replace('_', ' ')}: {_shown(value)}")
     for note in said["notes"]:  # type: ignore[attr-defined]  # a list of texts
         print(printable(note))
-
-
-def described(store: Store) -> dict[str, object]:
-    """What a store holds, as JSON can keep it."""
-    preparation = store.transform.preparation
-    lengths = {split: store.lengths(split) for split in store.splits}
-    sequences = {split: len(each) for split, each in lengths.items() if each is not None}
-    return {
-        "kind": store.kind,
-        "shape": str(store.shape),
-        "splits": store.splits,
-        **({"sequences": sequences} if sequences else {}),
-        **({"classes": list(store.classes)} if store.classes else {}),
-        **({"numbers_to_predict": store.targets} if store.targets else {}),
-        "preparation": {name: value for name, value in preparation.state().items() if name != "kind"},
-        "bytes": sum(path.stat().st_size for path in (store.path / key for key in store.files)),
-        "identity": store.identity,
-        "notes": list(store.notes),
-    }
 
 
 def _shown(value: object) -> str:

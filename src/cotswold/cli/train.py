@@ -1,31 +1,15 @@
 """`cotswold train`.
 
-Knows: the words of the command, signals, the display. Does not know: how anything is trained.
+Knows: the words of the command, exit codes. Does not know: how anything is trained.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-
-from cotswold.errors import UserError
-
-if TYPE_CHECKING:
-    from cotswold.geometry import Grid
-    from cotswold.training import Stop
-    from cotswold.training.team import Team
-
-ECHO_SECONDS = 0.3
-GRID = "mesh.grid="
 
 
 def train(
@@ -39,6 +23,7 @@ def train(
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
+    quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train a recipe.
 
@@ -81,169 +66,33 @@ def train(
         Go on from the newest good checkpoint in the run's directory, on any grid.
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
+    quiet
+        Show no progress; only what goes wrong.
     """
-    from cotswold.cli import ranks
-    from cotswold.cli.threads import threads_override, use_threads
-    from cotswold.launch import world_of
+    from cotswold.api.display import Quiet, Terminal
+    from cotswold.api.from_recipe import carry_out
+    from cotswold.api.interrupting import stopping
+    from cotswold.api.order import Order
+    from cotswold.api.progress import say
+    from cotswold.api.threads import threads_override
+    from cotswold.run import Stop
 
-    if restarts < 0:
-        raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
-    overrides = [
-        *(set or []),
-        *([] if grid is None else [ranks.override(grid)]),
-        *threads_override(threads),
-    ]
-    words = Words(recipe, run, overrides, stores, resume, resume_if_started)
-    world = world_of(os.environ)
-    if world is not None and world.size > 1:
-        if restarts and world.launcher != "cotswold":
-            raise UserError(
-                f"--restarts is for ranks that this command starts; these were started by {world.launcher}, "
-                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started)"
-            )
-        ranks.prepare(world)
-        with ranks.team(world, recipe, run, overrides) as team:
-            return _train(words, team)
-    wanted = None
-    if grid is not None or recipe is not None or run is not None:
-        wanted = ranks.wanted_recipe(recipe, run, overrides)
-        shape = ranks.local_grid(wanted)
-        if shape.size > 1:
-            return _start(words, wanted.name, shape, restarts)
-    if restarts:
-        raise UserError("--restarts watches over several ranks; give --grid, such as --grid 1x2")
-    use_threads(None, wanted)
-    from cotswold.training.team import SOLO
-
-    return _train(words, SOLO)
-
-
-@dataclass(frozen=True)
-class Words:
-    """What the command was told."""
-
-    recipe: str | None
-    run: Path | None
-    overrides: list[str]
-    stores: Path | None
-    resume: bool
-    resume_if_started: bool
-
-    def again(self, grid: Grid, run: Path, *, resumed: bool) -> list[str]:
-        """The words for a rank of a grid, which go on where the run has begun if it is ``resumed``."""
-        words = ["train", *([] if self.recipe is None else [self.recipe]), "--run", str(run)]
-        others = [one for one in self.overrides if not one.startswith(GRID)]
-        for override in [*others, f'{GRID}"{grid}"']:
-            words += ["--set", override]
-        if self.stores is not None:
-            words += ["--stores", str(self.stores)]
-        if resumed or self.resume_if_started:
-            return [*words, "--resume-if-started"]
-        return [*words, "--resume"] if self.resume else words
-
-
-def _start(words: Words, name: str, grid: Grid, restarts: int) -> int:
-    """Train on ranks of this machine, and watch over them."""
-    from cotswold.cli import ranks
-    from cotswold.cli.figures import cores
-    from cotswold.cli.progress import say
-    from cotswold.launch import run_local
-    from cotswold.run import RunDirectory
-
-    run = words.run
-    if run is None:
-        run = Path("runs") / name
-    most = ranks.RANKS_A_CORE * cores()
-    if grid.size > most:
-        raise UserError(
-            f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
-            "or more on several machines (torchrun, mpirun, srun)"
-        )
-    if (run / "recipe.toml").is_file():
-        with RunDirectory.open(run).lock():
-            pass  # if another process trains it, that is said once and at once
-    code = run_local(
-        words.again(grid, run, resumed=False),
-        grid.size,
-        run / "logs",
-        cores=cores(),
+    overrides = [*(set or []), *threads_override(threads)]
+    outcome = carry_out(
+        Order(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
+        grid=grid,
         restarts=restarts,
-        restart_words=words.again(grid, run, resumed=True),
+        display=Quiet() if quiet else Terminal(),
+        on_event=None,
+        stop=Stop(),
+        listening=stopping,
     )
-    if code == 1 and (run / "checkpoints").is_dir():
-        say(f"go on from the last checkpoint with: cotswold train --run {shlex.quote(str(run))} --resume")
-    return code
-
-
-def _train(words: Words, team: Team) -> int:
-    from cotswold import training
-    from cotswold.cli.progress import TrainingDisplay, counting, say
-
-    how = training.Resume.ALWAYS if words.resume else training.Resume.NEVER
-    with counting("preparing", "samples") if team.is_main else nullcontext() as tally:
-        job = training.open_job(
-            words.recipe,
-            words.run,
-            overrides=words.overrides,
-            stores=words.stores,
-            resume=training.Resume.IF_STARTED if words.resume_if_started else how,
-            tally=tally,
-            team=team,
-        )
-    if team.is_main and not job.resumed:
-        for note in job.store.notes:
-            say(note)
-    stop = training.Stop()
-    with stopping(stop), TrainingDisplay() if team.is_main else nullcontext(_unseen) as display:
-        finished = job.train(watch=display, stop=stop)
-    where = shlex.quote(str(words.run or job.run.path))
-    if finished:
-        if team.is_main:
-            say(f"finished; look at it with: cotswold report {where}")
-        return 0
-    if team.is_main:
+    where = shlex.quote(str(outcome.run))
+    if not outcome.speaks:
+        if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
+            say(f"go on from the last checkpoint with: cotswold train --run {where} --resume")
+    elif outcome.code and not quiet:
         say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
-    return 128 + (stop.signal or signal.SIGINT)
-
-
-def _unseen(event: Mapping[str, object]) -> None:
-    """What ranks show of an event that do not lead."""
-
-
-@contextmanager
-def stopping(stop: Stop) -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP asks for a stop after the step; a second one leaves at once.
-
-    The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
-    launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
-    from systemd, after SIGTERM; where it was ignored (nohup) it stays so.
-    """
-    first = 0.0
-
-    def handle(number: int, _: object) -> None:
-        nonlocal first
-        if stop.signal is None:
-            first = time.monotonic()
-        elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
-            return
-        if stop.signal is not None:
-            _tell(b"left at once; nothing since the last checkpoint is kept\n")
-            os._exit(128 + number)
-        stop.signal = number
-        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _tell(sentence: bytes) -> None:
-    """Write to the terminal out of a signal handler, even where there is no terminal any more."""
-    with suppress(OSError):
-        os.write(2, sentence)
+    elif not quiet:
+        say(f"finished; look at it with: cotswold report {where}")
+    return outcome.code

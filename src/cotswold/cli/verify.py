@@ -1,21 +1,15 @@
 """`cotswold verify`.
 
-Knows: what a run and a store consist of, who checks each part. Does not know: how anything is checked.
+Knows: the words of the command. Does not know: what is checked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
-
-Kind = Literal["run", "store"]
-Progress = Callable[[int, int], None]
-Check = Callable[[Path, Progress], list[str]]
-"""What is wrong with one part of a directory, a sentence each."""
 
 
 def verify(
@@ -42,84 +36,14 @@ def verify(
     json_
         Print JSON.
     """
-    from cotswold.cli.progress import counting, printable
+    import cotswold
+    from cotswold.api.progress import printable
 
-    kind = kind_of(path)
-    told: dict[str, None] = {}  # two checks may meet the same damage
-    for name, check in CHECKS[kind].items():
-        with counting(f"verifying {name}", "files") as tally:
-            told |= dict.fromkeys(check(path, tally))
-    findings = list(told)
+    found = cotswold.verify(path, progress=True)
     if json_:
-        print(json.dumps({"path": str(path), "kind": kind, "sound": not findings, "findings": findings}))
+        told = {"kind": found.kind, "sound": found.sound, "findings": found.findings}
+        print(json.dumps({"path": str(path), **told}))
     else:
-        for finding in findings or [f"{path}: a sound {kind} ({', '.join(CHECKS[kind])})"]:
+        for finding in found.findings or [f"{path}: a sound {found.kind} ({', '.join(found.checked)})"]:
             print(printable(finding))
-    return 1 if findings else 0
-
-
-def kind_of(path: Path) -> Kind:
-    """What a directory holds, by the names in it; raises UserError where it is neither run nor store."""
-    from cotswold.errors import UserError
-
-    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-    if names & {"recipe.toml", "events.jsonl"}:
-        return "run"
-    if names & {"manifest.json", ".preparing"} and not any(name.endswith(".safetensors") for name in names):
-        return "store"
-    what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
-    raise UserError(f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote")
-
-
-def _recipe(path: Path, _: Progress) -> list[str]:
-    from cotswold import recipe
-    from cotswold.errors import CotswoldError
-    from cotswold.run import RunDirectory
-
-    try:
-        recipe.load(RunDirectory.open(path).recipe)
-    except CotswoldError as error:
-        return [str(error)]
-    return []
-
-
-def _run(path: Path, tell: Progress) -> list[str]:
-    from cotswold.run import RunDirectory
-    from cotswold.run.verifying import verify_run
-
-    return verify_run(RunDirectory(path.absolute()), tell)
-
-
-def _results(path: Path, _: Progress) -> list[str]:
-    from cotswold.analysis import verify_results
-
-    return verify_results(path)
-
-
-def _prolonged(path: Path, _: Progress) -> list[str]:
-    from cotswold.errors import MachineError
-    from cotswold.run import RunDirectory
-    from cotswold.training import prolonging
-
-    try:
-        prolonging.read(RunDirectory(path.absolute()))
-    except MachineError as error:
-        return [str(error)]
-    return []
-
-
-def _store(path: Path, tell: Progress) -> list[str]:
-    from cotswold.data import verify_store
-
-    return verify_store(path, tell)
-
-
-CHECKS: dict[Kind, dict[str, Check]] = {
-    "run": {
-        "recipe": _recipe,
-        "epochs": _prolonged,
-        "environment, events and checkpoints": _run,
-        "results": _results,
-    },
-    "store": {"manifest, files and labels": _store},
-}
+    return 0 if found.sound else 1

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
+from cotswold.data import joined
 from cotswold.data.source import Kind, Labels, Source
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
@@ -43,6 +44,8 @@ def open_source(
         from cotswold.data.synthetic import open_builtin
 
         return open_builtin(str(path), *patterns, labels)
+    if joined.is_joined(str(path)):
+        return joined.open_joined(str(path), *patterns, labels)
     where = _existing(path, "pictures")
     return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
 
@@ -89,7 +92,7 @@ def open_samples(
 def kind_of(path: str | Path) -> Kind:
     """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
     tells. Raises SourceError for a source that is missing or cannot be read."""
-    if str(path).startswith("builtin:"):
+    if str(path).startswith("builtin:") or joined.is_joined(str(path)):
         return "pictures"
     where = _existing(path, None)
     return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)

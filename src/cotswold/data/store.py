@@ -99,6 +99,24 @@ class Store:
         without labels."""
         return len(self.classes) or self.targets
 
+    def describe(self) -> dict[str, object]:
+        """What the store holds and how it was prepared, as JSON can keep it."""
+        preparation = self.transform.preparation
+        lengths = {split: self.lengths(split) for split in self.splits}
+        sequences = {split: len(each) for split, each in lengths.items() if each is not None}
+        return {
+            "kind": self.kind,
+            "shape": str(self.shape),
+            "splits": self.splits,
+            **({"sequences": sequences} if sequences else {}),
+            **({"classes": list(self.classes)} if self.classes else {}),
+            **({"numbers_to_predict": self.targets} if self.targets else {}),
+            "preparation": {name: value for name, value in preparation.state().items() if name != "kind"},
+            "bytes": sum(path.stat().st_size for path in (self.path / key for key in self.files)),
+            "identity": self.identity,
+            "notes": list(self.notes),
+        }
+
     @property
     def identity(self) -> str:
         """A hash of everything in the store."""

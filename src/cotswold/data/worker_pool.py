@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Generic, TypeVar
 
 from PIL import Image
@@ -44,15 +47,17 @@ class WorkerPool(Generic[SeenT, TransformT]):
         self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._environment = {name: os.environ.get(name) for name in _ENVIRONMENT}
+        self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
         if jobs > 1:
             context = multiprocessing.get_context("forkserver")  # imports once, for all processes
-            context.set_forkserver_preload(["__main__", type(work).__module__, __name__])
+            context.set_forkserver_preload([*["__main__"] * self._main, type(work).__module__, __name__])
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
 
     def __enter__(self) -> WorkerPool[SeenT, TransformT]:
         if self._pool is not None:
             os.environ.update(_ENVIRONMENT)
-            forkserver.ensure_running()
+            with self._starting():
+                forkserver.ensure_running()
         return self
 
     def __exit__(
@@ -67,13 +72,31 @@ class WorkerPool(Generic[SeenT, TransformT]):
             else:
                 os.environ[name] = value
 
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Processes that are started inside do not import the main module unless the work is from there.
+
+        Or they would run a script anew that has no `if __name__ == "__main__":`.
+        """
+        main = sys.modules["__main__"]
+        if not self._main:
+            sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+
+    def _submit(self, pool: ProcessPoolExecutor, function: Callable[..., T], *words: object) -> Future[T]:
+        with self._starting():  # a pool starts its processes when there is something to do
+            return pool.submit(function, *words)
+
     def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
         """Look at shards, in order; may be left early."""
         if self._pool is None:
             yield from ((shard, self._here.look(shard)) for shard in shards)
         else:
             pool = self._pool
-            yield from self._ordered((shard, pool.submit(_look, shard)) for shard in shards)
+            yield from self._ordered((shard, self._submit(pool, _look, shard)) for shard in shards)
 
     def write(
         self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
@@ -84,7 +107,7 @@ class WorkerPool(Generic[SeenT, TransformT]):
         else:
             pool = self._pool
             yield from self._ordered(
-                (s, pool.submit(_write, s, transform, looked.get(s.key))) for s in shards
+                (s, self._submit(pool, _write, s, transform, looked.get(s.key))) for s in shards
             )
 
     def _ordered(self, submitted: Iterator[tuple[Shard, Future[T]]]) -> Iterator[tuple[Shard, T]]:
@@ -101,7 +124,7 @@ class WorkerPool(Generic[SeenT, TransformT]):
         except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
             raise MachineError(
                 "a process that prepared samples died, perhaps for want of memory; use fewer jobs and run "
-                'the same command again to go on (a script of your own needs `if __name__ == "__main__":`)'
+                "the same command again to go on"
             ) from error
         finally:
             for _, future in waiting:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cotswold.run.metrics import Metrics as Metrics
     from cotswold.run.recorder import NoLog as NoLog
     from cotswold.run.recorder import Recorder as Recorder
-    from cotswold.run.recorder import Stop as Stop
+    from cotswold.run.stop import Stop as Stop
 
 _HOME = {
     "Account": "account",
@@ -26,7 +26,7 @@ _HOME = {
     "NoLog": "recorder",
     "Recorder": "recorder",
     "RunDirectory": "directory",
-    "Stop": "recorder",
+    "Stop": "stop",
     "describe_environment": "environment",
     "read_events": "events",
     "tensorboard": "curves",

@@ -20,16 +20,10 @@ from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
 from cotswold.run.account import Account
 from cotswold.run.metrics import Means, Meter, Metrics
+from cotswold.run.stop import Stop
 
 EVENT_SECONDS = 1.0
 """Means are due so long after the last ones."""
-
-
-@dataclass
-class Stop:
-    """A wish to stop, set by a signal handler or a callback and read by whoever drives the training."""
-
-    signal: int | None = None
 
 
 class Log(Protocol):

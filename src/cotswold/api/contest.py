@@ -1,4 +1,4 @@
-"""The baselines of `cotswold evaluate`, and what of it is done already.
+"""The baselines of an evaluation, and what of it is done already.
 
 Knows: how a run's baselines are put together from its files, when a test needs no repetition. Does not know:
 how selectivity is measured, how it is shown.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.sealed import set_aside
-from cotswold.cli.progress import counting, say, stages
+from cotswold.api.display import Display
 from cotswold.data import Source, of_pictures, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cotswold.analysis.evaluation import Clustering
     from cotswold.analysis.selectivity import ClassWeights
-    from cotswold.cli.progress import Stages
+    from cotswold.api.progress import Stages
     from cotswold.data import Store
     from cotswold.nn import StackNetwork
     from cotswold.recipe.schema import Evaluation as Test
@@ -44,7 +44,7 @@ _UNLABELLED = 5000
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the words of the command ask for, beside the tests."""
+    """What is asked for, beside the tests, and where it is shown how far it is."""
 
     layers: Sequence[str]
     control: Path | None
@@ -52,6 +52,7 @@ class Wishes:
     weights: ClassWeights | None
     stores: Path | None
     anew: bool
+    display: Display
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class _Field:
     control: Trained[StackNetwork] | None
     store: Store | None
     examination: analysis.Examination
+    display: Display
 
     def unlabelled(self, most: int | None = None) -> Iterable[Tensor]:
         """One pass over training pictures."""
@@ -89,29 +91,31 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
     """Test the run on each object, keeping each result as soon as there is one; returns all of this step."""
     field = _opened(directory, wishes)
     if untrained := training.not_begun(field.recipe, field.own.state):
-        say(
+        wishes.display.say(
             f"{untrained} of the {len(field.recipe.network.stacks)} stacks have not begun to learn, the last "
             "ones: what is found of them is of filters at random; train them first: cotswold train "
             f"--run {directory.path} --resume"
         )
-    evaluation = _earlier(directory, field.own.step)
+    evaluation = _earlier(directory, field)
     waiting = []
     for test in tests:
         sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
         asked = field.question(*sources)
         if not wishes.anew and evaluation.answers(test.name, asked):
-            say(f"{test.name}: tested before in the same way, that result is kept (--anew tests again)")
+            wishes.display.say(
+                f"{test.name}: tested before in the same way, that result is kept (--anew tests again)"
+            )
         else:
             waiting.append((test.name, sources, asked))
     if not waiting:
         return evaluation
-    with stages() as told:
+    with wishes.display.stages() as told:
         baselines, clustering = _baselines(field, told)
         for name, sources, asked in waiting:
             found = _tested(field, baselines, name, sources, told)
             found = replace(found, clustering=clustering, asked=asked)
             # another process may have added a test of its own
-            evaluation = _earlier(directory, field.own.step).with_object(found)
+            evaluation = _earlier(directory, field).with_object(found)
             evaluation.write(directory.evaluation)
     return evaluation
 
@@ -128,30 +132,32 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
         own.network, chosen
     )  # a layer that is not there is refused before anything is computed
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
-    return _Field(recipe, own, control, _training_store(directory, recipe, wishes.stores), examination)
+    store = _training_store(directory, recipe, wishes)
+    return _Field(recipe, own, control, store, examination, wishes.display)
 
 
-def _training_store(directory: RunDirectory, recipe: Recipe, stores: Path | None) -> Store | None:
+def _training_store(directory: RunDirectory, recipe: Recipe, wishes: Wishes) -> Store | None:
     """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
     try:
-        with counting("preparing", "pictures") as tally:
-            return training.store_of(directory, recipe, stores, tally)
+        with wishes.display.counting("preparing", "pictures") as tally:
+            return training.store_of(directory, recipe, wishes.stores, tally)
     except (SourceError, StoreError, RecipeError) as error:
-        say(
+        wishes.display.say(
             f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "
             "take their scale from the test pictures, and stimuli begin at noise"
         )
         return None
 
 
-def _earlier(directory: RunDirectory, step: int) -> analysis.Evaluation:
+def _earlier(directory: RunDirectory, field: _Field) -> analysis.Evaluation:
     """What was found for this step before, to which new objects are added."""
     try:
         found = analysis.Evaluation.read(directory.evaluation)
     except RunError as error:
         aside = set_aside(directory.evaluation).name
-        say(f"the earlier evaluation cannot be read, and is set aside as {aside}: {error}")
+        field.display.say(f"the earlier evaluation cannot be read, and is set aside as {aside}: {error}")
         found = None
+    step = field.own.step
     return found if found is not None and found.step == step else analysis.Evaluation(step)
 
 
@@ -211,5 +217,5 @@ def _tested(
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )
     for reason in test_set.broken:
-        say(f"left out: {reason}")
+        field.display.say(f"left out: {reason}")
     return found

@@ -1,4 +1,4 @@
-"""Which processes a command trains on: this one alone, ranks that it starts, or ranks that others started.
+"""Which processes a run trains on: this one alone, ranks that it starts, or ranks that others started.
 
 Knows: the environment, grids in words, facts that ranks compare. Does not know: how ranks find each other,
 how anything is trained.
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold import __version__, recipe
-from cotswold.cli.figures import cores
-from cotswold.cli.progress import say
 from cotswold.errors import CotswoldError, RunError, UserError
 from cotswold.geometry import Grid
+from cotswold.host import granted_cores
 from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 
@@ -25,9 +24,16 @@ if TYPE_CHECKING:
     from cotswold.launch import World
     from cotswold.training.team import Team
 
+Tell = Callable[[str], None]
+"""Hears a sentence for the user."""
 AUTO = "auto"
 RANKS_A_CORE = 4
-"""Processes that a command starts at most for each core of this machine."""
+"""Processes that a call starts at most for each core of this machine."""
+
+
+def cores() -> int:
+    """Cores that this process and those that it starts are granted together."""
+    return granted_cores(environ={})
 
 
 def override(grid: str) -> str:
@@ -35,9 +41,7 @@ def override(grid: str) -> str:
     return f"mesh.grid={json.dumps(grid)}"
 
 
-def wanted_recipe(
-    name: str | None, run: Path | None, overrides: Sequence[str], tell: Callable[[str], None] = say
-) -> Recipe:
+def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell) -> Recipe:
     """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up, in
     both cases with what the run remembers; ``tell`` hears of overrides that reach further than they say."""
     if run is not None and (run / "recipe.toml").is_file():
@@ -50,15 +54,15 @@ def wanted_recipe(
     return recipe.load(name, overrides, tell)
 
 
-def local_grid(wanted: Recipe) -> Grid:
-    """The grid of ranks that this command is to start: 1x1 where the recipe asks for none."""
+def local_grid(wanted: Recipe, tell: Tell) -> Grid:
+    """The grid of ranks that this process is to start: 1x1 where the recipe asks for none."""
     if wanted.mesh.grid is None:
         return Grid(1, 1)
     if wanted.mesh.grid != AUTO:
         return Grid.parse(wanted.mesh.grid)
     from cotswold.simulate import predicted_grids, this_machine
 
-    say("choosing the grid by the simulator's prediction")
+    tell("choosing the grid by the simulator's prediction")
     most = cores()
     return predicted_grids(this_machine(), wanted, [n for n in range(1, most + 1) if most % n == 0])[0]
 
@@ -94,7 +98,9 @@ def prepare(world: World) -> None:
 
 
 @contextmanager
-def team(world: World, name: str | None, run: Path | None, overrides: Sequence[str]) -> Iterator[Team]:
+def team(
+    world: World, name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell
+) -> Iterator[Team]:
     """This rank among those that were started, all with the same recipe and version; for a `with` block.
 
     They know each other by the token in COTSWOLD_TOKEN, or, where the launcher brings none, by one in a file
@@ -109,7 +115,7 @@ def team(world: World, name: str | None, run: Path | None, overrides: Sequence[s
     failure: CotswoldError | None = None
     try:
         heard = world.rank > 0 or world.launcher == "cotswold"  # another process says it
-        wanted = wanted_recipe(name, run, overrides, _unheard if heard else say)
+        wanted = wanted_recipe(name, run, overrides, _unheard if heard else tell)
     except CotswoldError as error:
         failure = error  # told once all have met, or some would wait for this one
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout

@@ -1,0 +1,1 @@
+"""What Python users call: one file a verb, and `Run`; `import cotswold` hands the names on."""

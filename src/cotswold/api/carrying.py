@@ -1,0 +1,145 @@
+"""How a job is carried out: who hears of it, what stops it, which processes it runs in.
+
+Knows: callbacks, displays, signals, ranks of this machine. Does not know: what is trained.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cotswold.api.display import Display, Notebook, Quiet
+from cotswold.api.events import Callback, Follower, OnEvent, all_of
+from cotswold.api.run import Run
+from cotswold.errors import MachineError, UserError
+
+if TYPE_CHECKING:
+    from cotswold.api.display import Watch
+    from cotswold.geometry import Grid
+    from cotswold.run import Stop
+    from cotswold.training import Job
+    from cotswold.training.team import Team
+
+Listening = Callable[["Stop"], AbstractContextManager[None]]
+"""What hears, for a `with` block, that a run is to stop."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended."""
+
+    run: Path
+    code: int
+    """0: finished; 128 and a signal's number: stopped and saved; of ranks also 1 and 2, as the command
+    ends."""
+    speaks: bool
+    """Whether this process is the one to say so: no rank has."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """Who hears of a run, and what it listens to."""
+
+    display: Display
+    on_event: OnEvent | None
+    stop: Stop
+    listening: Listening
+
+    def watch(self, shown: Watch | None) -> Watch:
+        """Hands events to the user's function, and to the display where it shows them."""
+        watches: list[Watch] = [] if self.on_event is None else [Callback(self.on_event, self.stop)]
+        return all_of([*watches, *([] if shown is None else [shown])])
+
+
+class Words(Protocol):
+    """What processes are started with."""
+
+    @property
+    def module(self) -> str:
+        """The module that they run as a program."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that they get besides."""
+        ...
+
+    def of(self, *, again: bool, quiet: bool) -> list[str]:
+        """The words of each, when it starts ``again``, and where it is to show no progress."""
+        ...
+
+
+def carried(job: Job, team: Team, place: Path | None, display: Display, hearing: Hearing) -> Outcome:
+    """Train a job that is open; ``place``: its directory as the caller wrote it."""
+    with hearing.listening(hearing.stop), display.training() as shown:
+        finished = job.train(watch=hearing.watch(shown), stop=hearing.stop)
+    code = 0 if finished else 128 + (hearing.stop.signal or signal.SIGINT)
+    return Outcome(place or job.run.path, code, team.is_main)
+
+
+def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearing) -> Outcome:
+    """Train on ranks of this machine, which run the program of ``words``, and watch over them."""
+    from cotswold.api.ranks import RANKS_A_CORE, cores
+    from cotswold.launch import run_local
+    from cotswold.run import RunDirectory
+
+    most = RANKS_A_CORE * cores()
+    if grid.size > most:
+        raise UserError(
+            f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
+            "or more on several machines (torchrun, mpirun, srun)"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError(
+            "processes are started by the main thread, which passes signals on to them; call train there"
+        )
+    if (run / "recipe.toml").is_file():
+        with RunDirectory.open(run).lock():
+            pass  # if another process trains it, that is said once and at once
+    with ExitStack() as open_things:
+        notebook = isinstance(hearing.display, Notebook)
+        if notebook or hearing.on_event is not None:
+            shown = open_things.enter_context(hearing.display.training()) if notebook else None
+            open_things.enter_context(Follower(run / "events.jsonl", hearing.watch(shown), hearing.stop))
+        quiet = notebook or isinstance(hearing.display, Quiet)
+        code = run_local(
+            words.of(again=False, quiet=quiet),
+            grid.size,
+            run / "logs",
+            cores=cores(),
+            restarts=restarts,
+            restart_words=words.of(again=True, quiet=quiet),
+            program=(sys.executable, "-m", words.module),
+            environ={**os.environ, **words.environment},
+        )
+    return Outcome(run, code, False)
+
+
+def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
+    """The run of an outcome; raises what a Python program is to hear of one that is not finished.
+
+    ``stop``: the caller's own, where there is one: a run that it stopped is no surprise.
+    """
+    if outcome.code == 0 or (stop is not None and stop.signal is not None):
+        return Run(outcome.run, **how)
+    if outcome.code > 128:
+        if outcome.code != 128 + signal.SIGINT:
+            signal.raise_signal(outcome.code - 128)  # the ranks have heard it; now whoever started them
+        raise KeyboardInterrupt(f"stopped and saved; {outcome.run} goes on with resume=True")
+    raise (UserError if outcome.code == 2 else MachineError)(last_words(outcome.run))
+
+
+def last_words(run: Path) -> str:
+    """What rank 0 said last, from its log."""
+    log = run / "logs" / "rank-0.log"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    said = [line.partition("cotswold: ")[2] for line in lines if line.startswith("cotswold: ")]
+    last = f"{said[-1]} (" if said else "the ranks could not train together ("
+    return f"{last}what each rank said is on standard error and in {log.parent})"

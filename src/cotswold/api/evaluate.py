@@ -1,0 +1,124 @@
+"""How selective a run's neurons are; accuracy and confusion of a supervised run.
+
+Knows: which sources are tested, by whom. Does not know: how selectivity is measured, how results are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.display import Display, display_for
+from cotswold.api.run import Run
+from cotswold.api.threads import computing
+from cotswold.errors import SourceError, StoreError, UserError
+from cotswold.recipe.schema import Evaluation as Test
+
+if TYPE_CHECKING:
+    from cotswold.analysis import Classification, Evaluation
+    from cotswold.analysis.selectivity import ClassWeights
+
+
+def evaluate(
+    run: Run | str | Path,
+    *,
+    positives: str | Path | None = None,
+    negatives: str | Path | None = None,
+    name: str = "object",
+    layers: Sequence[str] = (),
+    control: Run | str | Path | None = None,
+    splits: int = 5,
+    weights: str | float = "paper",
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    anew: bool = False,
+    progress: bool | None = None,
+) -> Evaluation | Classification:
+    """How well neurons tell pictures with an object (``positives``) from others (``negatives``), beside
+    random filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on
+    its own labelled pictures: an `analysis.Classification`.
+
+    Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon
+    as it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
+    ``["2.pooled"]``; the output of every stack by default. ``control``: another run, tested beside.
+    ``splits``: random halves for the held-out accuracy, 1 to 35. ``weights``: what positives weigh in an
+    accuracy: ``"paper"`` (0.353), ``"equal"``, ``"counts"`` (every picture the same), or a number between 0
+    and 1. Raises RunError, SourceError, StoreError, UserError.
+    """
+    if splits < 1:
+        raise UserError(f"--splits {splits} halves nothing; give 1 or more")
+    weighed = class_weights(weights)
+    known, display = Run(run, stores=stores), display_for(progress)
+    recipe = known.recipe
+    with computing(threads, recipe):
+        if not recipe.network.stacks:
+            if positives is not None or negatives is not None:
+                raise UserError(
+                    f"{_named(run)} is a supervised run, which is tested on its own labelled pictures; leave "
+                    "out --positives and --negatives"
+                )
+            return _classified(known, display)
+        if (positives is None) != (negatives is None):
+            raise UserError("selectivity needs both --positives and --negatives; give the other one too")
+        tests = recipe.evaluate
+        if positives is not None and negatives is not None:
+            tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
+        if not tests:
+            raise UserError(f"the recipe of {_named(run)} names no tests; give --positives and --negatives")
+        from cotswold.api import contest
+
+        rival = None if control is None else Path(_named(control))
+        wishes = contest.Wishes(layers, rival, splits, weighed, known.stores, anew, display)
+        return contest.hold(known.directory, tests, wishes)
+
+
+def class_weights(words: str | float) -> ClassWeights | None:
+    """What ``weights`` means, None for every picture alike; raises UserError for anything else.
+
+    >>> class_weights("0.25")
+    ClassWeights(positives=0.25, negatives=0.75)
+    """
+    from cotswold.analysis.selectivity import PAPER, ClassWeights
+
+    named = {"paper": PAPER, "equal": ClassWeights(0.5, 0.5), "counts": None}
+    if isinstance(words, str) and words in named:
+        return named[words]
+    try:
+        positives = float(words)
+        return ClassWeights(positives, 1 - positives)
+    except ValueError:
+        raise UserError(
+            f"--weights {str(words)[:40]} is neither paper, equal, counts nor a number between 0 and 1; give "
+            "one of these"
+        ) from None
+
+
+def _named(run: Run | str | Path) -> str:
+    """The run's directory as the caller wrote it."""
+    return str(run.path if isinstance(run, Run) else run)
+
+
+def _classified(run: Run, display: Display) -> Classification:
+    from cotswold import analysis, training
+
+    directory, recipe = run.directory, run.recipe
+    trained = training.trained_layers(directory, run.stores)
+    try:
+        with display.counting("preparing", "pictures") as tally:
+            store = training.store_of(directory, recipe, run.stores, tally)
+    except SourceError as error:
+        raise SourceError(
+            f"a supervised run is tested on its own labelled pictures, which are not here ({error}); copy "
+            "them or their store (--stores), or name the classes of others by cotswold predict"
+        ) from error
+    if store.identity != trained.prepared.store:
+        raise StoreError(
+            f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "
+            "(--stores)"
+        )
+    split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
+    batches = training.labelled_batches(store, recipe, split)
+    found = analysis.classify(trained.network, batches, store.classes, step=trained.step, split=split)
+    found.write(directory.classification)
+    return found

@@ -1,0 +1,174 @@
+"""Responses of a layer to other pictures, as arrays or in a file.
+
+Knows: how a run, a source and a layer come together. Does not know: layers, file formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cotswold.api.display import Display, display_for
+from cotswold.api.run import Run
+from cotswold.api.threads import computing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from cotswold.analysis import Layer, StackLayers
+    from cotswold.data import Source, Stream, VectorSource
+
+Labels = Literal["none", "folders", "file"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Responses to pictures, a row a picture; arrays of one length."""
+
+    features: NDArray[np.float32]
+    """(picture, channel, y, x)."""
+    names: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    """-1 where a picture has none."""
+    layer: str
+    left_out: tuple[str, ...]
+    """Pictures that could not be read, each with the reason."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of responses."""
+
+    path: Path
+    shape: tuple[int, ...]
+    """(picture, channel, y, x)."""
+    layer: str
+    left_out: tuple[str, ...]
+
+
+def features(
+    run: Run | str | Path,
+    source: str | Path,
+    *,
+    layer: str | None = None,
+    labels: Labels = "none",
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Features:
+    """The responses of a layer of a run of stacks to every sample of a source.
+
+    Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
+    ``layer`` is a stack from 1 upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or
+    output); the last stack's output by default. ``labels``: ``"folders"`` takes a picture's parent folder,
+    ``"file"`` what npz, idx and CIFAR-10 carry. All responses are in memory; `write_features` is for more.
+    Raises RunError, SourceError, UserError (no such layer), MemoryLimitError.
+    """
+    import numpy as np
+
+    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+        rows: list[NDArray[np.float32]] = []
+        names: list[str] = []
+        numbers: list[int] = []
+        with work.display.counting("features", work.source.kind) as tally:
+            for maps, called, given in work.batches():
+                rows.append(np.ascontiguousarray(work.answer(maps).float().cpu().numpy()))
+                names += called
+                numbers += given
+                tally(len(names), len(work.source))
+        found = np.concatenate(rows)
+        left_out = work.left_out()
+    return Features(found, np.array(names), np.array(numbers, np.int64), str(work.layer), left_out)
+
+
+def write_features(
+    run: Run | str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    layer: str | None = None,
+    labels: Labels = "none",
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Written:
+    """Write what `features` gives to a file, batch by batch; says its shape.
+
+    `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
+    Raises UserError where the file exists.
+    """
+    from cotswold import analysis
+
+    with _answering(run, source, layer, labels, stores, threads, progress) as work:
+        with work.display.counting("features", work.source.kind) as tally:
+            shape = analysis.write_features(
+                work.answer,
+                work.batches(),
+                Path(out),
+                progress=lambda done: tally(done, len(work.source)),
+            )
+        return Written(Path(out), shape, str(work.layer), work.left_out())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A layer that answers, and the samples that it is asked about."""
+
+    source: Source | VectorSource
+    samples: Stream
+    layer: Layer
+    respond: StackLayers
+    device: str
+    display: Display
+
+    def answer(self, maps: Tensor) -> Tensor:
+        """Responses (image, channel, y, x) to prepared samples."""
+        import torch
+
+        with torch.no_grad():
+            return self.respond.first(maps.to(self.device))
+
+    def batches(self) -> Iterator[tuple[Tensor, Sequence[str], Sequence[int]]]:
+        """Prepared samples, their names and labels."""
+        for maps, indices in self.samples:
+            numbers = indices.tolist()
+            yield maps, list(map(self.source.name, numbers)), list(map(self.source.label, numbers))
+
+    def left_out(self) -> tuple[str, ...]:
+        """Samples that could not be read, which are said as well."""
+        for reason in self.samples.broken:
+            self.display.say(f"left out: {reason}")
+        return tuple(self.samples.broken)
+
+
+@contextmanager
+def _answering(
+    run: Run | str | Path,
+    source: str | Path,
+    layer: str | None,
+    labels: Labels,
+    stores: str | Path | None,
+    threads: int | None,
+    progress: bool | None,
+) -> Iterator[_Work]:
+    known = Run(run, stores=stores)
+    recipe = known.recipe
+    with computing(threads, recipe):
+        from cotswold import analysis, training
+        from cotswold.data import open_samples, stream
+
+        trained = training.trained_stacks(known.directory, known.stores)
+        chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(trained.network, "output")[-1]
+        respond = analysis.StackLayers(trained.network, [chosen])
+        transform = trained.prepared.transform
+        found = open_samples(source, transform.preparation.kind, labels=labels)
+        samples = stream(found, transform, recipe.training.batch_size)
+        yield _Work(found, samples, chosen, respond, recipe.training.device, display_for(progress))

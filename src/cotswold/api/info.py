@@ -1,0 +1,171 @@
+"""Sizes, counts and expected times of a recipe.
+
+Knows: who counts what of stacks and of layers. Does not know: how it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.display import Display, display_for
+from cotswold.api.order import override_list, recipe_name
+from cotswold.api.threads import computing
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a recipe would take."""
+
+    recipe: Recipe
+    layers: list[Row]
+    """A row a stack or layer, from the input upwards; bytes, FLOPs and seconds by name."""
+    totals: Row
+    """Weights, the bytes that training takes and those that are free, and what would fit."""
+
+
+def info(
+    recipe: str | Path | Recipe,
+    *,
+    overrides: Mapping[str, object] | Sequence[str] = (),
+    time: bool = True,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Info:
+    """Sizes, counts and expected times of a recipe; nothing is trained, nothing of its size is allocated.
+
+    With ``time`` a small piece of every stack is measured, on ``threads``, to estimate the time of an update
+    on this machine. Raises RecipeError.
+    """
+    from cotswold import recipe as recipes
+
+    display = display_for(progress)
+    with recipe_name(recipe) as name:
+        assert name is not None, "there is a recipe"
+        found = recipes.load(name, override_list(overrides), display.say)
+    with computing(threads, found):
+        if found.data.store is not None:
+            from cotswold.training.stores import open_store, with_store_shape
+
+            found = with_store_shape(found, open_store(found, Path()))
+        elif _missing(found) is None:
+            from cotswold.training.stores import with_features
+
+            found = with_features(found)
+        supervised = found.training.strategy == "supervised"
+        rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time, display), None)
+        weights = sum(int(str(row["parameters"])) for row in rows)
+        totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}
+        if unknown is not None:
+            totals["not_known"] = unknown
+        if (missing := _missing(found)) is not None:
+            totals["pictures"] = missing
+        if found.offloaded:
+            from cotswold.training.offload.room import disk_bytes
+
+            totals["disk_bytes"] = disk_bytes(found)
+    return Info(found, rows, totals)
+
+
+def _missing(recipe: Recipe) -> str | None:
+    """A sentence where the source of pictures is not here, which training will need."""
+    from cotswold.data.joined import is_joined
+    from cotswold.errors import RecipeError
+    from cotswold.recipe import expand
+
+    source = recipe.data.source
+    if source is None or source.startswith("builtin:") or is_joined(source):
+        return None
+    try:
+        path = Path(expand(source))
+    except RecipeError:
+        return f"the environment variable in {source} is not set; training needs it"
+    return None if path.exists() else f"{path} does not exist; training needs it"
+
+
+def _memory(needed: Callable[[int], int], batch: int) -> Row:
+    """What training takes, what there is, and what would fit."""
+    from cotswold.host import available_bytes
+    from cotswold.training.budget import largest_batch
+
+    taken, free = needed(batch), available_bytes()
+    totals: Row = {"training_bytes": taken, "available_bytes": free, "fits": taken <= free}
+    if taken > free:
+        totals["largest_batch_that_fits"] = largest_batch(needed, batch, free)
+    return totals
+
+
+def _stacks(recipe: Recipe, timed: bool, display: Display) -> tuple[list[Row], Callable[[int], int]]:
+    """A row a stack, and the bytes that a mini-batch takes."""
+    from cotswold.training.budget import stack_budgets, training_bytes
+
+    rows: list[Row] = []
+    batch = recipe.training.batch_size
+    seconds = _seconds(recipe, display) if timed else []
+    for number, budget in enumerate(stack_budgets(recipe, batch), 1):
+        row: Row = {
+            "stack": number,
+            "input": str(budget.input),
+            "blocks": f"{budget.grid[0]} x {budget.grid[1]}",
+            "responses": str(budget.responses),
+            "output": str(budget.output),
+            "parameters": budget.parameters,
+            "filter_bytes": budget.filter_bytes,
+            "momentum_bytes": budget.momentum_bytes,
+            "activation_bytes": budget.activation_bytes,
+            "update_flops": budget.update_flops,
+            "update_bytes": budget.update_bytes,
+        }
+        if timed:
+            row["update_seconds"] = seconds[number - 1]
+        rows.append(row)
+    return rows, partial(training_bytes, recipe)
+
+
+def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
+    """The expected time of an update of each stack."""
+    from cotswold.bench.machine.probe import update_seconds
+
+    geometries, found = recipe.stack_geometries(), []
+    with display.counting("measuring", "stacks") as tally:
+        for done, geometry in enumerate(geometries):
+            tally(done, len(geometries))
+            found.append(update_seconds(geometry, recipe.training.batch_size))
+        tally(len(geometries), len(geometries))
+    return found
+
+
+def _layers(recipe: Recipe) -> tuple[list[Row], Callable[[int], int], str | None]:
+    """A row a layer, the bytes that a mini-batch takes, those of the stacks below included, and what is not
+    known: without pictures nobody knows the classes, and so the layer of outputs, which then has no row."""
+    from cotswold.errors import CotswoldError
+    from cotswold.training.networks import planned_layers
+    from cotswold.training.restore import geometries_below, needed_bytes
+    from cotswold.training.stores import class_count
+
+    unknown, below = None, geometries_below(recipe)
+    try:
+        classes = class_count(recipe)
+    except CotswoldError as error:
+        classes, unknown = 1, f"the number of classes, and so the layer of outputs, left out here: {error}"
+    plans = planned_layers(recipe, classes, below[-1].output if below else None)
+    rows: list[Row] = [
+        {
+            "layer": number,
+            "type": plan.name,
+            "output": " x ".join(map(str, plan.output)),
+            "parameters": plan.parameters,
+            "filter_bytes": 4 * plan.parameters,
+            "forward_flops": plan.forward_flops * recipe.training.batch_size,
+        }
+        for number, plan in enumerate(plans if unknown is None else plans[:-1], 1)
+    ]
+    return rows, partial(needed_bytes, recipe, classes), unknown

@@ -1,0 +1,82 @@
+"""Signals while a run is trained: Ctrl-C in a program or notebook, and whatever ends a process of its own.
+
+Knows: signals, that handlers belong to the main thread and are given back. Does not know: what is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cotswold.run import Stop
+
+ECHO_SECONDS = 0.3
+
+
+@contextmanager
+def interruptible(stop: Stop) -> Iterator[None]:
+    """The first SIGINT asks for a stop after the step; a second one raises KeyboardInterrupt at once.
+
+    Other threads than the main one hear no signals; there nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _: object) -> None:
+        if stop.signal is not None:
+            raise KeyboardInterrupt("left at once; nothing since the last checkpoint is kept")
+        stop.signal = number
+        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+
+
+@contextmanager
+def stopping(stop: Stop) -> Iterator[None]:
+    """For a process that trains and does nothing else: the first SIGINT, SIGTERM or SIGHUP asks for a stop
+    after the step; a second one leaves at once.
+
+    The same signal again within a moment is an echo: batch systems signal a launcher and its ranks, and the
+    launcher passes on what it got. SIGHUP never hurries, for it comes by itself when a terminal closes and,
+    from systemd, after SIGTERM; where it was ignored (nohup) it stays so.
+    """
+    first = 0.0
+
+    def handle(number: int, _: object) -> None:
+        nonlocal first
+        if stop.signal is None:
+            first = time.monotonic()
+        elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
+            return
+        if stop.signal is not None:
+            _tell(b"left at once; nothing since the last checkpoint is kept\n")
+            os._exit(128 + number)
+        stop.signal = number
+        _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(sentence: bytes) -> None:
+    """Write to the terminal out of a signal handler, even where there is no terminal any more."""
+    with suppress(OSError):
+        os.write(2, sentence)

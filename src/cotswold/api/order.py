@@ -1,0 +1,92 @@
+"""What is to be trained, as whoever asks for it says it.
+
+Knows: the words for a run, and how another process is told the same. Does not know: how anything is trained.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cotswold.api.run import Run
+from cotswold.recipe import Recipe
+from cotswold.recipe.writer import value_text
+
+if TYPE_CHECKING:
+    from cotswold.geometry import Grid
+
+Resumed = bool | Literal["if_started"]
+GRID = "mesh.grid="
+
+
+@dataclass(frozen=True)
+class Order:
+    """A recipe (a file or a shipped name), a run's directory, and what is said besides."""
+
+    recipe: str | None
+    directory: Path | None
+    overrides: list[str]
+    stores: Path | None
+    resume: Resumed
+
+
+@dataclass(frozen=True)
+class RankWords:
+    """The words of the command for the ranks of a grid."""
+
+    order: Order
+    run: Path
+    grid: Grid
+    module = "cotswold.cli.main"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, *, again: bool, quiet: bool) -> list[str]:
+        """Those of a rank that goes on where the run has begun if it starts ``again``."""
+        order = self.order
+        words = ["train", *([] if order.recipe is None else [order.recipe]), "--run", str(self.run)]
+        others = [one for one in order.overrides if not one.startswith(GRID)]
+        for override in [*others, f'{GRID}"{self.grid}"']:
+            words += ["--set", override]
+        if order.stores is not None:
+            words += ["--stores", str(order.stores)]
+        if quiet:
+            words += ["--quiet"]
+        if again or order.resume == "if_started":
+            return [*words, "--resume-if-started"]
+        return [*words, "--resume"] if order.resume else words
+
+
+def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
+    """Overrides as `section.key=value`; a None of a mapping takes the field away."""
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [f"{name}={'' if value is None else _text(value)}" for name, value in overrides.items()]
+
+
+def _text(value: object) -> str:
+    return value_text(str(value) if isinstance(value, Path) else value)
+
+
+@contextmanager
+def recipe_name(recipe: str | Path | Recipe | None) -> Iterator[str | None]:
+    """A recipe as a file or a shipped name; an object is written to a file that is there inside the block."""
+    if not isinstance(recipe, Recipe):
+        yield None if recipe is None else str(recipe)
+        return
+    from cotswold.recipe import dump
+
+    with tempfile.TemporaryDirectory(prefix="cotswold-") as folder:
+        file = Path(folder) / f"{recipe.name}.toml"
+        file.write_text(dump(recipe), encoding="utf-8")
+        yield str(file)
+
+
+def place_of(directory: str | Path | Run | None) -> Path | None:
+    """A run's directory as the caller wrote it."""
+    if directory is None:
+        return None
+    return directory.path if isinstance(directory, Run) else Path(directory)

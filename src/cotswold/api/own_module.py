@@ -1,0 +1,279 @@
+"""Training a module and a data set of the user's own: in this process, or over ranks that make both anew.
+
+Knows: factories that can be imported, how other processes are told of them, what ranks must agree on. Does
+not know: how anything is trained.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotswold import __version__
+from cotswold.api.carrying import Hearing, Listening, Outcome, carried, on_ranks
+from cotswold.api.display import Display, Quiet
+from cotswold.api.events import OnEvent
+from cotswold.api.order import Resumed
+from cotswold.api.threads import computing, own_environment, own_threads, threads_override
+from cotswold.errors import UserError
+from cotswold.geometry import Grid
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.utils.data import DataLoader, Dataset
+
+    from cotswold.launch import World
+    from cotswold.recipe.schema import SupervisedTraining
+    from cotswold.run import Stop
+    from cotswold.training.team import Team
+
+    Given = Dataset[Any] | DataLoader[Any]
+    Loss = Callable[[Tensor, Tensor], Tensor]
+_FACTORY = re.compile(r"[\w.]+:\w+")
+
+
+@dataclass
+class ModuleOrder:
+    """A module, or the name of a function that makes one and its data set, and how it is to be trained."""
+
+    module: nn.Module | None
+    factory: str | None
+    dataset: Given | None
+    directory: Path | None
+    loss: str | Loss
+    validation: Given | float | None
+    training: SupervisedTraining
+    resume: Resumed
+
+    @classmethod
+    def of(
+        cls,
+        given: object,
+        dataset: object,
+        directory: Path | None,
+        loss: str | Loss | None,
+        validation: Given | float | None,
+        strategy: str,
+        settings: Mapping[str, object],
+        threads: int | None,
+        resume: Resumed,
+    ) -> ModuleOrder:
+        """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
+        settings that the strategy does not have."""
+        if loss is None:
+            raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
+        threads_override(threads)  # refuses what is no number of threads
+        values = {**settings, **({} if threads is None else {"threads": threads})}
+        training = training_section(strategy, values)
+        if isinstance(given, str):
+            if not _FACTORY.fullmatch(given):
+                raise UserError(
+                    f"{given!r} names no function that makes a module; write package.module:function"
+                )
+            if isinstance(dataset, str | Path):
+                directory = directory or Path(dataset)
+                dataset = None
+            if dataset is not None:
+                raise UserError(f"{given} makes the data set as well; leave it out here")
+            return cls(None, given, None, directory, loss, validation, training, resume)
+        if dataset is None or isinstance(dataset, str | Path):
+            raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
+        module: Any = given
+        samples: Any = dataset
+        return cls(module, None, samples, directory, loss, validation, training, resume)
+
+    def make(self) -> None:
+        """Have the factory make the module and the data set, in this process."""
+        if self.factory is None:
+            return
+        made = imported(self.factory)()
+        if not isinstance(made, tuple) or not 2 <= len(made) <= 3:
+            raise UserError(f"{self.factory} must return (module, dataset) or (module, dataset, validation)")
+        self.module, self.dataset = made[:2]
+        self.validation = made[2] if len(made) == 3 else self.validation
+
+    def made(self) -> nn.Module:
+        """Another module of the same kind, to be filled from a checkpoint."""
+        if self.module is None:
+            self.make()
+        return copy.deepcopy(self.module)  # type: ignore[return-value]  # made above
+
+
+def training_section(strategy: str, values: Mapping[str, object]) -> SupervisedTraining:
+    """`[training]` of a module's run; raises RecipeError for a field or a value that it does not have."""
+    from cotswold.recipe import from_values
+    from cotswold.recipe.schema import SupervisedTraining
+
+    table: dict[str, object] = {
+        "name": "module",
+        "data": {"type": "dataset"},
+        "network": {"module": "module"},
+        "training": {"strategy": strategy, **values},
+    }
+    found = from_values(table, "train()").training
+    if not isinstance(found, SupervisedTraining):
+        raise UserError(
+            f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised"
+        )
+    return found
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names; raises UserError where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"{name} cannot be imported ({error}); name a function of an installed module"
+        ) from error
+    if not callable(found):
+        raise UserError(f"{name} is no function; name one that makes a module and a data set")
+    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+
+
+def carry_out_module(
+    order: ModuleOrder,
+    *,
+    grid: str | None,
+    restarts: int,
+    display: Display,
+    on_event: OnEvent | None,
+    stop: Stop,
+    listening: Listening,
+) -> Outcome:
+    """Train a module as ordered, in the processes that are there or that are wanted."""
+    from cotswold.launch import world_of
+
+    hearing = Hearing(display, on_event, stop, listening)
+    world = world_of(os.environ)
+    if world is not None and world.size > 1:
+        with own_environment(), own_threads():
+            from cotswold.api import ranks
+
+            ranks.prepare(world)
+            order.make()
+            with team(world, order, grid) as members:
+                return _trained(order, members, hearing)
+    shape = Grid(1, 1) if grid in (None, "none") else Grid.parse(str(grid))
+    if shape.size > 1:
+        words = ModuleWords.from_order(order, shape)
+        return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
+    if restarts:
+        raise UserError("restarts is for several processes; give a grid, such as 1x2")
+    with computing(order.training.threads):
+        from cotswold.training.team import SOLO
+
+        order.make()
+        return _trained(order, SOLO, hearing)
+
+
+def _trained(order: ModuleOrder, team: Team, hearing: Hearing) -> Outcome:
+    from cotswold import training
+
+    assert order.module is not None and order.dataset is not None, "made before"
+    resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
+    job = training.open_module_job(
+        order.module,
+        order.dataset,
+        loss=imported(order.loss) if isinstance(order.loss, str) and ":" in order.loss else order.loss,
+        directory=order.directory,
+        settings=order.training,
+        validation=order.validation,
+        resume=training.Resume.IF_STARTED if order.resume == "if_started" else resume,
+        team=team,
+    )
+    display = hearing.display if team.is_main else Quiet()
+    return carried(job, team, order.directory, display, hearing)
+
+
+@dataclass(frozen=True)
+class ModuleWords:
+    """What the ranks of a module's run are started with: one word, a JSON object."""
+
+    given: Mapping[str, object]
+    module = "cotswold.api.rank"
+    environment: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+        }
+    )
+
+    @classmethod
+    def from_order(cls, order: ModuleOrder, grid: Grid) -> ModuleWords:
+        """Those of an order; raises UserError for what other processes cannot be told."""
+        if order.factory is None:
+            raise UserError(
+                "a module that is there cannot be sent to other processes; name a function that makes it and "
+                'the data set in each: train("package.module:function", loss=..., grid=...)'
+            )
+        if not isinstance(order.loss, str):
+            raise UserError('a loss for other processes is a name, or "package.module:function"')
+        if order.validation is not None and not isinstance(order.validation, float | int):
+            raise UserError(f"{order.factory} makes the validation set as well; have it return a third value")
+        imported(order.factory)  # what can be known is said before processes start
+        directory = order.directory or Path("runs") / order.factory.partition(":")[2]
+        return cls(
+            {
+                "factory": order.factory,
+                "directory": str(directory),
+                "loss": order.loss,
+                "validation": order.validation,
+                "strategy": order.training.strategy,
+                "settings": order.training.model_dump(exclude={"strategy"}, exclude_none=True),
+                "resume": order.resume,
+                "grid": str(grid),
+            }
+        )
+
+    def of(self, *, again: bool, quiet: bool) -> list[str]:
+        """The word for each."""
+        resume = "if_started" if again else self.given["resume"]
+        return [json.dumps({**self.given, "resume": resume, "quiet": quiet})]
+
+
+def _places() -> str:
+    """Where this process looks for modules, as other processes are told: also beside a script."""
+    return os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+
+
+@contextmanager
+def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
+    """This rank among those that were started, all with the same module and settings; for a `with` block."""
+    import torch
+
+    from cotswold.api.ranks import token_file
+    from cotswold.host import token_in, token_of
+    from cotswold.launch import join
+    from cotswold.mesh import Mesh
+    from cotswold.recipe.schema import Mesh as Section
+    from cotswold.training.team import Team
+
+    assert order.module is not None, "made before"
+    rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)
+    shape = Grid(rows, world.size // rows) if grid is None else Grid.parse(grid)
+    if shape.size != world.size:
+        raise UserError(
+            f"a {shape} grid has {shape.size} ranks, and {world.size} were started; start as many"
+        )
+    facts = {
+        "Cotswold's version": __version__,
+        "torch's version": torch.__version__.partition("+")[0],
+        "the module": str({name: list(value.shape) for name, value in order.module.state_dict().items()}),
+        "the settings": order.training.model_dump_json(),
+        "the grid": str(shape),
+    }
+    secret = token_of(os.environ) or token_in(token_file(order.directory))
+    with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
+        mesh = Mesh.of(shape, order.training.device.partition(":")[0])
+        yield Team(members, mesh, world.local_rank, world.local_size)

@@ -1,0 +1,137 @@
+"""Classes of other pictures, from a supervised run.
+
+Knows: how a run and a source come together. Does not know: networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.display import Display, display_for
+from cotswold.api.run import Run
+from cotswold.api.threads import computing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from cotswold.data import Source, Stream, VectorSource
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a network takes samples for, a row a sample."""
+
+    names: NDArray[np.str_]
+    classes: tuple[str, ...]
+    probabilities: NDArray[np.float32]
+    """(sample, class). With loss `squared` these are the outputs themselves, no probabilities; where a run
+    learnt numbers instead of classes, these numbers (sample, number)."""
+    left_out: tuple[str, ...]
+    """Samples that could not be read, each with the reason."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def best(self) -> list[str]:
+        """The likeliest class of every sample; empty for a run that learnt numbers."""
+        return [self.classes[number] for number in self.probabilities.argmax(1)] if self.classes else []
+
+
+def predict(
+    run: Run | str | Path,
+    source: str | Path,
+    *,
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Predictions:
+    """The probability of every class for every sample of a source, by a supervised run.
+
+    Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
+    Raises RunError, SourceError, MemoryLimitError.
+    """
+    import numpy as np
+
+    with answering(run, source, stores, threads, progress) as work:
+        names: list[str] = []
+        rows: list[NDArray[np.float32]] = []
+        with work.display.counting("predicting", work.source.kind) as tally:
+            for called, likely in work.batches():
+                names += called
+                rows.append(likely.float().cpu().numpy())
+                tally(len(names), len(work.source))
+        left_out = work.left_out()
+    return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A network that names classes, and the samples that it is asked about."""
+
+    source: Source | VectorSource
+    samples: Stream
+    network: nn.Module
+    classes: tuple[str, ...]
+    loss: str
+    device: str
+    display: Display
+
+    def batches(self) -> Iterator[tuple[list[str], Tensor]]:
+        """Names of samples, and the probability of each class (sample, class)."""
+        import torch
+
+        likely: dict[str, Callable[[Tensor], Tensor]] = {
+            "cross_entropy": partial(torch.softmax, dim=1),
+            "logistic": torch.sigmoid,
+        }
+        for maps, indices in self.samples:
+            with torch.no_grad():
+                scores = self.network(maps.to(self.device))
+            yield (
+                list(map(self.source.name, indices.tolist())),
+                likely[self.loss](scores) if self.loss in likely else scores,
+            )
+
+    def left_out(self) -> tuple[str, ...]:
+        """Samples that could not be read, which are said as well."""
+        for reason in self.samples.broken:
+            self.display.say(f"left out: {reason}")
+        return tuple(self.samples.broken)
+
+
+@contextmanager
+def answering(
+    run: Run | str | Path,
+    source: str | Path,
+    stores: str | Path | None,
+    threads: int | None,
+    progress: bool | None,
+) -> Iterator[Answering]:
+    """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
+    known = Run(run, stores=stores)
+    recipe = known.recipe
+    with computing(threads, recipe):
+        from cotswold import training
+        from cotswold.data import open_samples, stream
+
+        trained = training.trained_layers(known.directory, known.stores)
+        network, prepared = trained.network, trained.prepared
+        found = open_samples(source, prepared.transform.preparation.kind)
+        samples = stream(found, prepared.transform, recipe.training.batch_size)
+        yield Answering(
+            found,
+            samples,
+            network,
+            prepared.classes,
+            recipe.loss,
+            recipe.training.device,
+            display_for(progress),
+        )

@@ -1,0 +1,53 @@
+"""`python -m cotswold.api.rank`: one of the processes that train a module which a factory makes.
+
+Knows: what the process that starts it tells it, exit codes. Does not know: how anything is trained.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cotswold.api.display import Quiet, Terminal
+from cotswold.api.interrupting import stopping
+from cotswold.api.own_module import ModuleOrder, carry_out_module
+from cotswold.api.progress import say
+from cotswold.errors import CotswoldError
+from cotswold.run import Stop
+
+
+def main(word: str) -> int:
+    """Train; the exit code is the command's: 0, 1, 2, or 128 and the signal that stopped it."""
+    given: dict[str, Any] = json.loads(word)
+    try:
+        order = ModuleOrder.of(
+            given["factory"],
+            None,
+            Path(given["directory"]),
+            given["loss"],
+            given["validation"],
+            given["strategy"],
+            given["settings"],
+            None,
+            given["resume"],
+        )
+        return carry_out_module(
+            order,
+            grid=given["grid"],
+            restarts=0,
+            display=Quiet() if given["quiet"] else Terminal(),
+            on_event=None,
+            stop=Stop(),
+            listening=stopping,
+        ).code
+    except CotswoldError as error:
+        say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

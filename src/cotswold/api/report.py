@@ -1,0 +1,80 @@
+"""A run's report.
+
+Knows: what of a run goes on the page, and what to do where some of it is missing. Does not know: how the page
+looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.display import display_for
+from cotswold.api.run import Run
+from cotswold.api.threads import computing
+
+if TYPE_CHECKING:
+    from cotswold.data import Transform
+    from cotswold.nn import StackNetwork
+
+
+def report(
+    run: Run | str | Path,
+    *,
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Write a run's report, one HTML page without outside resources; says where it is.
+
+    Works while training goes on. What is damaged is left out, and named on the page.
+    """
+    known, display = Run(run, stores=stores), display_for(progress)
+    recipe = known.recipe
+    with computing(threads, recipe), display.stages() as told:
+        from cotswold import analysis, training
+
+        told("drawing", 0)
+        found = _Found()
+        if recipe.network.stacks:
+            _look(found, known)
+        store = training.kept_store(known.directory)
+        path = analysis.build_report(
+            known.directory,
+            found.network,
+            found.transform,
+            left_out=None if store is None else analysis.LeftOut(*store.broken, store.remarks),
+            problems=found.problems,
+            name=str(run.path if isinstance(run, Run) else run),
+        )
+    for problem in found.problems:
+        display.say(problem)
+    return path
+
+
+@dataclass
+class _Found:
+    """What could be read of a run's newest checkpoint, and what was wrong with the rest."""
+
+    network: StackNetwork | None = None
+    transform: Transform | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def _look(found: _Found, run: Run) -> None:
+    from cotswold import training
+    from cotswold.data import Transform
+    from cotswold.errors import CotswoldError
+
+    try:
+        trained = training.trained_stacks(run.directory, run.stores)
+    except CotswoldError as error:  # nothing learnt yet, damaged, or too large for this machine
+        found.problems.append(f"the page is without filters: {error}")
+        return
+    found.network = trained.network
+    try:
+        transform = trained.prepared.transform
+        found.transform = transform if isinstance(transform, Transform) else None  # only pictures are shown
+    except CotswoldError as error:  # a run of before checkpoints knew how pictures were prepared
+        found.problems.append(f"filters are shown as they are, whitened: {error}")

@@ -1,0 +1,119 @@
+"""Training, from Python: a recipe, or a module and a data set of one's own.
+
+Knows: which of the two is asked for, and what a program hears of it. Does not know: how anything is trained.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotswold.api.carrying import run_of
+from cotswold.api.display import display_for
+from cotswold.api.events import OnEvent
+from cotswold.api.from_recipe import carry_out
+from cotswold.api.interrupting import interruptible
+from cotswold.api.order import Order, Resumed, override_list, place_of, recipe_name
+from cotswold.api.run import Run
+from cotswold.api.threads import threads_override
+from cotswold.errors import UserError
+from cotswold.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cotswold.api.own_module import Given, Loss
+    from cotswold.run import Stop
+
+
+def train(
+    recipe: str | Path | Recipe | nn.Module | None = None,
+    second: str | Path | Run | Given | None = None,
+    directory: str | Path | Run | None = None,
+    *,
+    loss: str | Loss | None = None,
+    validation: Given | float | None = None,
+    strategy: str = "supervised",
+    overrides: Mapping[str, object] | Sequence[str] = (),
+    grid: str | None = None,
+    restarts: int = 0,
+    threads: int | None = None,
+    stores: str | Path | None = None,
+    resume: Resumed = False,
+    on_event: OnEvent | None = None,
+    progress: bool | None = None,
+    stop: Stop | None = None,
+    **settings: object,
+) -> Run:
+    """Train a recipe, or a module on a data set, and return the run.
+
+    **A recipe**: ``train("demo", "runs/mine")``. A shipped name, a file, or a `Recipe`, and the run's
+    directory, runs/NAME by default. ``overrides``: fields of the recipe, as ``{"training.epochs": 3}`` or
+    ``["training.epochs=3"]``. ``stores``: where prepared pictures are kept.
+
+    **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
+    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader. ``loss`` takes
+    (output, target), or is a name: cross_entropy, squared, logistic. ``validation``: a data set, or the
+    fraction of a map-style one that is kept for it. ``settings`` are the fields of ``[training]`` that
+    ``strategy`` has: epochs, batch_size, learning_rate and so on. The module is trained in place. For several
+    processes give ``"package:function"`` in its place: the function makes ``(module, dataset)`` in each of
+    them.
+
+    The directory must not exist, unless the run is resumed: ``resume=True`` goes on from the newest good
+    checkpoint, ``"if_started"`` goes on if there is a run, and begins one otherwise. ``grid="2x2"`` cuts
+    every map over four processes of this machine, which it starts; they keep logs in the run's directory, and
+    begin again from the last checkpoint at most ``restarts`` times when one has died. ``threads``: of each
+    process.
+
+    ``on_event`` hears every event, a mapping; it cannot stop the run by an error, only by KeyboardInterrupt.
+    ``progress``: show it, by default on a terminal and in a notebook. Ctrl-C (a notebook's interrupt)
+    finishes the step, saves, and raises KeyboardInterrupt; a second one leaves at once. With a ``stop``,
+    whose ``signal`` another thread sets, the run stops as well, and is returned.
+
+    Raises RecipeError, RunError (a directory that is taken, another recipe), SourceError, StoreError,
+    UserError (a module or data set that cannot be trained), MachineError, DivergedError.
+    """
+    from cotswold.run import Stop
+
+    shared: dict[str, Any] = {
+        "grid": grid,
+        "restarts": restarts,
+        "display": display_for(progress),
+        "on_event": on_event,
+        "stop": Stop() if stop is None else stop,
+        "listening": interruptible if stop is None else lambda _: nullcontext(),
+    }
+    if loss is not None or _is_module(recipe):
+        from cotswold.api.own_module import ModuleOrder, carry_out_module
+
+        if stores is not None or overrides:
+            raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
+        order = ModuleOrder.of(
+            recipe, second, place_of(directory), loss, validation, strategy, settings, threads, resume
+        )
+        outcome = carry_out_module(order, **shared)
+        return run_of(outcome, stop, module=order.made)
+    if settings or validation is not None or strategy != "supervised":
+        words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
+        raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
+    if isinstance(second, str | Path | Run):
+        if directory is not None:
+            raise UserError("the run's directory is given twice; a recipe takes no data set")
+        directory = second
+    elif second is not None:
+        raise UserError("a recipe names its own data; a data set goes with a module and loss=")
+    assert recipe is None or isinstance(recipe, str | Path | Recipe), "modules are seen to"
+    kept = None if stores is None else Path(stores)
+    with recipe_name(recipe) as name:
+        given = [*override_list(overrides), *threads_override(threads)]
+        outcome = carry_out(Order(name, place_of(directory), given, kept, resume), **shared)
+    return run_of(outcome, stop, stores=kept)
+
+
+def _is_module(given: object) -> bool:
+    """Whether this is a module of torch, which whoever has one has loaded."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(given, torch.nn.Module)

@@ -1,0 +1,119 @@
+"""Whether a run or a store is sound.
+
+Knows: what a run and a store consist of, who checks each part. Does not know: how anything is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cotswold.api.display import display_for
+from cotswold.api.run import Run
+
+Kind = Literal["run", "store"]
+Progress = Callable[[int, int], None]
+Check = Callable[[Path, Progress], list[str]]
+"""What is wrong with one part of a directory, a sentence each."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found of a directory."""
+
+    path: Path
+    kind: Kind
+    checked: tuple[str, ...]
+    """The parts that were looked at."""
+    findings: tuple[str, ...]
+    """What is damaged, a sentence each; none where it is sound."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.findings
+
+
+def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verification:
+    """Check every byte of a run or a store against its checksums, without training.
+
+    Of a run: its recipe, environment, events, checkpoints and results. Of a store: its manifest, every file,
+    every label. Nothing is changed, and a run may be trained meanwhile. Raises UserError for a directory that
+    is neither.
+    """
+    place = path.path if isinstance(path, Run) else Path(path)
+    kind, display = _kind_of(place), display_for(progress)
+    told: dict[str, None] = {}  # two checks may meet the same damage
+    for name, check in CHECKS[kind].items():
+        with display.counting(f"verifying {name}", "files") as tally:
+            told |= dict.fromkeys(check(place, tally))
+    return Verification(place, kind, tuple(CHECKS[kind]), tuple(told))
+
+
+def _kind_of(path: Path) -> Kind:
+    """What a directory holds, by the names in it; raises UserError where it is neither run nor store."""
+    from cotswold.errors import UserError
+
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if names & {"recipe.toml", "events.jsonl"}:
+        return "run"
+    if names & {"manifest.json", ".preparing"} and not any(name.endswith(".safetensors") for name in names):
+        return "store"
+    what = "does not exist" if not path.exists() else "is the directory of neither a run nor a store"
+    raise UserError(f"{path} {what}; name a directory that cotswold train or cotswold prepare wrote")
+
+
+def _recipe(path: Path, _: Progress) -> list[str]:
+    from cotswold import recipe
+    from cotswold.errors import CotswoldError
+    from cotswold.run import RunDirectory
+
+    try:
+        recipe.load(RunDirectory.open(path).recipe)
+    except CotswoldError as error:
+        return [str(error)]
+    return []
+
+
+def _run(path: Path, tell: Progress) -> list[str]:
+    from cotswold.run import RunDirectory
+    from cotswold.run.verifying import verify_run
+
+    return verify_run(RunDirectory(path.absolute()), tell)
+
+
+def _results(path: Path, _: Progress) -> list[str]:
+    from cotswold.analysis import verify_results
+
+    return verify_results(path)
+
+
+def _prolonged(path: Path, _: Progress) -> list[str]:
+    from cotswold.errors import MachineError
+    from cotswold.run import RunDirectory
+    from cotswold.training import prolonging
+
+    try:
+        prolonging.read(RunDirectory(path.absolute()))
+    except MachineError as error:
+        return [str(error)]
+    return []
+
+
+def _store(path: Path, tell: Progress) -> list[str]:
+    from cotswold.data import verify_store
+
+    return verify_store(path, tell)
+
+
+CHECKS: dict[Kind, dict[str, Check]] = {
+    "run": {
+        "recipe": _recipe,
+        "epochs": _prolonged,
+        "environment, events and checkpoints": _run,
+        "results": _results,
+    },
+    "store": {"manifest, files and labels": _store},
+}

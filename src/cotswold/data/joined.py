@@ -1,0 +1,38 @@
+"""Sources of pictures that other packages bring.
+
+Knows: entry points. Does not know: what lies behind one.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from cotswold.errors import SourceError
+
+if TYPE_CHECKING:
+    from cotswold.data.source import Labels, Source
+
+GROUP = "cotswold.sources"
+
+
+def is_joined(text: str) -> bool:
+    """Whether a source's name begins with a scheme that another package has: `scheme:...`."""
+    scheme, colon, _ = text.partition(":")
+    return bool(colon) and scheme.isidentifier() and bool(entry_points(group=GROUP, name=scheme))
+
+
+def open_joined(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
+    """The source that the scheme's entry point opens: ``(text, include, exclude, labels) -> Source``.
+
+    Raises SourceError where it gives something else.
+    """
+    from cotswold.data.source import Source
+
+    (point, *_) = entry_points(group=GROUP, name=text.partition(":")[0])
+    found = point.load()(text, include, exclude, labels)
+    if not isinstance(found, Source):
+        raise SourceError(
+            f"the entry point {point.value} of {GROUP} gave a {type(found).__name__}, no Source"
+        )
+    return found

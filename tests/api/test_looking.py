@@ -1,0 +1,129 @@
+"""What is asked of a run from Python: features, predictions, evaluations, reports; and stores and counts."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.api.conftest import Desk
+from tests.training.small import draw_labelled
+
+import cotswold
+from cotswold import analysis
+from cotswold.errors import RunError, UserError
+
+
+def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: Desk, tmp_path: Path) -> None:
+    found = cotswold.features(desk.stacks, desk.pictures, labels="folders")
+    assert found.features.shape == (60, 2, 10, 10) and found.features.dtype == np.float32
+    assert len(found) == len(found.names) == len(found.labels) == 60
+    assert found.layer == "2.output" and found.left_out == ()
+    assert list(found.names[:2]) == ["level/000.png", "level/001.png"]
+    written = cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npz", labels="folders")
+    kept = np.load(written.path)
+    for name in ("features", "names", "labels"):
+        assert np.array_equal(kept[name], getattr(found, name)), name
+    assert written.shape == found.features.shape
+
+
+def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
+    found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
+    assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
+    with pytest.raises(UserError, match=r"there is no layer 7\.pooled"):
+        cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
+
+
+def test_features_are_what_the_network_answers(desk: Desk) -> None:
+    found = cotswold.features(desk.stacks, desk.pictures)
+    trained = cotswold.training.trained_stacks(desk.stacks.directory)
+    source = cotswold.data.open_source(desk.pictures)
+    maps, _ = next(iter(cotswold.data.stream(source, trained.prepared.transform, 60)))
+    assert torch.equal(desk.stacks.network(maps), torch.from_numpy(found.features))
+
+
+def test_a_picture_that_cannot_be_read_is_named_in_the_answer_and_logged(
+    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(desk.pictures, tmp_path / "pictures")
+    (tmp_path / "pictures" / "level" / "000.png").write_bytes(b"no picture")
+    with caplog.at_level(logging.WARNING, "cotswold"):
+        found = cotswold.predict(desk.layers, tmp_path / "pictures")
+    assert len(found) == 59 and "000.png" in found.left_out[0]
+    assert "left out: " in caplog.text and "000.png" in caplog.text
+
+
+def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Path) -> None:
+    draw_labelled(tmp_path / "new", 10, first=500)
+    found = cotswold.predict(desk.layers, tmp_path / "new")
+    assert found.classes == ("level", "upright")
+    assert np.allclose(found.probabilities.sum(1), 1, atol=1e-5)
+    right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
+    assert np.mean(right) > 0.9
+    with pytest.raises(RunError, match="a supervised run is needed"):
+        cotswold.predict(desk.stacks, tmp_path / "new")
+
+
+def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> None:
+    shutil.copytree(desk.stacks.path, tmp_path / "run")
+    run = cotswold.Run(tmp_path / "run")
+    pictures: dict[str, Any] = {"positives": desk.pictures / "level", "negatives": desk.pictures / "upright"}
+    table = cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"])
+    assert isinstance(table, analysis.Evaluation)
+    (row,) = table.objects
+    assert (row.name, row.guess, row.best.layer) == ("level", 0.5, "2.pooled")
+    assert cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"]) == table
+    assert analysis.Evaluation.read(run.directory.evaluation) == table
+
+
+def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
+    found = cotswold.evaluate(desk.layers)
+    assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
+    with pytest.raises(UserError, match="leave out --positives"):
+        cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
+
+
+def test_a_report_is_written_and_verification_says_what_is_damaged(desk: Desk, tmp_path: Path) -> None:
+    shutil.copytree(desk.stacks.path, tmp_path / "run")
+    run = cotswold.Run(tmp_path / "run")
+    assert run.report() == run.path / "report.html"
+    assert "<svg" in (run.path / "report.html").read_text()
+    assert cotswold.verify(run).sound
+    (run.checkpoints[-1] / "00000.safetensors").write_bytes(b"")
+    found = cotswold.verify(run)
+    assert not found.sound and "00000.safetensors" in found.findings[0]
+
+
+def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> None:
+    heard: list[cotswold.data.Summary] = []
+    store = cotswold.prepare(
+        desk.pictures, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
+    )
+    assert (store.shape.height, store.classes) == (12, ("level", "upright"))
+    assert sum(store.splits.values()) == sum(heard[0].splits.values()) == 60
+    assert cotswold.verify(tmp_path / "store").kind == "store"
+
+
+def test_info_counts_without_training(desk: Desk) -> None:
+    found = cotswold.info(desk.stacks_recipe, time=False)
+    assert found.totals["parameters"] == 56_256 and len(found.layers) == 2
+    smaller = cotswold.info(desk.stacks_recipe, time=False, overrides={"training.batch_size": 2})
+    assert int(str(smaller.totals["training_bytes"])) < int(str(found.totals["training_bytes"]))
+
+
+def test_what_is_looked_at_leaves_threads_and_environment_alone(desk: Desk) -> None:
+    before, count = dict(os.environ), torch.get_num_threads()
+    cotswold.features(desk.stacks, desk.pictures, threads=count + 1)
+    assert dict(os.environ) == before and torch.get_num_threads() == count
+
+
+def test_features_of_npy_are_listed_beside(desk: Desk, tmp_path: Path) -> None:
+    cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npy")
+    with (tmp_path / "f.csv").open() as table:
+        assert len(list(csv.DictReader(table))) == 60

@@ -1,0 +1,187 @@
+"""`cotswold.train` in one process: what it takes, what it gives, how it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from tests.api.conftest import Desk
+from tests.training.runs import bits
+
+import cotswold
+from cotswold.errors import RecipeError, RunError, UserError
+
+Event = Mapping[str, object]
+
+
+def trained(desk: Desk, to: Path, **words: object) -> cotswold.Run:
+    return cotswold.train(desk.stacks_recipe, to, stores=desk.stores, **words)  # type: ignore[arg-type]
+
+
+def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], None]:
+    """Hears events, and acts at a step."""
+
+    def hear(event: Event) -> None:
+        if event["kind"] == "step" and event["step"] == number:
+            act()
+
+    return hear
+
+
+def same_bits(one: cotswold.Run, other: cotswold.Run) -> bool:
+    return bits(one.directory) == bits(other.directory)
+
+
+def test_a_finished_run_is_returned_with_its_trained_network(desk: Desk, tmp_path: Path) -> None:
+    heard: list[Event] = []
+    run = trained(desk, tmp_path / "run", on_event=heard.append)
+    assert run.status == "finished" and run.path == tmp_path / "run"
+    assert [event["kind"] for event in heard] == [event["kind"] for event in run.events]
+    assert not run.network.training
+    assert same_bits(run, desk.stacks)
+
+
+def test_overrides_are_a_mapping_or_words_and_a_none_takes_a_field_away(desk: Desk, tmp_path: Path) -> None:
+    fields = {"training.epochs": 0.5, "objective.sparsity": 0.2, "training.threads": None}
+    run = trained(desk, tmp_path / "one", overrides=fields)
+    assert (run.recipe.training.epochs, run.recipe.sparsity(0), run.recipe.training.threads) == (
+        0.5,
+        0.2,
+        None,
+    )
+    run = trained(desk, tmp_path / "two", overrides=["training.epochs=0.5"])
+    assert run.recipe.training.epochs == 0.5
+
+
+def test_a_recipe_may_be_an_object_that_python_has_changed(desk: Desk, tmp_path: Path) -> None:
+    recipe = cotswold.recipe.load(desk.stacks_recipe)
+    changed = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": 0.5})})
+    run = cotswold.train(changed, tmp_path / "run", stores=desk.stores)
+    assert run.recipe == changed
+
+
+def test_a_run_without_a_directory_is_called_after_its_recipe(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = cotswold.train(desk.stacks_recipe, stores=desk.stores, overrides={"training.epochs": 0.5})
+    assert run.path == tmp_path / "runs" / "small"
+
+
+def test_errors_are_the_commands(desk: Desk, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="already holds a run; go on with --resume"):
+        trained(desk, desk.stacks.path)
+    with pytest.raises(RecipeError, match="there is no recipe file 'nothing'"):
+        cotswold.train("nothing", tmp_path / "run")
+    with pytest.raises(UserError, match="0 is no number of threads"):
+        trained(desk, tmp_path / "run", threads=0)
+    with pytest.raises(RunError, match="there is no run in"):
+        cotswold.train(directory=tmp_path / "run", resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_finishes_the_step_saves_and_raises_and_the_run_goes_on_with_the_same_bits(
+    desk: Desk, tmp_path: Path
+) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    hear = at_step(5, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        trained(desk, tmp_path / "run", on_event=hear)
+    assert signal.getsignal(signal.SIGINT) is handler
+    run = cotswold.Run(tmp_path / "run")
+    assert run.status == "interrupted" and run.checkpoints
+    run = cotswold.train(directory=run, resume=True)
+    assert run.status == "finished" and same_bits(run, desk.stacks)
+    assert "resumed" in [event["kind"] for event in run.events]
+
+
+def test_a_second_interrupt_leaves_at_once(desk: Desk, tmp_path: Path) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+
+    def hurried() -> None:
+        signal.raise_signal(signal.SIGINT)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        threading.Event().wait(30)  # a step that takes long
+
+    with pytest.raises(KeyboardInterrupt, match="left at once"):
+        trained(desk, tmp_path / "run", on_event=at_step(5, hurried))
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert cotswold.Run(tmp_path / "run").status == "failed"
+
+
+def test_if_started_begins_and_then_goes_on(desk: Desk, tmp_path: Path) -> None:
+    stop = cotswold.Stop()
+    hear = at_step(4, lambda: setattr(stop, "signal", signal.SIGTERM))
+    run = trained(desk, tmp_path / "run", resume="if_started", stop=stop, on_event=hear)
+    assert run.status == "interrupted"
+    assert trained(desk, tmp_path / "run", resume="if_started").status == "finished"
+
+
+def test_a_thread_that_is_not_the_main_one_trains_and_is_stopped_by_a_stop(
+    desk: Desk, tmp_path: Path
+) -> None:
+    stop, found = cotswold.Stop(), list[cotswold.Run]()
+    hear = at_step(4, lambda: setattr(stop, "signal", signal.SIGINT))
+    thread = threading.Thread(
+        target=lambda: found.append(trained(desk, tmp_path / "run", stop=stop, on_event=hear))
+    )
+    thread.start()
+    thread.join()
+    assert found[0].status == "interrupted"
+
+
+def test_a_callback_that_fails_is_reported_once_and_the_run_goes_on(desk: Desk, tmp_path: Path) -> None:
+    calls: list[Event] = []
+
+    def broken(event: Event) -> None:
+        calls.append(event)
+        raise ZeroDivisionError("a slip")
+
+    with pytest.warns(RuntimeWarning, match="on_event raised ZeroDivisionError: a slip") as warned:
+        run = trained(desk, tmp_path / "run", on_event=broken)
+    assert len(calls) == len(warned) == 1
+    assert run.status == "finished"
+
+
+def test_an_interrupt_in_a_callback_stops_the_run_as_ctrl_c_does(desk: Desk, tmp_path: Path) -> None:
+    def impatient() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(desk, tmp_path / "run", on_event=at_step(5, impatient))
+    assert cotswold.Run(tmp_path / "run").status == "interrupted"
+
+
+def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Desk, tmp_path: Path) -> None:
+    before, count = dict(os.environ), torch.get_num_threads()
+    seen: list[int] = []
+    trained(
+        desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads())
+    )
+    assert set(seen) == {count + 1}
+    assert dict(os.environ) == before and torch.get_num_threads() == count
+
+
+def test_training_is_quiet_where_nobody_looks_and_speaks_where_it_is_told_to(
+    desk: Desk, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained(desk, tmp_path / "quiet", overrides={"training.epochs": 0.5})
+    assert capfd.readouterr() == ("", "")
+    trained(desk, tmp_path / "loud", overrides={"training.epochs": 0.5}, progress=True)
+    out, err = capfd.readouterr()
+    assert out == "" and "stack 2: 9,600 weights" in err and "finished: " in err
+
+
+def test_a_run_is_prolonged_by_more_epochs(desk: Desk, tmp_path: Path) -> None:
+    shutil.copytree(desk.stacks.path, tmp_path / "run")
+    run = cotswold.Run(tmp_path / "run")
+    first = run.network
+    again = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 3})
+    assert "prolonged" in [event["kind"] for event in again.events]
+    assert run.network is not first, "a network that is older than the newest checkpoint was kept"
