@@ -229,7 +229,7 @@ def test_an_array_of_the_wrong_shape_or_range_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "signed.npy", np.full((20, 16, 16), -3.0, np.float32))
     (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01")
     reasons = {
-        "flat": "holds vectors, to which --size does not apply",
+        "flat": "holds vectors, to which size does not apply",
         "signed": "values from -3 to -3",
         "torn": "cannot be read as .npy",
     }

@@ -47,19 +47,21 @@ def predict(
     json_
         Print one JSON object a line instead.
     """
+    import cotswold
     from cotswold.errors import UserError
 
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
+    sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
     rows = _rows(run, source, top, stores, threads)
     first = next(rows)  # what fails at all mostly fails here, before anything is printed
     rows = chain([first], rows)
     if json_:
         for name, label, probability in rows:
-            print(json.dumps({"picture": name, "class": label, "probability": probability}))
+            print(json.dumps({sample: name, "class": label, "probability": probability}))
         return
     writer = csv.writer(sys.stdout)
-    writer.writerow(("sample", "class", "probability"))
+    writer.writerow((sample, "class", "probability"))
     writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
 
 
