@@ -225,7 +225,7 @@ def test_the_shapes_are_the_promised_ones() -> None:
     papers = [
         (
             shape.layer.y.size,
-            shape.layer.y.step,
+            shape.layer.y.stride,
             shape.layer.input.channels,
             shape.layer.neurons,
             shape.images,

@@ -28,7 +28,7 @@ def test_counts_equal_counting_one_by_one(layer: BlockLocal) -> None:
         for bx in range(layer.grid[1]):
             for fy in range(layer.y.size):
                 for fx in range(layer.x.size):
-                    y, x = by * layer.y.step - layer.y.low + fy, bx * layer.x.step - layer.x.low + fx
+                    y, x = by * layer.y.stride - layer.y.low + fy, bx * layer.x.stride - layer.x.low + fx
                     here = layer.input.channels * layer.rows * layer.columns * layer.depth
                     weights += here
                     products += here * (0 <= y < layer.input.height and 0 <= x < layer.input.width)

@@ -79,7 +79,7 @@ def test_cuts_that_follow_others_give_each_output_to_one_rank(
     assume(outputs)
 
     def reads(output: int) -> tuple[int, int]:
-        first = output * window.step - window.low
+        first = output * window.stride - window.low
         return first, first + window.size
 
     below = even_cuts(extent, parts)

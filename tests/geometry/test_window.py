@@ -19,7 +19,7 @@ def windows(draw: st.DrawFn) -> Window:
 def positions(window: Window, extent: int) -> list[list[int]]:
     """What every output reads, found by sliding the window over the padded axis one by one."""
     axis = range(-window.low, extent + window.high)
-    starts = axis[:: window.step]
+    starts = axis[:: window.stride]
     return [list(range(s, s + window.size)) for s in starts if s + window.size <= axis.stop]
 
 

@@ -42,8 +42,8 @@ def dense(filters: Tensor, layer: BlockLocal) -> Tensor:
                 neuron = ((y % layer.rows) * layer.columns + x % layer.columns) * layer.depth + depth
                 taps = filters[y // layer.rows, x // layer.columns, :, :, neuron]
                 taps = (taps / taps.norm()).view(layer.y.size, layer.x.size, shape.channels)
-                top = y // layer.rows * layer.y.step
-                left = x // layer.columns * layer.x.step
+                top = y // layer.rows * layer.y.stride
+                left = x // layer.columns * layer.x.stride
                 wide = filters.new_zeros(
                     shape.channels,
                     shape.height + layer.y.low + layer.y.high,

@@ -25,8 +25,8 @@ def _connections(layer: BlockLocal) -> Iterator[tuple[tuple[int, int, int, int],
         for bx in range(layer.grid[1]):
             for fy in range(layer.y.size):
                 for fx in range(layer.x.size):
-                    y = by * layer.y.step - layer.y.low + fy
-                    x = bx * layer.x.step - layer.x.low + fx
+                    y = by * layer.y.stride - layer.y.low + fy
+                    x = bx * layer.x.stride - layer.x.low + fx
                     if 0 <= y < layer.input.height and 0 <= x < layer.input.width:
                         yield (by, bx, fy, fx), (y, x)
 

@@ -60,7 +60,7 @@ def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, imag
 
     layer, x = geometry.filters, pictures(geometry, images)
     size, shape = (layer.y.size, layer.x.size), (layer.input.height, layer.input.width)
-    stride = (layer.y.step, layer.x.step)
+    stride = (layer.y.stride, layer.x.stride)
     module = LocallyConnected2d(
         layer.input.channels, layer.depth, shape, size, stride=stride, block=(layer.rows, layer.columns)
     )

@@ -1,6 +1,7 @@
 """Windows along one axis: which inputs an output reads.
 
-Knows: size, step and zero padding of a window, one axis at a time. Does not know: channels, blocks, tensors.
+Knows: size, stride and zero padding of a window, one axis at a time. Does not know: channels, blocks,
+tensors.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from cotswold.errors import GeometryError
 
 @dataclass(frozen=True)
 class Window:
-    """A window of ``size`` that moves by ``step`` over an axis with ``low`` zeros before and ``high`` after.
+    """A window of ``size`` that moves by ``stride`` over an axis, ``low`` zeros before and ``high`` after it.
 
-    >>> Window(5).outputs(200), Window(5, low=2, high=2).outputs(200), Window(20, step=4).outputs(200)
+    >>> Window(5).outputs(200), Window(5, low=2, high=2).outputs(200), Window(20, stride=4).outputs(200)
     (196, 200, 46)
     """
 
     size: int
-    step: int = 1
+    stride: int = 1
     low: int = 0
     high: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.step < 1:
+        if self.size < 1 or self.stride < 1:
             raise GeometryError(
-                f"a window needs a size and a step of at least 1, not {self.size} and {self.step}"
+                f"a window needs a size and a stride of at least 1, not {self.size} and {self.stride}"
             )
         if self.low < 0 or self.high < 0:
             raise GeometryError(f"padding cannot be negative: {self.low}, {self.high}")
@@ -37,25 +38,25 @@ class Window:
             )
 
     @classmethod
-    def same(cls, size: int, step: int = 1, *, over: int = 1) -> Window:
-        """A window with ceil(over / step) outputs on an axis of extent ``over``, which at step 1 may be any.
+    def same(cls, size: int, stride: int = 1, *, over: int = 1) -> Window:
+        """A window with ceil(over / stride) outputs on an axis of extent ``over``; at stride 1 that may be any.
 
         The odd zero goes after the axis, as in TensorFlow and PyTorch.
 
         >>> Window.same(2), Window.same(5, 2, over=8)
-        (Window(size=2, step=1, low=0, high=1), Window(size=5, step=2, low=1, high=2))
+        (Window(size=2, stride=1, low=0, high=1), Window(size=5, stride=2, low=1, high=2))
         """
-        zeros = max((-(-over // step) - 1) * step + size - over, 0)
-        return cls(size, step, low=zeros // 2, high=zeros - zeros // 2)
+        zeros = max((-(-over // stride) - 1) * stride + size - over, 0)
+        return cls(size, stride, low=zeros // 2, high=zeros - zeros // 2)
 
     def outputs(self, extent: int) -> int:
         """How many outputs an axis of ``extent`` has; 0 where the window does not fit."""
         room = extent + self.low + self.high - self.size
-        return 0 if room < 0 else room // self.step + 1
+        return 0 if room < 0 else room // self.stride + 1
 
     def reads(self, output: int, extent: int) -> tuple[int, int]:
         """The half-open range of real inputs (padding left out) that one output reads."""
-        start = output * self.step - self.low
+        start = output * self.stride - self.low
         return max(start, 0), min(start + self.size, extent)
 
     def read_by_all(self, extent: int) -> int:
@@ -65,16 +66,16 @@ class Window:
         10
         """
         outputs = self.outputs(extent)
-        # of the last window, whatever lies beyond the axis; of those before it, a step less each
-        beyond = (outputs - 1) * self.step - self.low + self.size - extent
+        # of the last window, whatever lies beyond the axis; of those before it, a stride less each
+        beyond = (outputs - 1) * self.stride - self.low + self.size - extent
         return outputs * self.size - self._overhang(self.low, outputs) - self._overhang(beyond, outputs)
 
     def _overhang(self, most: int, outputs: int) -> int:
-        """The sum of ``most``, ``most - step``, ... as long as they are positive, of at most ``outputs``."""
-        count = min(outputs, max(-(-most // self.step), 0))
-        return count * most - self.step * (count * (count - 1) // 2)
+        """The sum of ``most``, ``most - stride``, ... while they are positive, of at most ``outputs``."""
+        count = min(outputs, max(-(-most // self.stride), 0))
+        return count * most - self.stride * (count * (count - 1) // 2)
 
     def skipped(self, output: int, extent: int) -> tuple[int, int]:
         """How much of the window lies in the padding, before the axis and after it."""
-        start = output * self.step - self.low
+        start = output * self.stride - self.low
         return max(-start, 0), max(start + self.size - extent, 0)

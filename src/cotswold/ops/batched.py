@@ -41,9 +41,9 @@ class Windows:
     def view(self, run: BlockRun, field_row: int, rows: int = 1, first: int = 0, every: int = 1) -> Tensor:
         """``(block, field row, field column * channel, image)`` for blocks ``first, first + every, ...``."""
         layer, pitch = self._layer, self._pitch
-        step = run.dy * layer.y.step * pitch.row + run.dx * layer.x.step * self._column
-        top = run.y * layer.y.step - layer.y.low + field_row
-        left = run.x * layer.x.step - layer.x.low + run.left
+        step = run.dy * layer.y.stride * pitch.row + run.dx * layer.x.stride * self._column
+        top = run.y * layer.y.stride - layer.y.low + field_row
+        left = run.x * layer.x.stride - layer.x.low + run.left
         offset = self._values.storage_offset() + top * pitch.row + left * self._column + first * step
         blocks = len(range(first, run.blocks, every))
         size = (blocks, rows, (run.right - run.left) * layer.input.channels, self._values.shape[0])
@@ -117,7 +117,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
         merge = sums.dtype != y.dtype or wide < WIDE_ENOUGH
         for first, rows_now in _groups(rows, _rows_in_scratch(blocks * wide * images) if merge else 1):
             # blocks of one colour do not overlap
-            extent, step = (run.right - run.left, layer.x.step) if run.dx else (rows_now, layer.y.step)
+            extent, step = (run.right - run.left, layer.x.stride) if run.dx else (rows_now, layer.y.stride)
             colours = min(-(-extent // step), blocks)
             matrix = weights[:, first : first + rows_now].reshape(blocks, -1, neurons)
             back = torch.bmm(matrix, delta).view(blocks, rows_now, wide, images) if merge else None

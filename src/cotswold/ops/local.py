@@ -27,8 +27,8 @@ def encode(layer: BlockLocal) -> Code:
     shape, y, x = layer.input, layer.y, layer.x
     return (
         *(shape.channels, shape.height, shape.width),
-        *(y.size, y.step, y.low, y.high),
-        *(x.size, x.step, x.low, x.high),
+        *(y.size, y.stride, y.low, y.high),
+        *(x.size, x.stride, x.low, x.high),
         *(layer.rows, layer.columns, layer.depth),
     )
 

@@ -201,7 +201,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
             window = Window(layer.kernel_size, layer.stride or layer.kernel_size)
             pooled = _windowed(below, window, window, below.channels)
             kind = nn.MaxPool2d if layer.kind == "max" else nn.AvgPool2d
-            return [kind(window.size, stride=window.step)], _shape(pooled), 0
+            return [kind(window.size, stride=window.stride)], _shape(pooled), 0
         case schema.Normalisation():
             Smoothing(layer.size, keep=True).output(below)
             return [LocalContrastNorm2d(layer.size, padding="same")], shape, 0
@@ -222,7 +222,7 @@ def _local_geometry(layer: schema.Local, below: MapShape) -> BlockLocal:
 
 def _convolution(inputs: int, outputs: int, y: Window, x: Window) -> list[nn.Module]:
     """A convolution by these windows; torch's pads alike on both sides, so uneven zeros come before it."""
-    size, stride = (y.size, x.size), (y.step, x.step)
+    size, stride = (y.size, x.size), (y.stride, x.stride)
     if (y.low, x.low) == (y.high, x.high):
         return [nn.Conv2d(inputs, outputs, size, stride=stride, padding=(y.low, x.low))]
     return [

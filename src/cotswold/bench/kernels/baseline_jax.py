@@ -50,7 +50,7 @@ def _operation(operands: Operands) -> tuple[Any, Any, Any, Any]:
         return jax.lax.conv_general_dilated_local(
             x,
             filters,
-            (layer.y.step, layer.x.step),
+            (layer.y.stride, layer.x.stride),
             ((layer.y.low, layer.y.high), (layer.x.low, layer.x.high)),
             (layer.y.size, layer.x.size),
         )

@@ -61,7 +61,7 @@ def unfolded(operands: Operands) -> Passes:
     x, layer = operands.x, operands.layer
     weight = conventional_filters(operands.filters, layer)
     delta = by_place(operands.delta, layer)
-    size, step = (layer.y.size, layer.x.size), (layer.y.step, layer.x.step)
+    size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
     pads, area = (layer.y.low, layer.x.low), (layer.input.height, layer.input.width)
     assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
 
@@ -92,7 +92,7 @@ def our_passes(operands: Operands) -> Passes:
 def unfolded_passes(operands: Operands) -> Passes:
     """The same by `unfold`, `einsum` and PyTorch's autograd, filters in the order that suits them."""
     layer = operands.layer
-    size, step = (layer.y.size, layer.x.size), (layer.y.step, layer.x.step)
+    size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
     pads, shape = (layer.y.low, layer.x.low), operands.delta.shape
     assert pads == (layer.y.high, layer.x.high), "unfold pads both sides alike"
     assert layer.neurons == layer.depth, "the responses of a block lie at one place"

@@ -78,7 +78,7 @@ class Products:
         down, across = self.layer.grid
         for y in range(down):
             for x in range(across):
-                top, left = y * self.layer.y.step, x * self.layer.x.step
+                top, left = y * self.layer.y.stride, x * self.layer.x.stride
                 yield y, x, (slice(top, top + self.layer.y.size), slice(left, left + self.layer.x.size))
 
     def _matrix(self, x: Array, field: tuple[slice, slice]) -> Array:

@@ -28,7 +28,7 @@ _OUTER = Program("outer", OUTER, _LAYER)
 def _numbers(layer: BlockLocal, images: int) -> tuple[int, ...]:
     """What every program asks of a layer, in the order of its arguments."""
     shape, y, x = layer.input, layer.y, layer.x
-    field = (y.size, x.size, y.step, x.step, y.low, x.low)
+    field = (y.size, x.size, y.stride, x.stride, y.low, x.low)
     return (images, shape.channels, shape.height, shape.width, *field, layer.rows, layer.columns, layer.depth)
 
 

@@ -100,9 +100,9 @@ class Cell:
 
 def _met(window: Window, outputs: int, extent: float) -> float:
     """The part of ``extent`` neighbouring places that a window of those which meet one of them covers."""
-    overlap = -(-window.size // window.step)
-    meeting = min(outputs, overlap + -(-int(extent) // window.step) - 1)
-    return min(1.0, min(outputs, window.size / window.step) / max(meeting, 1))
+    overlap = -(-window.size // window.stride)
+    meeting = min(outputs, overlap + -(-int(extent) // window.stride) - 1)
+    return min(1.0, min(outputs, window.size / window.stride) / max(meeting, 1))
 
 
 @lru_cache(maxsize=256)
@@ -111,9 +111,9 @@ def best_cell(layer: BlockLocal) -> Cell:
 
     Cells of one step by one step are met by whole blocks; larger ones read each neuron for more places.
     """
-    channels, step = layer.input.channels, layer.x.step * layer.input.channels
-    down = [rows for rows in range(1, layer.y.step + 1) if layer.y.step % rows == 0]
-    down += [layer.y.step * steps for steps in (2, 4, 8)]
+    channels, step = layer.input.channels, layer.x.stride * layer.input.channels
+    down = [rows for rows in range(1, layer.y.stride + 1) if layer.y.stride % rows == 0]
+    down += [layer.y.stride * steps for steps in (2, 4, 8)]
     across = [step * steps for steps in range(1, MOST_PLACES // step + 1)]
     across += [side for side in (16, 32, 64, 128) if side < step]
 

@@ -20,7 +20,7 @@ from cotswold.kernels.products.plan import Table
 def fields_along(window: Window, extent: int) -> tuple[Table, Table, Table]:
     """For each block along an axis: where its field would begin, and the part of the field inside the map."""
     outputs = np.arange(window.outputs(extent), dtype=np.int64)
-    start = outputs * window.step - window.low
+    start = outputs * window.stride - window.low
     return start, np.maximum(-start, 0), np.minimum(extent - start, window.size)
 
 
@@ -65,8 +65,8 @@ class Blocks:
     def fields(self, y: Table, x: Table, pitches: Pitches) -> Table:
         """Where the fields of blocks begin in the input map; in the padding, where they would."""
         layer = self.layer
-        return (y * layer.y.step - layer.y.low) * pitches.row + (
-            x * layer.x.step - layer.x.low
+        return (y * layer.y.stride - layer.y.low) * pitches.row + (
+            x * layer.x.stride - layer.x.low
         ) * pitches.column
 
     def outputs(self, y: Table, x: Table, pitches: Pitches) -> Table:

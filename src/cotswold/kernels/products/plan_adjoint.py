@@ -59,11 +59,11 @@ def adjoint_plan(
     row_tiles: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     known: dict[tuple[int, ...], tuple[int, int]] = {}
     for row, rows, y_first, y_count in down_all:
-        in_field_y = row + layer.y.low - y_first * layer.y.step
+        in_field_y = row + layer.y.low - y_first * layer.y.stride
         for column, columns, x_first, x_count in across_all:
             if only is not None and not only.holds(row, column):
                 continue
-            in_field_x = column + layer.x.low - x_first * layer.x.step
+            in_field_x = column + layer.x.low - x_first * layer.x.stride
             share = rows * y_count * columns * x_count
             parts = -(-grain.tasks * share // max(whole, 1)) if grain.tasks > 1 else 1
             if (rows, columns, parts) not in row_tiles:
@@ -79,8 +79,8 @@ def adjoint_plan(
                     (
                         (j * layer.grid[1] + i) * block
                         + (
-                            (in_field_y - j * layer.y.step) * wide
-                            + (in_field_x - i * layer.x.step) * channels
+                            (in_field_y - j * layer.y.stride) * wide
+                            + (in_field_x - i * layer.x.stride) * channels
                         )
                         * neurons
                         + r * layer.columns * layer.depth

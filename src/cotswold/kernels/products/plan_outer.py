@@ -72,7 +72,7 @@ def _outer(
             entries.append((first, before * scratch_pitch, length))
             before += length
     section = section_of(images, IMAGES_SECTION)
-    tables.entries.extend(with_next(entries, layer.x.step * x.column, section))
+    tables.entries.extend(with_next(entries, layer.x.stride * x.column, section))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []

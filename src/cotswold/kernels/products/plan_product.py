@@ -88,6 +88,6 @@ def few_plan(
             part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
             part[:, Task.NEURON] = neurons
             tasks.append(spread_tasks(part, rows, [(first, count, lane, width)]))
-        tables.entries.extend(with_next(entries, layer.x.step * x.column))
+        tables.entries.extend(with_next(entries, layer.x.stride * x.column))
     section = section_of(layer.x.size * layer.input.channels)
     return tables.finished(np.concatenate(tasks), section, pitch, round_up(images, grain.lanes) * pitch)

@@ -105,7 +105,7 @@ class Problem:
         if self.kind in (OUTER, STEP):
             return Extents(row, images, images, layer.neurons <= lanes)
         if self.kind is ADJOINT:
-            rows = min(layer.x.step, layer.x.size) * layer.input.channels
+            rows = min(layer.x.stride, layer.x.size) * layer.input.channels
             return Extents(rows, layer.fan_in, layer.columns * layer.depth, images <= lanes)
         if self.kind is PRODUCT_FEW:
             return Extents(min(images, 16), layer.fan_in, row, layer.neurons <= lanes)

@@ -48,7 +48,7 @@ def window(layer: BlockLocal) -> int:
 def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
     """All block rows, from the first to the last or from the last to the first."""
     down, height = layer.grid[0], layer.input.height
-    begin = [row * layer.y.step - layer.y.low for row in range(down)]
+    begin = [row * layer.y.stride - layer.y.low for row in range(down)]
     end = [first + layer.y.size for first in begin]
 
     def edge(row: int) -> int:
