@@ -16,8 +16,8 @@ from tests.training.small import greedy, supervised
 from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, Checkpoints
-from cotswold.run import Event, RunDirectory, read_events, recorder
-from cotswold.training import Job, Resume, Stop, StoreJob, open_job
+from cotswold.run import Event, RunDirectory, Stop, read_events, recorder
+from cotswold.training import Job, Resume, StoreJob, open_job
 
 
 def started(text: str, run: Path, stores: Path) -> StoreJob:

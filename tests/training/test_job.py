@@ -27,8 +27,8 @@ from torch import Tensor
 from cotswold.data import Store, Transform
 from cotswold.errors import DivergedError, GeometryError, RecipeError, RunError
 from cotswold.nn import StackNetwork
-from cotswold.run import RunDirectory
-from cotswold.training import Stop, load_stacks, trained_layers
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import load_stacks, trained_layers
 
 
 @pytest.fixture(scope="module")

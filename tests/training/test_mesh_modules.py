@@ -17,8 +17,8 @@ from torch.utils.data import TensorDataset
 from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.recipe.schema import SupervisedTraining
-from cotswold.run import RunDirectory
-from cotswold.training import Resume, Stop, open_module_job
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import Resume, open_module_job
 from cotswold.training.team import SOLO, Team
 
 

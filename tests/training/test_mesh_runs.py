@@ -17,8 +17,8 @@ from cotswold.errors import RunError
 from cotswold.geometry import Grid
 from cotswold.launch import Membership
 from cotswold.mesh import Mesh
-from cotswold.run import RunDirectory, recorder
-from cotswold.training import Resume, Stop, open_job
+from cotswold.run import RunDirectory, Stop, recorder
+from cotswold.training import Resume, open_job
 from cotswold.training.team import Team
 
 AGAIN_BYTES = 10_000

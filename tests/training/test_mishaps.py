@@ -26,7 +26,8 @@ from cotswold.errors import (
     StoreError,
 )
 from cotswold.host import memory
-from cotswold.training import Job, Resume, Stop, fit, load_stacks, open_job
+from cotswold.run import Stop
+from cotswold.training import Job, Resume, fit, load_stacks, open_job
 
 
 def damage(file: Path) -> None:

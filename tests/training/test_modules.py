@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from cotswold.errors import CheckpointError, RecipeError, RunError, UserError
 from cotswold.recipe import load
 from cotswold.recipe.schema import SupervisedTraining
-from cotswold.run import RunDirectory
-from cotswold.training import ModuleJob, Resume, Stop, open_module_job
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import ModuleJob, Resume, open_module_job
 
 FEATURES, CLASSES, SAMPLES = 6, 3, 50
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from cotswold.checkpoint import Checkpoint, Checkpoints, SealedPiece
 from cotswold.checkpoint.manifest import Manifest
-from cotswold.training import Resume, Stop, open_job
+from cotswold.training import Resume, open_job
+from cotswold.run import Stop
 from cotswold.training.offload.holder import HeldOnDisk
 from cotswold.training.offload.row_files import RowFiles
 

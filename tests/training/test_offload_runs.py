@@ -14,7 +14,8 @@ from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, Recip
 from cotswold.geometry import StackGeometry
 from cotswold.host import memory
 from cotswold.recipe import load
-from cotswold.training import Resume, Stop, fit, open_job
+from cotswold.run import Stop
+from cotswold.training import Resume, fit, open_job
 from cotswold.training.budget import training_bytes
 from cotswold.training.offload import holder
 from cotswold.training.offload.room import TAKEN, rooms

@@ -43,7 +43,8 @@ from pathlib import Path
 {first}
 from cotswold.errors import RecipeError
 from cotswold.run import read_events
-from cotswold.training import Stop, open_job
+from cotswold.training import open_job
+from cotswold.run import Stop
 recipe, folder = sys.argv[1:]
 stores = Path(folder) / "stores"
 job = open_job(recipe, folder + "/run", stores=stores)

@@ -21,7 +21,8 @@ from cotswold import ops
 from cotswold.bench.measure import Document, rounded
 from cotswold.errors import UserError
 from cotswold.recipe import load
-from cotswold.training import Stop, open_job
+from cotswold.run import Stop
+from cotswold.training import open_job
 from measures.training.clocked import (
     BEGINNING,
     EVENTS,

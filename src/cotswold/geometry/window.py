@@ -39,7 +39,7 @@ class Window:
 
     @classmethod
     def same(cls, size: int, stride: int = 1, *, over: int = 1) -> Window:
-        """A window with ceil(over / stride) outputs on an axis of extent ``over``; at stride 1 that may be any.
+        """A window with ceil(over / stride) outputs on an axis of extent ``over`` (any, at stride 1).
 
         The odd zero goes after the axis, as in TensorFlow and PyTorch.
 

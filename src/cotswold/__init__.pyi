@@ -1,0 +1,80 @@
+from . import analysis as analysis
+from . import bench as bench
+from . import checkpoint as checkpoint
+from . import data as data
+from . import errors as errors
+from . import files as files
+from . import geometry as geometry
+from . import host as host
+from . import kernels as kernels
+from . import launch as launch
+from . import mesh as mesh
+from . import nn as nn
+from . import ops as ops
+from . import optim as optim
+from . import recipe as recipe
+from . import run as run
+from . import simulate as simulate
+from . import testing as testing
+from . import training as training
+from .api.evaluate import evaluate as evaluate
+from .api.features import Features as Features
+from .api.features import features as features
+from .api.features import write_features as write_features
+from .api.info import Info as Info
+from .api.info import info as info
+from .api.predict import Predictions as Predictions
+from .api.predict import predict as predict
+from .api.prepare import prepare as prepare
+from .api.report import report as report
+from .api.run import Run as Run
+from .api.train import train as train
+from .api.verify import Verification as Verification
+from .api.verify import verify as verify
+from .errors import CotswoldError as CotswoldError
+from .mesh import partition as partition
+from .recipe import Recipe as Recipe
+from .run import Stop as Stop
+
+__version__: str
+
+__all__ = [
+    "CotswoldError",
+    "Features",
+    "Info",
+    "Predictions",
+    "Recipe",
+    "Run",
+    "Stop",
+    "Verification",
+    "__version__",
+    "analysis",
+    "bench",
+    "checkpoint",
+    "data",
+    "errors",
+    "evaluate",
+    "features",
+    "files",
+    "geometry",
+    "host",
+    "info",
+    "kernels",
+    "launch",
+    "mesh",
+    "nn",
+    "ops",
+    "optim",
+    "partition",
+    "predict",
+    "prepare",
+    "recipe",
+    "report",
+    "run",
+    "simulate",
+    "testing",
+    "train",
+    "training",
+    "verify",
+    "write_features",
+]

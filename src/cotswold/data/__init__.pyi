@@ -1,0 +1,53 @@
+from .dataset import StoreDataset as StoreDataset
+from .opening import open_samples as open_samples
+from .opening import open_source as open_source
+from .opening import open_vectors as open_vectors
+from .preparation import Preparation as Preparation
+from .preparation import Transform as Transform
+from .preparing import Summary as Summary
+from .preparing import prepare as prepare
+from .reader import Reader as Reader
+from .reader import shuffle_bytes as shuffle_bytes
+from .source import Source as Source
+from .store import Store as Store
+from .streaming import Stream as Stream
+from .streaming import stream as stream
+from .synthetic import write_demo as write_demo
+from .transforms import AnyPreparation as AnyPreparation
+from .transforms import AnyTransform as AnyTransform
+from .transforms import differing as differing
+from .transforms import of_pictures as of_pictures
+from .transforms import transform_from_state as transform_from_state
+from .vector_preparation import VectorPreparation as VectorPreparation
+from .vector_preparation import VectorTransform as VectorTransform
+from .vectors import VectorSource as VectorSource
+from .verifying import verify_store as verify_store
+from .whiteness import Whiteness as Whiteness
+
+__all__ = [
+    "AnyPreparation",
+    "AnyTransform",
+    "Preparation",
+    "Reader",
+    "Source",
+    "Store",
+    "StoreDataset",
+    "Stream",
+    "Summary",
+    "Transform",
+    "VectorPreparation",
+    "VectorSource",
+    "VectorTransform",
+    "Whiteness",
+    "differing",
+    "of_pictures",
+    "open_samples",
+    "open_source",
+    "open_vectors",
+    "prepare",
+    "shuffle_bytes",
+    "stream",
+    "transform_from_state",
+    "verify_store",
+    "write_demo",
+]

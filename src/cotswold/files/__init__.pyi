@@ -1,0 +1,41 @@
+from .durable import PARTIAL as PARTIAL
+from .durable import create_file as create_file
+from .durable import disk_errors as disk_errors
+from .durable import durable_file as durable_file
+from .durable import is_full as is_full
+from .durable import replace_file as replace_file
+from .durable import replacing as replacing
+from .durable import sync_folder as sync_folder
+from .durable import write_all as write_all
+from .durable import writing_whole as writing_whole
+from .lock import DirectoryLock as DirectoryLock
+from .opening import open_file as open_file
+from .opening import open_reading as open_reading
+from .opening import read_bytes as read_bytes
+from .opening import real_folder as real_folder
+from .untrusted import MalformedError as MalformedError
+from .untrusted import parse_object as parse_object
+from .untrusted import read_object as read_object
+from .untrusted import take as take
+
+__all__ = [
+    "PARTIAL",
+    "DirectoryLock",
+    "MalformedError",
+    "create_file",
+    "disk_errors",
+    "durable_file",
+    "is_full",
+    "open_file",
+    "open_reading",
+    "parse_object",
+    "read_bytes",
+    "read_object",
+    "real_folder",
+    "replace_file",
+    "replacing",
+    "sync_folder",
+    "take",
+    "write_all",
+    "writing_whole",
+]

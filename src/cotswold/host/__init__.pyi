@@ -1,0 +1,47 @@
+from .channel import Channel as Channel
+from .cores import granted_cores as granted_cores
+from .cores import waiting_settings as waiting_settings
+from .interface import address_for_peers as address_for_peers
+from .interface import address_of_keeper as address_of_keeper
+from .interface import interface_to as interface_to
+from .interface import listener_at as listener_at
+from .listener import Listener as Listener
+from .listener import TcpListener as TcpListener
+from .memory import available_bytes as available_bytes
+from .memory import keep_freed_bytes as keep_freed_bytes
+from .memory import require_memory as require_memory
+from .ranks import ALONE as ALONE
+from .ranks import Ranks as Ranks
+from .ranks import raise_on_all as raise_on_all
+from .shared_memory import Block as Block
+from .stream import Stream as Stream
+from .token import Token as Token
+from .token import is_signed as is_signed
+from .token import sign as sign
+from .token import token_in as token_in
+from .token import token_of as token_of
+
+__all__ = [
+    "ALONE",
+    "Block",
+    "Channel",
+    "Listener",
+    "Ranks",
+    "Stream",
+    "TcpListener",
+    "Token",
+    "address_for_peers",
+    "address_of_keeper",
+    "available_bytes",
+    "granted_cores",
+    "interface_to",
+    "is_signed",
+    "keep_freed_bytes",
+    "listener_at",
+    "raise_on_all",
+    "require_memory",
+    "sign",
+    "token_in",
+    "token_of",
+    "waiting_settings",
+]

@@ -1,0 +1,25 @@
+from .account import Account as Account
+from .curves import tensorboard as tensorboard
+from .directory import RunDirectory as RunDirectory
+from .environment import describe_environment as describe_environment
+from .events import Event as Event
+from .events import EventLog as EventLog
+from .events import read_events as read_events
+from .metrics import Metrics as Metrics
+from .recorder import NoLog as NoLog
+from .recorder import Recorder as Recorder
+from .stop import Stop as Stop
+
+__all__ = [
+    "Account",
+    "Event",
+    "EventLog",
+    "Metrics",
+    "NoLog",
+    "Recorder",
+    "RunDirectory",
+    "Stop",
+    "describe_environment",
+    "read_events",
+    "tensorboard",
+]
