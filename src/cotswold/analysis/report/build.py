@@ -66,12 +66,12 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = recipe.training.strategy == "supervised"
+    supervised = not recipe.trains_stacks
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
+    page.add("Learning", lambda: training.curves(history))
     if supervised:
         page.add("Classification", lambda: findings.classification(classified, page.name))
     else:
@@ -149,7 +149,7 @@ def _lead(recipe: Recipe, history: History) -> str:
     seen += f" of {shape.height} × {shape.width} pixels" + (
         " in colour" if shape.channels == 3 else " in grey"
     )
-    if recipe.training.strategy == "supervised":
+    if not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
     else:
