@@ -17,7 +17,7 @@ from cotswold.recipe.schema import Section
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cotswold"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PACKAGES = {each.name for each in PACKAGE.iterdir() if each.is_dir()} | {"errors"}
 DOTTED = re.compile(r"(?:cotswold\.)?([A-Za-z_]\w*(?:\.\w+)*)\b[^`]*")
 FILE = re.compile(r"[\w./-]+/[\w.*-]+(?:\.(?:py|toml|json|svg|md))?")
@@ -55,7 +55,7 @@ def resolves(name: str) -> bool:
 
 
 def is_field(name: str, section: type[Section] = Recipe) -> bool:
-    """Whether this is the dotted name of a recipe's field: ``training.epochs``, ``network.stacks.0.channels``."""
+    """Whether this is the name of a recipe's field, such as ``network.stacks.0.channels``."""
     word, _, rest = name.partition(".")
     if word.isdigit():
         return is_field(rest, section)

@@ -42,7 +42,9 @@ def kernels(
     (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
     bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
     Each row has its bar, and says whether it is met. Some minutes for each number
-    of threads; what is measured so far is in the file. Examples:
+    of threads; what is measured so far is in the file.
+
+    Examples:
 
       cotswold bench kernels --quick
 
