@@ -85,8 +85,8 @@ def _let_flow(module: str) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends because
-    of another, 128 + a signal's number."""
+    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends
+    because of another, 128 + a signal's number."""
     _open_standard_streams()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))

@@ -56,9 +56,10 @@ def train(
         own, every stack again from the lowest. The run remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
-        its part of the threads and a log in the run's directory; auto: the grid that the simulator predicts to
-        be the fastest; none: one process. Short for --set mesh.grid=2x2. A run that is resumed goes on over its own grid if none is
-        given. Under torchrun, mpirun and srun the ranks that they start.
+        its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts
+        to be the fastest; none: one process. Short for --set mesh.grid=2x2. A run that is resumed goes on
+        over its own grid if nothing is said. Under torchrun, mpirun and srun: the grid of the ranks that
+        these start.
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     threads
