@@ -51,4 +51,4 @@ def features(
     found = cotswold.write_features(
         run, source, out, layer=layer, labels=labels, stores=stores, threads=threads, progress=True
     )
-    print(f"{found.path}: {' x '.join(map(str, found.shape))} (picture x channel x y x x), {found.layer}")
+    print(f"{found.path}: {' x '.join(map(str, found.shape))} (sample x channel x y x x), {found.layer}")
