@@ -70,7 +70,7 @@ def kernels(
     explain
         Which kernel runs for each shape, and why; measures no baselines.
     layer
-        With --explain, one shape: C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH.
+        With --explain, one shape: C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH.
     images
         The batch of that shape; 96 if not given.
     out
