@@ -133,6 +133,11 @@ def test_commands_parse(page: Path) -> None:
                 parses(span)
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[2:] if f"](docs/{page.name})" not in text] == []
+
+
 def test_a_name_that_is_gone_is_noticed() -> None:
     assert resolves("mesh.partition") and resolves("launch.heartbeat.Heartbeat")
     assert not resolves("mesh.stack_step") and not resolves("run.Checkpoints")
