@@ -235,7 +235,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
     match event["kind"]:
         case "start":
             grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
-            what = f"{event['pictures']} samples, {event['parameters']:,} weights{grid}"
+            what = f"{event['pictures']} pictures, {event['parameters']:,} weights{grid}"
             return f"{event['name']}: {event['strategy']}, {what}"
         case "stack":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
@@ -248,7 +248,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
-            return f"{phase_name(event['stack'])} validation: loss {_number(event['loss']):.5g}{accuracy}"
+            return f"{phase_name(event['stack'])} held out: loss {_number(event['loss']):.5g}{accuracy}"
         case "resumed":
             skipped = event.get("skipped")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
@@ -277,7 +277,7 @@ def _epochs(totals: object) -> str:
 def figures(event: Mapping[str, object]) -> str:
     """Loss and rates of a step event."""
     return (
-        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} samples/s "
+        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} pictures/s "
         f"{_number(event['gflops']):.1f} GFLOP/s"
     )
 

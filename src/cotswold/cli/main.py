@@ -44,9 +44,9 @@ The same from Python: docs/python.md. All fields of a recipe: cotswold recipe ex
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
     "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),
-    "evaluate": ("evaluate:evaluate", "Measure how selective neurons are, or how accurate a run is."),
+    "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
     "features": ("features:features", "Write the responses of a layer to a file."),
-    "predict": ("predict:predict", "Name the classes of samples with a supervised run."),
+    "predict": ("predict:predict", "Classes of samples, or numbers, by a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
     "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),

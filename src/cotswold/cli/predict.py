@@ -25,25 +25,23 @@ def predict(
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Name the classes of samples with a supervised run; prints CSV: sample, class, probability.
+    """Name the classes of pictures with a supervised run; prints CSV: picture, class, probability.
 
     Examples:
 
       cotswold predict runs/cifar10 photographs/ > classes.csv
       cotswold predict runs/cifar10 photographs.zip --top 3 --json
-      cotswold predict runs/table table.npz
 
     Parameters
     ----------
     run
         The directory of a supervised run.
     source
-        A folder, zip or array file of samples; they are prepared as the run's own were.
+        A folder, zip or array file of pictures; they are prepared as the run's own were.
     top
-        How many classes to name for each sample, the likeliest first.
+        How many classes to name for each picture, the likeliest first.
     stores
-        Where prepared samples are kept; only runs of the first versions, whose checkpoints do not say how
-        samples are prepared, need it.
+        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     json_
