@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
@@ -85,6 +87,31 @@ def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: List
     with _stranger(listener), pytest.raises(TimeoutError, match=r"rank 2 did not come within 0.05 s") as late:
         listener.answered({2: "rank 2"}, 0.05)
     assert peer_lost(late.value)
+
+
+def test_strangers_that_call_again_and_again_do_not_move_the_deadline(listener: Listener) -> None:
+    ended = threading.Event()
+
+    def call_on() -> None:
+        while not ended.is_set():
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.settimeout(1)
+                stranger.connect(listener.address)
+                stranger.send(b"x")
+
+    strangers = [threading.Thread(target=call_on) for _ in range(2)]
+    for each in strangers:
+        each.start()
+    begun = time.monotonic()
+    try:
+        assert listener.answered_in_time({2: "rank 2"}, 0.3) == {}
+        seconds = time.monotonic() - begun
+    finally:
+        ended.set()
+        listener.close()
+        for each in strangers:
+            each.join()
+    assert seconds < 3
 
 
 def test_a_listener_that_is_gone_is_named_as_lost(listener: Listener) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +198,17 @@ def test_a_stream_takes_no_long_message_and_believes_none() -> None:
     theirs.close()
 
 
+def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
+    ours, theirs = _sockets(Stream)
+    near, far = Stream(ours, "rank 1", 0.05), Stream(theirs, "rank 0", 5)
+    with pytest.raises(TimeoutError):
+        _send_many(near, MOST_BYTES)
+    with pytest.raises(ConnectionResetError):
+        _send(near, 10_000, b"the rest of another message")
+    with pytest.raises(ConnectionResetError, match="connection closed by peer: rank 0"):
+        far.receive(10_000)
+
+
 @pytest.mark.skipif(not is_supported(), reason="memory without a name is Linux's")
 class TestChannel:
     """What is of shared memory alone."""
@@ -237,6 +249,32 @@ class TestChannel:
             near.abandon(tag)
             far.abandon(tag)
         assert near.kept_bytes <= 3 << 20
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            pytest.param((1, 0, 1 << 16, 8, -1), id="a block larger than its file"),
+            pytest.param((1, 0, -1, 8, -1), id="a block of a negative size"),
+            pytest.param((1, 0, 4096, 4097, -1), id="a message larger than its block"),
+            pytest.param((1, 0, 4096, -1, -1), id="a message of a negative size"),
+            pytest.param((1, 7, 4096, 8, -1), id="a block that was never shown"),
+            pytest.param((-1, 7, 0, 0, -1), id="a block given back that was never lent"),
+            pytest.param((-2, 7, 0, 0, -1), id="a block dropped that was never shown"),
+            pytest.param((1,), id="half a header"),
+        ],
+    )
+    def test_what_no_channel_says_is_refused_and_leaves_no_descriptor(self, header: tuple[int, ...]) -> None:
+        ours, theirs = _sockets(Channel)
+        near, before = Channel(ours, "rank 1", 5), _descriptors()
+        block = os.memfd_create("4096 bytes")
+        os.ftruncate(block, 4096)
+        shown = [] if 7 in header else [block]
+        socket.send_fds(theirs, [struct.pack(f"={len(header)}q", *header)], shown)
+        os.close(block)
+        with pytest.raises(ConnectionResetError, match="rank 1 sent no message of ours"):
+            near.receive(1)
+        assert _descriptors() == before
+        theirs.close()
 
     def test_a_message_that_cannot_be_written_leaves_nothing(self) -> None:
         near, far = self._pair()

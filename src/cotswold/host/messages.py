@@ -153,6 +153,9 @@ class Messages(ABC):
     def _lost(self) -> ConnectionResetError:
         return ConnectionResetError(f"connection closed by peer: {self._peer}")
 
+    def _unknown_message(self) -> ConnectionResetError:
+        return ConnectionResetError(f"connection closed by peer: {self._peer} sent no message of ours")
+
     def _late(self, what: str) -> TimeoutError:
         return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from cotswold.host.interface import address_for_peers
 from cotswold.host.listener import Listener, TcpListener, call, call_tcp
 from cotswold.host.shared_memory import is_supported
 from cotswold.host.stream import Stream
-from cotswold.host.token import sign, token_of
+from cotswold.host.token import is_signed, sign, token_of
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"
 SOCKETS_SWITCH = "COTSWOLD_SOCKETS"
@@ -90,15 +89,12 @@ def streams_of(
                 listener = stack.enter_context(closing(TcpListener(host, key, len(members))))
             except OSError:  # no address of this host's after all
                 listener = None
-        challenge = secrets.token_hex(8).encode()
-        mine = (challenge + sign(key, challenge)[:32], b"", b"")
-        if listener is not None:
-            mine = (mine[0], listener.address, listener.secret)
-        told = _told(gather, *mine)
+        where = (b"", b"") if listener is None else (listener.address, listener.secret)
+        told = _told(gather, sign(key, *where), *where)
         peers = {
             other: _Peer(f"rank {members[other]}", address, secret)
-            for other, (proof, address, secret) in enumerate(told)
-            if listener and address and proof[16:] == sign(key, proof[:16])[:32]
+            for other, (signature, address, secret) in enumerate(told)
+            if listener and address and is_signed(key, signature, address, secret)
         }
         for other in (rank, *near):
             peers.pop(other, None)
