@@ -85,11 +85,13 @@ class Monitor:
 
         The keeper of the store waits for the others to need it no more.
         """
-        self._say(lambda heartbeat, _: heartbeat.finished())
-        self._wait(lambda heartbeat: heartbeat.all_done)
-        self._say(lambda heartbeat, _: heartbeat.gone())
-        self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
-        self._halt(self._role.interval_seconds)
+        try:
+            self._say(lambda heartbeat, _: heartbeat.finished())
+            self._wait(lambda heartbeat: heartbeat.all_done)
+            self._say(lambda heartbeat, _: heartbeat.gone())
+            self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
+        finally:  # also after Ctrl-C: who goes on in a notebook is watched by nobody
+            self._halt(self._role.interval_seconds)
 
     def fail(self, sentence: str, *, peer_lost: bool) -> None:
         """Tell the others why this rank fails, and stop beating.
@@ -97,12 +99,14 @@ class Monitor:
         ``peer_lost``: it fails because a connection to another rank broke, so it first waits a few beats for
         that one to be found; this process then ends here, with a sentence that names the rank.
         """
-        if peer_lost:
-            self._step(lambda heartbeat, _: heartbeat.suspecting())
-            self._wait(lambda _: False, self._role.suspicion_seconds)
-        self._say(lambda heartbeat, now: heartbeat.failing(sentence, now))
-        self._wait(lambda heartbeat: heartbeat.is_told, self._role.telling_seconds)
-        self._halt(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
+        try:
+            if peer_lost:
+                self._step(lambda heartbeat, _: heartbeat.suspecting())
+                self._wait(lambda _: False, self._role.suspicion_seconds)
+            self._say(lambda heartbeat, now: heartbeat.failing(sentence, now))
+            self._wait(lambda heartbeat: heartbeat.is_told, self._role.telling_seconds)
+        finally:
+            self._halt(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
 
     def _step(self, happens: Callable[[Heartbeat, float], Heartbeat]) -> Heartbeat:
         with self._lock:
