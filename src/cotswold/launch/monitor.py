@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
-from cotswold.host.process import effort_of, is_stopped, kill
+from cotswold.host.process import is_stopped, kill, usage_of
 from cotswold.launch import own_log
 from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
 from cotswold.launch.role import Role
@@ -47,9 +47,9 @@ class Monitor:
 
     def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:
         self._store, self._role, self._parent, self._note = store, role, parent, note
-        self._effort = effort_of(threading.get_ident())
+        self._usage = usage_of(threading.get_ident())
         self._lock = threading.Lock()
-        self._heartbeat = Heartbeat.begin(role, self._effort(), time.monotonic())
+        self._heartbeat = Heartbeat.begin(role, self._usage(), time.monotonic())
         self._processes: Sequence[str] = ()
         self._poke, self._stop = threading.Event(), threading.Event()
         self._threads = [
@@ -148,8 +148,8 @@ class Monitor:
 
     def _speak(self) -> Heartbeat:
         """Say the next message, and hear what all others say."""
-        effort = self._effort()
-        message = self._step(lambda heartbeat, now: heartbeat.beating(effort, now)).message
+        usage = self._usage()
+        message = self._step(lambda heartbeat, now: heartbeat.beating(usage, now)).message
         if message.end is not None:
             self._store.write_first(END, message.end.dumps())
         self._store.write(name_of(self._role.rank), message.beat.dumps())

@@ -12,7 +12,7 @@ from cotswold.geometry import ExchangePlan
 
 
 @dataclass(frozen=True)
-class Work:
+class Compute:
     """The device computes for so many seconds, were it alone. ``kind`` is the operation's name."""
 
     kind: str
@@ -44,7 +44,7 @@ class Meet:
     bytes: int
 
 
-Action = Work | Post | Wait | Meet
+Action = Compute | Post | Wait | Meet
 Program = tuple[Action, ...]
 """One rank's actions, one after another."""
 
@@ -70,9 +70,9 @@ class Script:
         """Every rank computes for its number of seconds; 0 for not at all."""
         for actions, each in zip(self._actions, seconds, strict=True):
             if each > 0:
-                actions.append(Work(kind, each))
+                actions.append(Compute(kind, each))
 
-    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> Pending:
+    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> PendingExchange:
         """Every rank sends its part of a plan; a point of the plan has so many bytes."""
         self._number += 1
         name = f"{self._number}: {what}"
@@ -80,9 +80,9 @@ class Script:
             sends = tuple((each.target, each.box.size * point_bytes) for each in plan.sends(rank))
             if sends:
                 actions.append(Post(name, sends))
-        return Pending(name, plan, point_bytes)
+        return PendingExchange(name, plan, point_bytes)
 
-    def wait(self, pending: Pending) -> None:
+    def wait(self, pending: PendingExchange) -> None:
         """Every rank waits for its part of an exchange."""
         for rank, actions in enumerate(self._actions):
             sources = tuple(each.source for each in pending.plan.receives(rank))
@@ -98,7 +98,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingExchange:
     """An exchange under way."""
 
     name: str

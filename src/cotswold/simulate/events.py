@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
-from cotswold.simulate.actions import Action, Meet, Post, Program, Wait, Work
+from cotswold.simulate.actions import Action, Compute, Meet, Post, Program, Wait
 from cotswold.simulate.intervals import Stretch, common, length, union
 from cotswold.simulate.sharing import SharedDevice
 from cotswold.simulate.topology import Route, Topology
@@ -117,7 +117,7 @@ class _Stage:
         while (action := rank.action) is not None:
             rank.since = now
             match action:
-                case Work():
+                case Compute():
                     device = self._device(number)
                     device.begin(now, number, action.seconds)
                     self._foresee(number)
@@ -151,7 +151,7 @@ class _Stage:
     def _worked(self, number: int, now: float) -> None:
         rank = self._ranks[number]
         action = rank.action
-        assert isinstance(action, Work), "only work ends"
+        assert isinstance(action, Compute), "only work ends"
         self._device(number).end(now, number)
         rank.work[action.kind] = rank.work.get(action.kind, 0.0) + now - rank.since
         rank.busy.append((rank.since, now))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotswold.geometry import MapShape, Window
 from cotswold.recipe import load
-from cotswold.simulate.layers import Kind, Layer, LayerWork
+from cotswold.simulate.layers import LayerGeometry, LayerKind, LayerWork
 from cotswold.simulate.stacks import StackWork
 from cotswold.simulate.work import stack_work
 
@@ -43,7 +43,7 @@ def speech(images: int) -> LayerWork:
     """The speech network of Dean et al. 2012: 11 frames of 40 values, four hidden layers, 8192 states."""
     below, layers = MapShape(440, 1, 1), []
     for units in (2560, 2560, 2560, 2560, 8192):
-        layers.append(Layer.full(below, units))
+        layers.append(LayerGeometry.full(below, units))
         below = layers[-1].output
     return LayerWork(tuple(layers), images)
 
@@ -57,12 +57,12 @@ def pictures(maps: int, images: int) -> LayerWork:
     for it costs little.
     """
     below = MapShape(3, 100, 100)
-    layers: list[Layer] = []
+    layers: list[LayerGeometry] = []
     for step in (1, 1, 2):
         layers.append(_square("local", below, Window(10, step), maps))
         layers.append(_square("pool", layers[-1].output, Window(5), maps))
         below = layers[-1].output
-    return LayerWork((*layers, Layer.full(below, 21_000)), images)
+    return LayerWork((*layers, LayerGeometry.full(below, 21_000)), images)
 
 
 def adam(times: float, images: int) -> LayerWork:
@@ -73,7 +73,7 @@ def adam(times: float, images: int) -> LayerWork:
     of 224 x 224, the first step of 3, pooling at step 2, and the maps between are ours.
     """
     below = MapShape(3, 224, 224)
-    layers: list[Layer] = []
+    layers: list[LayerGeometry] = []
     for size, step, maps, pooled in (
         (7, 3, 120, True),
         (5, 1, 380, True),
@@ -86,10 +86,10 @@ def adam(times: float, images: int) -> LayerWork:
             layers.append(_square("pool", layers[-1].output, Window(3, 2), layers[-1].maps))
         below = layers[-1].output
     for units in (3000, 3000, 3000, 22_000):
-        layers.append(Layer.full(below, units))
+        layers.append(LayerGeometry.full(below, units))
         below = layers[-1].output
     return LayerWork(tuple(layers), images)
 
 
-def _square(kind: Kind, below: MapShape, window: Window, maps: int) -> Layer:
-    return Layer(kind, below, window, window, maps)
+def _square(kind: LayerKind, below: MapShape, window: Window, maps: int) -> LayerGeometry:
+    return LayerGeometry(kind, below, window, window, maps)

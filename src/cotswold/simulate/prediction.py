@@ -134,8 +134,8 @@ def _operations(timeline: Timeline) -> dict[str, float]:
 
 def _fits(cluster: Cluster, topology: Topology, rank_bytes: int) -> bool:
     if cluster.host_memory_gb is not None:
-        return topology.crew * rank_bytes <= cluster.host_memory_gb * 1e9
-    sharing = -(-topology.crew // cluster.devices)
+        return topology.ranks_on_host * rank_bytes <= cluster.host_memory_gb * 1e9
+    sharing = -(-topology.ranks_on_host // cluster.devices)
     return sharing * rank_bytes <= cluster.device.memory_gb * 1e9
 
 

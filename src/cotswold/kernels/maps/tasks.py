@@ -112,6 +112,22 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, i
     w.b.ret_void()
 
 
+class JobMap:
+    """A map of a job: where a block of lanes begins, its pitches; its channel begins with a group, if any."""
+
+    def __init__(
+        self, w: Writer, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
+    ) -> None:
+        self.w = w
+        self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
+        first = lane if group is None else w.b.add(w.b.mul(group, self.channel), lane)
+        self.base = w.at(w.pointer_field(job, field), first)
+
+    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
+        """The address of a place."""
+        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
+
+
 class Strip:
     """So many vectors side by side, the last of which may be a part: how they are read and written."""
 

@@ -14,7 +14,15 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Region
 from cotswold.kernels.machine.prepared import Bounded
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Kind
+from cotswold.kernels.microkernels.driver import (
+    ADJOINT,
+    FINISHED,
+    OUTER,
+    PRODUCT,
+    PRODUCT_FEW,
+    STEP,
+    ProductKind,
+)
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import name_of, required_pitches
 from cotswold.kernels.products import choice
@@ -115,7 +123,9 @@ def step(
     run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
-def chosen(kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor) -> tuple[Problem, Choice]:
+def chosen(
+    kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor
+) -> tuple[Problem, Choice]:
     """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
     problem = _problem(kind, layer, x, y, NO_OVERRIDES, None)
     return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
@@ -127,7 +137,7 @@ def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
 
 
 def _ready(
-    kind: Kind,
+    kind: ProductKind,
     layer: BlockLocal,
     x: Tensor,
     y: Tensor,
@@ -149,7 +159,7 @@ def _ready(
 
 
 def _problem(
-    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
+    kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
 ) -> Problem:
     images, dtype = x.shape[0], name_of(x.dtype)
     if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, overrides):
