@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.simulate.small import cluster, link
 
-from cotswold.simulate.actions import Compute, Meet, Post, Program, Wait
+from cotswold.simulate.actions import AllReduce, Compute, Post, Program, Wait
 from cotswold.simulate.cluster import Cluster
-from cotswold.simulate.events import Timeline, play
+from cotswold.simulate.events import Timeline, run_programs
 from cotswold.simulate.topology import Topology
 
 SECOND = 10**9
@@ -15,7 +15,7 @@ SECOND = 10**9
 
 
 def played(described: Cluster, *programs: Program) -> Timeline:
-    return play(programs, Topology(described, len(programs)))
+    return run_programs(programs, Topology(described, len(programs)))
 
 
 def send(target: int, seconds: int = 1, name: str = "x") -> Post:
@@ -88,18 +88,18 @@ def test_a_message_that_the_processor_carries_takes_its_time() -> None:
 
 
 def test_all_ranks_leave_a_reduction_together() -> None:
-    found = played(HALF, (Compute("a", 1.0), Meet(0)), (Meet(0),), (Meet(0),))
+    found = played(HALF, (Compute("a", 1.0), AllReduce(0)), (AllReduce(0),), (AllReduce(0),))
     assert found.seconds == 1.0 + 2 * 2 * 0.5  # two steps of a tree, there and back
     assert found.ranks[1].imbalance == 1.0
 
 
 def test_a_reduction_sends_every_byte_twice_past_each_rank_but_one_and_through_the_cards_of_hosts() -> None:
-    apart = played(cluster(hosts=4), *[(Meet(12 * SECOND),)] * 4)
+    apart = played(cluster(hosts=4), *[(AllReduce(12 * SECOND),)] * 4)
     assert apart.bytes_sent == apart.bytes_between_hosts == 2 * 3 * 12 * SECOND
     # of the ring's four links two join hosts
-    paired = played(cluster(hosts=2, devices=2), *[(Meet(12 * SECOND),)] * 4)
+    paired = played(cluster(hosts=2, devices=2), *[(AllReduce(12 * SECOND),)] * 4)
     assert (paired.bytes_sent, paired.bytes_between_hosts) == (72 * SECOND, 36 * SECOND)
-    assert played(cluster(hosts=1, devices=4), *[(Meet(12 * SECOND),)] * 4).bytes_between_hosts == 0
+    assert played(cluster(hosts=1, devices=4), *[(AllReduce(12 * SECOND),)] * 4).bytes_between_hosts == 0
 
 
 def test_the_seconds_of_a_rank_add_up_to_those_of_the_update() -> None:

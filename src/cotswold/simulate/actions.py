@@ -38,13 +38,13 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Meet:
+class AllReduce:
     """An all-reduce: every rank waits for every other, then some bytes go round."""
 
     bytes: int
 
 
-Action = Compute | Post | Wait | Meet
+Action = Compute | Post | Wait | AllReduce
 Program = tuple[Action, ...]
 """One rank's actions, one after another."""
 
@@ -90,11 +90,11 @@ class Script:
             if sources or targets:
                 actions.append(Wait(pending.name, sources, targets))
 
-    def meet(self, bytes_: int) -> None:
+    def all_reduce(self, bytes_: int) -> None:
         """All ranks reduce so many bytes; nothing where there is but one rank."""
         if len(self._actions) > 1:
             for actions in self._actions:
-                actions.append(Meet(bytes_))
+                actions.append(AllReduce(bytes_))
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class LayerWork:
                 pending = script.post("down", plans[index - 1].adjoint, self._point_bytes)
             self._compute(script, speed, "δx'", parts[index])
             if parts[index][0].layer.kind == "convolution":
-                script.meet(self.value_bytes * parts[index][0].layer.weights)
+                script.all_reduce(self.value_bytes * parts[index][0].layer.weights)
             self._step(script, speed, parts[index])
             if pending is not None:
                 script.wait(pending)

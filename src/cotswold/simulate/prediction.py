@@ -15,7 +15,7 @@ from cotswold.geometry import Grid
 from cotswold.simulate.actions import Program
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.device import Speed
-from cotswold.simulate.events import Timeline, play
+from cotswold.simulate.events import Timeline, run_programs
 from cotswold.simulate.topology import Topology
 
 MEGA = 1e6
@@ -100,7 +100,7 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     missing."""
     topology = Topology(cluster, grid.size)
     speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times)
-    timeline = play(work.programs(grid, speed), topology)
+    timeline = run_programs(work.programs(grid, speed), topology)
     devices = min(grid.size, cluster.size) * topology.cores
     flops, rank_bytes = work.update_flops, work.rank_bytes(grid)
     return Prediction(

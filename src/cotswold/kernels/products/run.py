@@ -117,10 +117,13 @@ def step(
     float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
     rule is that of `ops.rule.move`.
     """
-    (delta, x), (_, second) = decoding, encoding
-    alike = x.stride() == second.stride() or required_pitches(x) == required_pitches(second)
-    assert alike, "the inputs of a step must have the same pitches"
+    delta, x = decoding
+    assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have the same pitches"
     run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
+
+
+def _lie_alike(one: Tensor, other: Tensor) -> bool:
+    return one.stride() == other.stride() or required_pitches(one) == required_pitches(other)
 
 
 def chosen(
