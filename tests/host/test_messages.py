@@ -14,7 +14,7 @@ import pytest
 from cotswold.host.channel import Channel
 from cotswold.host.messages import Messages
 from cotswold.host.shared_memory import NAME, is_supported
-from cotswold.host.stream import MOST_BYTES, Stream
+from cotswold.host.stream import MOST_BYTES, MessageStream
 from cotswold.launch.failure import peer_lost
 
 Pair = tuple[Messages, Messages, socket.socket]
@@ -31,7 +31,7 @@ def _sockets(kind: type[Messages]) -> tuple[socket.socket, socket.socket]:
 @pytest.fixture(
     params=[
         pytest.param(Channel, marks=pytest.mark.skipif(not is_supported(), reason="is Linux's")),
-        Stream,
+        MessageStream,
     ]
 )
 def kind(request: pytest.FixtureRequest) -> type[Messages]:
@@ -166,7 +166,7 @@ def test_a_peer_that_hears_nothing_is_waited_for_no_longer_than_the_timeout(kind
     ours, theirs = _sockets(kind)
     near = kind(ours, "rank 1", 0.05)
     with theirs, pytest.raises(TimeoutError, match="rank 1 heard nothing"):
-        _send_many(near, MOST_BYTES if kind is Stream else 1)
+        _send_many(near, MOST_BYTES if kind is MessageStream else 1)
 
 
 def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> None:
@@ -188,8 +188,8 @@ def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> No
 
 
 def test_a_stream_takes_no_long_message_and_believes_none() -> None:
-    ours, theirs = _sockets(Stream)
-    near = Stream(ours, "rank 1", 5)
+    ours, theirs = _sockets(MessageStream)
+    near = MessageStream(ours, "rank 1", 5)
     with pytest.raises(ValueError, match="at most"):
         _send(near, 1, bytes(MOST_BYTES + 1))
     theirs.sendall(bytes(8) + (1 << 40).to_bytes(8, "little") + bytes(8))
@@ -199,8 +199,8 @@ def test_a_stream_takes_no_long_message_and_believes_none() -> None:
 
 
 def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
-    ours, theirs = _sockets(Stream)
-    near, far = Stream(ours, "rank 1", 0.05), Stream(theirs, "rank 0", 5)
+    ours, theirs = _sockets(MessageStream)
+    near, far = MessageStream(ours, "rank 1", 0.05), MessageStream(theirs, "rank 0", 5)
     with pytest.raises(TimeoutError):
         _send_many(near, MOST_BYTES)
     with pytest.raises(ConnectionResetError):

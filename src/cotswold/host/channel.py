@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 
 from cotswold.host.messages import Messages
-from cotswold.host.shared_memory import Block, Pool
+from cotswold.host.shared_memory import Block, BlockPool
 
 _HEADER = struct.Struct("=qqqqq")
 """Tag of a message (or what is said), number and bytes of its block, bytes of it, the exchange begun last."""
@@ -30,13 +30,13 @@ _DESCRIPTOR = struct.Struct("=i")
 
 
 class Channel(Messages):
-    """Messages of any size. What a channel keeps is bounded by what was under way at once: see `Pool`."""
+    """Messages of any size. It keeps memory within bounds of what was under way at once: see `BlockPool`."""
 
     AHEAD = 4
 
     def __init__(self, connection: socket.socket, peer: str, timeout_seconds: float | None = None) -> None:
         super().__init__(connection, peer, timeout_seconds)
-        self._pool = Pool()
+        self._pool = BlockPool()
         self._theirs: dict[int, Block] = {}
         self._lies_in: dict[int, int] = {}
         """The block of each message that has come, by its tag."""

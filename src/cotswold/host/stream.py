@@ -26,7 +26,7 @@ _BEGUN = -1
 _PIECE = 1 << 16
 
 
-class Stream(Messages):
+class MessageStream(Messages):
     """Messages of `MOST_BYTES` at most."""
 
     AHEAD = 8

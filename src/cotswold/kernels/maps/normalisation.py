@@ -16,7 +16,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
-from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward
@@ -163,11 +163,11 @@ class Normalisation:
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
         ready(key, lambda: self._in_kernel(kind, maps)).run(*(one.data_ptr() for one in there))
 
-    def _in_kernel(self, kind: ContrastKind, maps: Maps) -> Prepared:
+    def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
         return self.prepared(kind, maps, code)
 
-    def prepared(self, kind: ContrastKind, maps: Maps, address: int) -> Prepared:
+    def prepared(self, kind: ContrastKind, maps: Maps, address: int) -> PreparedKernel:
         """A step, or measuring, on the kernel at an address; it runs on the addresses of maps that there are.
 
         The maps are h, gradient, means, powers, result.

@@ -15,7 +15,7 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
-from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import pooling_walk
 from cotswold.kernels.maps.pooling_walk import WalkForm, write_walk
@@ -181,7 +181,7 @@ class _Work:
         dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
         return (1, channels * images) if dense else (channels, images)
 
-    def in_best_kernel(self) -> Prepared:
+    def in_best_kernel(self) -> PreparedKernel:
         """It, prepared, on the kernel that suits the window."""
         kind, workers = self.kind, self.workers
         if self.smoothing.size > WRITTEN_OUT:
@@ -191,7 +191,7 @@ class _Work:
         )
         return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
 
-    def prepared(self, address: int, form: WalkForm | None) -> Prepared:
+    def prepared(self, address: int, form: WalkForm | None) -> PreparedKernel:
         """It, on the kernel at an address, which was written in a form if the window is small.
 
         It runs on the addresses of the maps that there are, and the bits of the number that is added.

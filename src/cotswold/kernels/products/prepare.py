@@ -10,7 +10,7 @@ from math import ceil
 
 from torch import Tensor
 
-from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import pair_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob
@@ -45,7 +45,7 @@ class Execution:
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedProduct(Prepared):
+class PreparedProduct(PreparedKernel):
     """A product, ready to run on an input map, an output map and filters; and biases where it adds them."""
 
     plan: Plan = field(kw_only=True)

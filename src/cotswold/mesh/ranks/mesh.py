@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
 from cotswold.host.channel import Channel
-from cotswold.host.stream import Stream
+from cotswold.host.stream import MessageStream
 from cotswold.mesh.ranks.agreement import Agreement
 from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.connecting import channels_of, streams_of
@@ -119,7 +119,7 @@ class Mesh:
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
-    def streams(self) -> dict[int, Stream]:
+    def streams(self) -> dict[int, MessageStream]:
         """Sockets for short messages to ranks of other hosts; all ranks ask for the first time together."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}

@@ -24,7 +24,7 @@ from cotswold.host.channel import Channel
 from cotswold.host.interface import address_for_peers
 from cotswold.host.listener import Listener, TcpListener, call, call_tcp
 from cotswold.host.shared_memory import is_supported
-from cotswold.host.stream import Stream
+from cotswold.host.stream import MessageStream
 from cotswold.host.token import is_signed, sign, token_of
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"
@@ -74,7 +74,7 @@ class _Peer:
 
 def streams_of(
     gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int, near: Sequence[int]
-) -> dict[int, Stream]:
+) -> dict[int, MessageStream]:
     """Streams from member ``rank`` of a group to those that are not ``near``; all members call this.
 
     Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a run's token
@@ -104,7 +104,9 @@ def streams_of(
     both = [bool(each[rank]) for each in gather(reached)]
     for other in [each for each in found if not both[each]]:
         found.pop(other).close()
-    return {other: Stream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
+    return {
+        other: MessageStream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)
+    }
 
 
 def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:
