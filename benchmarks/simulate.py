@@ -23,7 +23,7 @@ from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, p
 from cotswold.simulate.layers import LayerWork
 from cotswold.simulate.papers import adam, ladder, pictures, speech
 from cotswold.simulate.prediction import Workload
-from simulate_pictures import draw_all
+from measures.predictions.pictures import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)
