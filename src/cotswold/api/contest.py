@@ -131,6 +131,9 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     analysis.StackLayers(
         own.network, chosen
     )  # a layer that is not there is refused before anything is computed
+    of_pictures(
+        own.prepared.transform
+    )  # sources of others cannot be tested, which is said before they are read
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
     store = _training_store(directory, recipe, wishes)
     return _Field(recipe, own, control, store, examination, wishes.display)

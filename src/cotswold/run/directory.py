@@ -140,8 +140,13 @@ class RunDirectory:
 
     @property
     def classification(self) -> Path:
-        """How a supervised network classified the test pictures."""
+        """How a supervised network classified the test samples."""
         return self.path / "classification.json"
+
+    @property
+    def regression(self) -> Path:
+        """How well a supervised network predicted the numbers of the test samples."""
+        return self.path / "regression.json"
 
     @property
     def report(self) -> Path:

@@ -15,6 +15,7 @@ import cotswold
 from cotswold.analysis.classification import Classification
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.analysis.history import History, number
+from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
 from cotswold.analysis.report.filters import filters
@@ -72,7 +73,10 @@ def build_report(
         "the classification", lambda: Classification.read(run.classification)
     )
     page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
-    if supervised:
+    errors = page.read("the regression", lambda: Regression.read(run.regression))
+    if errors is not None:
+        page.add("Errors", lambda: findings.regression(errors))
+    elif supervised:
         page.add("Classification", lambda: findings.classification(classified, page.name))
     else:
         if network is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, Exemplar, ObjectSelectivity, Portrait
 from cotswold.analysis.layers import Layer
+from cotswold.analysis.regression import Regression
 from cotswold.analysis.report.blocks import (
     Beside,
     Block,
@@ -26,7 +27,7 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.selectivity import LayerSelectivity
-from cotswold.analysis.words import count, percent
+from cotswold.analysis.words import count, percent, plain
 
 
 def selectivity(evaluation: Evaluation | None, run: str) -> Section:
@@ -251,6 +252,17 @@ def classification(found: Classification | None, run: str) -> Section:
     if found.wrong:
         blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
     return Section("Classification", "classification", blocks)
+
+
+def regression(found: Regression) -> Section:
+    """Errors of the numbers that a supervised run predicts."""
+    lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
+    rows = [
+        row(str(number), plain(error), "·" if part is None else percent(part))
+        for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True))
+    ]
+    head = ["Number", "Mean squared error", "Variance explained"]
+    return Section("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 
 def _examples(examples: Iterable[Example], *, right: bool) -> Grid:
