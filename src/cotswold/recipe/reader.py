@@ -20,6 +20,7 @@ from cotswold.recipe.joining import join_strategies
 from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
+from cotswold.recipe.schema.training import strategy_of
 from cotswold.recipe.source import Shelf
 
 _SHELF = Shelf("cotswold.recipe", "recipe", RecipeError)
@@ -65,10 +66,14 @@ def from_values(values: Values, origin: str) -> Recipe:
 
 
 def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[str] = ()) -> Recipe:
-    join_strategies()
+    refused = join_strategies()
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
+        training = values.get("training")
+        strategy = training.get("strategy") if isinstance(training, dict) else None
+        if isinstance(strategy, str) and strategy in refused and strategy_of(training) is None:
+            raise RecipeError(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
         raise RecipeError(f"{origin}{complaint(error, text, overridden)}") from error
     if recipe.input_known:
