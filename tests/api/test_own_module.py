@@ -85,6 +85,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
         ((network(), halves()), {"loss": squared, "stores": "x"}, "stores and overrides belong to a recipe"),
         ((network(), halves()), {"loss": squared, "grid": "1x2"}, "cannot be sent to other processes"),
         ((FACTORY,), {"loss": squared, "grid": "1x2"}, "a loss for other processes is a name"),
+        (("__main__:both",), {"loss": "squared", "grid": "1x2"}, "is in the program itself"),
         (("digits",), {"loss": squared}, "names no function that makes a module"),
         (("tests.api.digits:none",), {"loss": squared}, "tests.api.digits:none cannot be imported"),
         ((FACTORY, halves()), {"loss": squared}, "makes the data set as well"),

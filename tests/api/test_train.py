@@ -136,6 +136,20 @@ def test_a_thread_that_is_not_the_main_one_trains_and_is_stopped_by_a_stop(
     assert found[0].status == "interrupted"
 
 
+def test_ctrl_c_saves_and_raises_also_where_the_program_has_a_stop_of_its_own(
+    desk: Desk, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        trained(
+            desk,
+            tmp_path / "run",
+            stop=cotswold.Stop(),
+            on_event=at_step(5, lambda: signal.raise_signal(signal.SIGINT)),
+        )
+    run = cotswold.Run(tmp_path / "run")
+    assert run.status == "interrupted" and run.checkpoints[-1].name.endswith("5")
+
+
 def test_a_callback_that_fails_is_reported_once_and_the_run_goes_on(desk: Desk, tmp_path: Path) -> None:
     calls: list[Event] = []
 

@@ -208,6 +208,7 @@ class ModuleWords:
             "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
         }
     )
+    """Where this process looks for modules, also beside a script: there the ranks look as well."""
 
     @classmethod
     def from_order(cls, order: ModuleOrder, grid: Grid) -> ModuleWords:
@@ -221,6 +222,11 @@ class ModuleWords:
             raise UserError('a loss for other processes is a name, or "package.module:function"')
         if order.validation is not None and not isinstance(order.validation, float | int):
             raise UserError(f"{order.factory} makes the validation set as well; have it return a third value")
+        if order.factory.startswith("__main__:") or order.loss.startswith("__main__:"):
+            raise UserError(
+                f"{order.factory} is in the program itself, which other processes do not run; put what they "
+                "need into a module beside it, and name that"
+            )
         imported(order.factory)  # what can be known is said before processes start
         directory = order.directory or Path("runs") / order.factory.partition(":")[2]
         return cls(
@@ -240,11 +246,6 @@ class ModuleWords:
         """The word for each."""
         resume = "if_started" if again else self.given["resume"]
         return [json.dumps({**self.given, "resume": resume, "quiet": quiet})]
-
-
-def _places() -> str:
-    """Where this process looks for modules, as other processes are told: also beside a script."""
-    return os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
 
 
 @contextmanager
