@@ -20,8 +20,8 @@ from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Wi
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.training.offload import aligned
 from cotswold.training.offload.arena import Arena
+from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import RowThreads
 from cotswold.training.offload.stack import OffloadedStack
 
 RULE = ops.StepRule(rate=2.0)
@@ -58,11 +58,11 @@ class Twins:
     def written(self) -> tuple[Tensor, Tensor]:
         """Filters and momentum as the files have them."""
         found = []
-        for shelf in (self.streamed.stream.filters, self.streamed.stream.momentum):
-            shelf.clear()
-            for row in range(shelf.files.arena.rows):
-                shelf.files.read(row)
-            found.append(shelf.files.arena.tensor.clone())
+        for cache in (self.streamed.stream.filters, self.streamed.stream.momentum):
+            cache.clear()
+            for row in range(cache.files.arena.rows):
+                cache.files.read(row)
+            found.append(cache.files.arena.tensor.clone())
         return found[0], found[1]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cotswold.analysis import Layer, StackLayers
-    from cotswold.data import Source, Stream, VectorSource
+    from cotswold.data import SampleStream, Source, VectorSource
 
 Labels = Literal["none", "folders", "file"]
 
@@ -123,7 +123,7 @@ class _Work:
     """A layer that answers, and the samples that it is asked about."""
 
     source: Source | VectorSource
-    samples: Stream
+    samples: SampleStream
     layer: Layer
     respond: StackLayers
     device: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from cotswold.data import Source, Stream, VectorSource
+    from cotswold.data import SampleStream, Source, VectorSource
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Answering:
     """A network that names classes, and the samples that it is asked about."""
 
     source: Source | VectorSource
-    samples: Stream
+    samples: SampleStream
     network: nn.Module
     classes: tuple[str, ...]
     loss: str

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from PIL import Image
 
 from cotswold.data.layout import Chunk
-from cotswold.data.shard import Broken, SeenT, Shard, TransformT, Work
+from cotswold.data.shard import Broken, SeenT, Shard, ShardWork, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ _STARTING = threading.Lock()
 class WorkerPool(Generic[SeenT, TransformT]):
     """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
 
-    def __init__(self, work: Work[SeenT, TransformT], jobs: int) -> None:
+    def __init__(self, work: ShardWork[SeenT, TransformT], jobs: int) -> None:
         self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
@@ -80,7 +80,7 @@ class WorkerPool(Generic[SeenT, TransformT]):
             return
         about = vars(sys.modules["__main__"])
         with _STARTING:
-            known = {name: about[name] for name in ("__file__", "__spec__") if name in about}
+            known: dict[str, Any] = {name: about[name] for name in ("__file__", "__spec__") if name in about}
             about.pop("__file__", None)
             about["__spec__"] = None
             try:
@@ -148,10 +148,10 @@ def _own_environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_work: Work[Any, Any] | None = None  # a pool hands its processes their state in no other way
+_work: ShardWork[Any, Any] | None = None  # a pool hands its processes their state in no other way
 
 
-def _begin(work: Work[Any, Any]) -> None:
+def _begin(work: ShardWork[Any, Any]) -> None:
     """Set a process of the pool up; it ends when its parent does, however that ends."""
     global _work
     _work = work

@@ -21,14 +21,14 @@ from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
 from cotswold.recipe.schema.training import strategy_of
-from cotswold.recipe.source import Shelf
+from cotswold.recipe.source import ShippedFiles
 
-_SHELF = Shelf("cotswold.recipe", "recipe", RecipeError)
+_FILES = ShippedFiles("cotswold.recipe", "recipe", RecipeError)
 
 
 def shipped() -> list[str]:
     """Names of the recipes that come with Cotswold."""
-    return _SHELF.names()
+    return _FILES.names()
 
 
 def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
@@ -42,7 +42,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
     value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
     a newer format.
     """
-    text, origin = _SHELF.text(where)
+    text, origin = _FILES.text(where)
     return parse(text, origin, overrides, tell)
 
 

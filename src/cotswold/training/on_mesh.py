@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from cotswold import ops
-from cotswold.checkpoint import Part, StateDict, StateValue
+from cotswold.checkpoint import StateDict, StateValue, TensorPart
 from cotswold.geometry import Box
 from cotswold.mesh import Mesh, TrainedStack
 from cotswold.recipe import Recipe
@@ -82,7 +82,7 @@ class HeldOnMesh:
         for index, stack in enumerate(self.network.stacks):
             for name, tensor, box, shape in stack.parts():
                 whole = box == Box.whole(())
-                values[f"network.stacks.{index}.{name}"] = tensor if whole else Part(tensor, box, shape)
+                values[f"network.stacks.{index}.{name}"] = tensor if whole else TensorPart(tensor, box, shape)
         for name, index in momenta.items():
-            values[name] = Part(*self.network.stacks[index].moving())
+            values[name] = TensorPart(*self.network.stacks[index].moving())
         return values

@@ -24,7 +24,7 @@ from cotswold.training.budget import maps_bytes
 from cotswold.training.holder import Momenta
 from cotswold.training.networks import network_tensors
 from cotswold.training.offload.room import BESIDE_BYTES, TAKEN, disk_bytes, rooms
-from cotswold.training.offload.shelf import RowThreads
+from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
 
