@@ -109,8 +109,8 @@ def _supervised(run: Run, display: Display) -> Classification | Regression:
     directory, recipe = run.directory, run.recipe
     trained = training.trained_layers(directory, run.stores)
     try:
-        with display.counting("preparing", "pictures") as tally:
-            store = training.store_of(directory, recipe, run.stores, tally)
+        with display.counting("preparing", "samples") as advance:
+            store = training.store_of(directory, recipe, run.stores, advance)
     except SourceError as error:
         raise SourceError(
             f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "

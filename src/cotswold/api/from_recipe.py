@@ -74,14 +74,14 @@ def _trained(order: Order, team: Team, hearing: Hearing) -> Outcome:
 
     display = hearing.display if team.is_main else Quiet()
     resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
-    with display.counting("preparing", "pictures") as tally:
+    with display.counting("preparing", "samples") as advance:
         job = training.open_job(
             order.recipe,
             order.directory,
             overrides=order.overrides,
             stores=order.stores,
             resume=training.Resume.IF_STARTED if order.resume == "if_started" else resume,
-            tally=tally,
+            progress=advance,
             team=team,
         )
     if team.is_main and not job.resumed:

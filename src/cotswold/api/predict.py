@@ -63,11 +63,11 @@ def predict(
     with answering(run, source, stores, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
-        with work.display.counting("predicting", work.source.kind) as tally:
+        with work.display.counting("predicting", work.source.kind) as advance:
             for called, likely in work.batches():
                 names += called
                 rows.append(likely.float().cpu().numpy())
-                tally(len(names), len(work.source))
+                advance(len(names), len(work.source))
         left_out = work.left_out()
     return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
 

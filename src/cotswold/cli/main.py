@@ -41,10 +41,10 @@ Examples:
 
 COMMANDS = {
     "train": ("train:train", "Train a recipe."),
-    "prepare": ("prepare:prepare", "Turn a folder, zip or array file of pictures into a store."),
+    "prepare": ("prepare:prepare", "Turn pictures, vectors or sequences of frames into a store."),
     "evaluate": ("evaluate:evaluate", "Measure how selective a run's neurons are."),
     "features": ("features:features", "Write the responses of a layer to a file."),
-    "predict": ("predict:predict", "Name the classes of pictures with a supervised run."),
+    "predict": ("predict:predict", "Classes of samples, or numbers, by a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
     "info": ("info:info", "Sizes, counts and expected times of a recipe."),
