@@ -54,7 +54,7 @@ class HeldOnMesh:
         return self.network.stacks[0].share.window
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `ParameterHolder`."""
+        """Momenta of these stacks are zero from here on; those of others are freed."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:
                 stack.rest()
@@ -71,7 +71,7 @@ class HeldOnMesh:
         upstream: torch.Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `ParameterHolder`."""
+        """One step of SGD with momentum on a stack; the report is of the state before it."""
         return self.network.stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
