@@ -94,6 +94,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
         (("demo", halves()), {}, "a recipe names its own data"),
         (("demo", "x"), {"epochs": 3}, "epochs: a recipe says that itself"),
         (("demo", "x", "y"), {}, "given twice"),
+        ((torch.nn.ReLU,), {}, "is neither a recipe .* nor a module"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_a_remedy(

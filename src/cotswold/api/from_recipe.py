@@ -10,29 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.carrying import Hearing, Listening, Outcome, carried, on_ranks
-from cotswold.api.display import Display, Quiet
-from cotswold.api.events import OnEvent
+from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
+from cotswold.api.display import Quiet
 from cotswold.api.order import Order, RankWords
 from cotswold.api.threads import computing, own_environment, own_threads
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
-    from cotswold.run import Stop
     from cotswold.training.team import Team
 
 
-def carry_out(
-    order: Order,
-    *,
-    grid: str | None,
-    restarts: int,
-    display: Display,
-    on_event: OnEvent | None,
-    stop: Stop,
-    listening: Listening,
-) -> Outcome:
-    """Train as ordered, in the processes that are there or that are wanted; ``listening`` sets ``stop``."""
+def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+    """Train as ordered, in the processes that are there or that are wanted."""
     from cotswold.api import ranks
     from cotswold.launch import world_of
 
@@ -40,7 +29,7 @@ def carry_out(
         raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:
         order = replace(order, overrides=[*order.overrides, ranks.override(grid)])
-    hearing = Hearing(display, on_event, stop, listening)
+    display = hearing.display
     named = order.recipe, order.directory, order.overrides
     world = world_of(os.environ)
     if world is not None and world.size > 1:

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotswold import __version__
-from cotswold.api.carrying import Hearing, Listening, Outcome, carried, on_ranks
-from cotswold.api.display import Display, Quiet
-from cotswold.api.events import OnEvent
+from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
+from cotswold.api.display import Quiet
 from cotswold.api.order import Resumed
 from cotswold.api.threads import computing, own_environment, own_threads, threads_override
 from cotswold.errors import UserError
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from cotswold.launch import World
     from cotswold.recipe.schema import SupervisedTraining
-    from cotswold.run import Stop
     from cotswold.training.team import Team
 
     Given = Dataset[Any] | DataLoader[Any]
@@ -142,20 +140,10 @@ def imported(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]  # whatever it is, it can be called
 
 
-def carry_out_module(
-    order: ModuleOrder,
-    *,
-    grid: str | None,
-    restarts: int,
-    display: Display,
-    on_event: OnEvent | None,
-    stop: Stop,
-    listening: Listening,
-) -> Outcome:
+def carry_out_module(order: ModuleOrder, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
     """Train a module as ordered, in the processes that are there or that are wanted."""
     from cotswold.launch import world_of
 
-    hearing = Hearing(display, on_event, stop, listening)
     world = world_of(os.environ)
     if world is not None and world.size > 1:
         with own_environment(), own_threads():

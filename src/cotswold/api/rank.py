@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cotswold.api.carrying import Hearing
 from cotswold.api.display import Quiet, Terminal
 from cotswold.api.interrupting import stopping
 from cotswold.api.own_module import ModuleOrder, carry_out_module
@@ -35,12 +36,9 @@ def main(word: str) -> int:
         )
         return carry_out_module(
             order,
+            Hearing(Quiet() if given["quiet"] else Terminal(), None, Stop(), stopping),
             grid=given["grid"],
             restarts=0,
-            display=Quiet() if given["quiet"] else Terminal(),
-            on_event=None,
-            stop=Stop(),
-            listening=stopping,
         ).code
     except CotswoldError as error:
         say(str(error))

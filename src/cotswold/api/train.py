@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cotswold.api.carrying import run_of
+from cotswold.api.carrying import Hearing, run_of
 from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
 from cotswold.api.from_recipe import carry_out
@@ -77,24 +77,17 @@ def train(
     """
     from cotswold.run import Stop
 
-    shared: dict[str, Any] = {
-        "grid": grid,
-        "restarts": restarts,
-        "display": display_for(progress),
-        "on_event": on_event,
-        "stop": Stop() if stop is None else stop,
-        "listening": interruptible,
-    }
+    hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
     if loss is not None or _is_module(recipe):
         from cotswold.api.own_module import ModuleOrder, carry_out_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
-        order = ModuleOrder.of(
+        own = ModuleOrder.of(
             recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume
         )
-        outcome = carry_out_module(order, **shared)
-        return run_of(outcome, stop, module=order.made)
+        outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
+        return run_of(outcome, stop, module=own.made)
     if settings or validation is not None or strategy != "supervised":
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
         raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
@@ -104,11 +97,13 @@ def train(
         directory = dataset
     elif dataset is not None:
         raise UserError("a recipe names its own data; a data set goes with a module and loss=")
-    assert recipe is None or isinstance(recipe, str | Path | Recipe), "modules are seen to"
+    if recipe is not None and not isinstance(recipe, str | Path | Recipe):
+        raise UserError(f"{recipe!r:.80} is neither a recipe (a name, a file, an object) nor a module")
     kept = None if stores is None else Path(stores)
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
-        outcome = carry_out(Order(name, place_of(directory), given, kept, resume), **shared)
+        order = Order(name, place_of(directory), given, kept, resume)
+        outcome = carry_out(order, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 
 

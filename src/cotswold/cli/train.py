@@ -69,6 +69,7 @@ def train(
     quiet
         Show no progress; only what goes wrong.
     """
+    from cotswold.api.carrying import Hearing
     from cotswold.api.display import Quiet, Terminal
     from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
@@ -80,12 +81,9 @@ def train(
     overrides = [*(set or []), *threads_override(threads)]
     outcome = carry_out(
         Order(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
+        Hearing(Quiet() if quiet else Terminal(), None, Stop(), stopping),
         grid=grid,
         restarts=restarts,
-        display=Quiet() if quiet else Terminal(),
-        on_event=None,
-        stop=Stop(),
-        listening=stopping,
     )
     where = shlex.quote(str(outcome.run))
     if not outcome.speaks:
