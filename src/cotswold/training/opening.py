@@ -129,7 +129,10 @@ def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
     if not started and (resume is Resume.ALWAYS or not named):
         raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
     if started and resume is Resume.NEVER:
-        raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
+        raise RunError(
+            f"{path} already holds a run; go on with --resume (resume=True), or choose another --run "
+            "directory"
+        )
     return started
 
 
@@ -151,6 +154,11 @@ def _resumed(
 ) -> StoreJob:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
+    if kept.network.module is not None:
+        raise RunError(
+            f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
+            "there: cotswold.train(module, dataset, directory, resume=True, ...)"
+        )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)

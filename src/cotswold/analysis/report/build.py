@@ -26,7 +26,7 @@ from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
-from cotswold.recipe.schema import PictureData
+from cotswold.recipe.schema import FrameData, PictureData, VectorData
 from cotswold.run import RunDirectory, read_events
 
 T = TypeVar("T")
@@ -76,18 +76,20 @@ def build_report(
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None:
         page.add("Errors", lambda: findings.regression(errors))
-    elif supervised:
+    elif supervised and recipe.network.module is None:
         page.add("Classification", lambda: findings.classification(classified, page.name))
-    else:
+    elif not supervised:
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
         page.add("The most selective neurons", lambda: findings.portraits(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
-    wanted = isinstance(data, PictureData) and data.whiten
-    white = wanted if transform is None else transform.whitening is not None
-    page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
+    if isinstance(data, PictureData):
+        white = data.whiten if transform is None else transform.whitening is not None
+        page.add(
+            "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
+        )
     page.add("Speed", lambda: training.speed(history))
     page.add("Account", lambda: training.accounts(history, page.name))
     page.add("Pictures", lambda: _pictures(left_out))
@@ -97,7 +99,7 @@ def build_report(
         Page(
             title=f"{recipe.name}: what was learnt",
             lead=_lead(recipe, history),
-            numbers=_numbers(history, found, classified),
+            numbers=_numbers(history, found, classified, _samples(recipe)),
             problems=page.problems,
             sections=page.sections,
             footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
@@ -147,13 +149,10 @@ class _Sections:
 
 def _lead(recipe: Recipe, history: History) -> str:
     """What was trained, in one sentence."""
-    shape = recipe.input
-    pictures = number(history.start, "pictures")
-    seen = f"{count(pictures)} pictures" if pictures else "pictures"
-    seen += f" of {shape.height} × {shape.width} pixels" + (
-        " in colour" if shape.channels == 3 else " in grey"
-    )
-    if recipe.training.strategy == "supervised":
+    seen = _seen(recipe, history)
+    if recipe.network.module is not None:
+        what = f"{recipe.network.module}, a module of a Python program, trained on {seen}"
+    elif recipe.training.strategy == "supervised":
         layers = len(recipe.network.layers)
         what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
     else:
@@ -169,19 +168,39 @@ def _lead(recipe: Recipe, history: History) -> str:
     return what + ends.get(status, f"; training was {status}.")
 
 
+def _seen(recipe: Recipe, history: History) -> str:
+    """How many samples of which kind were learnt from."""
+    known, data = number(history.start, "pictures"), recipe.data
+    seen = f"{count(known)} {_samples(recipe)}" if known else _samples(recipe)
+    if isinstance(data, PictureData):
+        shape = recipe.input
+        colours = "in colour" if shape.channels == 3 else "in grey"
+        return f"{seen} of {shape.height} × {shape.width} pixels {colours}"
+    if isinstance(data, VectorData | FrameData) and data.features is not None:
+        context = data.context if isinstance(data, FrameData) else 0
+        around = f", each with {context} frames on each side" if context else ""
+        return f"{seen} of {count(data.features)} values{around}"
+    return seen
+
+
+def _samples(recipe: Recipe) -> str:
+    """What the samples of a run are."""
+    return "samples" if recipe.data.type == "dataset" else recipe.data.type
+
+
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 
 def _numbers(
-    history: History, evaluation: Evaluation | None, classified: Classification | None
+    history: History, evaluation: Evaluation | None, classified: Classification | None, samples: str
 ) -> list[tuple[str, str]]:
     boxes = []
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    samples = number(history.end, "samples")
-    if samples is not None:
-        boxes.append((count(samples), "pictures seen"))
+    seen = number(history.end, "samples")
+    if seen is not None:
+        boxes.append((count(seen), f"{samples} seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -190,7 +209,7 @@ def _numbers(
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
     if classified is not None:
-        boxes.append((percent(classified.accuracy), f"right, {classified.split} pictures"))
+        boxes.append((percent(classified.accuracy), f"right, {classified.split} {samples}"))
     return boxes
 
 

@@ -237,14 +237,14 @@ def _strip(exemplars: Iterable[Exemplar]) -> Grid:
 def classification(found: Classification | None, run: str) -> Section:
     """Confusion matrix and example pictures of a supervised run."""
     if found is None:
-        text = "No test pictures have been classified yet. To classify them, run"
+        text = "No test samples have been classified yet. To classify them, run"
         return Section("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
     rows = []
     for label, answers in enumerate(found.confusion):
         total = max(1, sum(answers))
         cells = [Cell(count(value) if value else "·", part=value / total) for value in answers]
         rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
-    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} pictures of {found.split} are right."
+    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} samples of {found.split} are right."
     head = ["True class ↓, answer →", "Right", *found.classes]
     blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
     if found.right:
