@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display, display_for
-from cotswold.api.order import override_list, recipe_name
+from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
 
 if TYPE_CHECKING:
