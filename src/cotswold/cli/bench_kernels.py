@@ -99,15 +99,18 @@ def kernels(
         )
         return
     from cotswold.api.progress import say
-    from cotswold.bench.case import some
-    from cotswold.bench.effort import QUICK, Effort
-    from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
-    from cotswold.bench.kernels.run import kernels as measured
+    from cotswold.bench import measure_kernels
 
     ready(out)
-    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
-    effort = QUICK if quick else Effort()
-    found = measured(chosen, counts, effort, command(), say, lambda so_far: write(so_far, "kernels", out))
+    found = measure_kernels(
+        threads=counts,
+        only=only or [],
+        match=match,
+        quick=quick,
+        command=command(),
+        say=say,
+        leave=lambda so_far: write(so_far, "kernels", out),
+    )
     leave(found, "kernels", out, json_)
     if out is not None:
         from cotswold.bench.kernels.picture import PICTURES

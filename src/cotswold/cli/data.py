@@ -32,7 +32,7 @@ def make(out: Path) -> None:
     from cotswold.api.progress import counting
     from cotswold.data import write_demo
 
-    with counting("writing", "pictures") as tally:
-        written = write_demo(out, tally)
+    with counting("writing", "pictures") as advance:
+        written = write_demo(out, advance)
     for name, pictures in written.items():
         print(f"{out / name}: {pictures} pictures")

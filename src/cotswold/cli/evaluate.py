@@ -27,7 +27,7 @@ def evaluate(
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
-    accuracy and confusion.
+    accuracy and confusion, or the errors of the numbers that it predicts.
 
     Every test is kept in the run's directory as soon as it is finished, where
     `cotswold report` finds it; the same command goes on with those that are missing.
@@ -88,10 +88,12 @@ def evaluate(
     if json_:
         print(found.to_json())
         return
-    from cotswold.analysis import Evaluation  # not before threads are chosen: it loads torch
-    from cotswold.cli.findings import print_confusion, print_selectivity
+    from cotswold.analysis import Evaluation, Regression  # not before threads are chosen: it loads torch
+    from cotswold.cli.findings import print_confusion, print_errors, print_selectivity
 
     if isinstance(found, Evaluation):
         print_selectivity(found)
+    elif isinstance(found, Regression):
+        print_errors(found)
     else:
         print_confusion(found)

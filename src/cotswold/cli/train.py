@@ -74,23 +74,21 @@ def train(
     quiet
         Show no progress; only what goes wrong.
     """
+    from cotswold.api.carrying import Hearing
     from cotswold.api.display import Quiet, Terminal
     from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
-    from cotswold.api.order import Order
     from cotswold.api.progress import say
+    from cotswold.api.request import Request
     from cotswold.api.threads import threads_override
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
     outcome = carry_out(
-        Order(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
+        Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
+        Hearing(Quiet() if quiet else Terminal(), None, Stop(), stopping),
         grid=grid,
         restarts=restarts,
-        display=Quiet() if quiet else Terminal(),
-        on_event=None,
-        stop=Stop(),
-        listening=stopping,
     )
     where = shlex.quote(str(outcome.run))
     if not outcome.speaks:

@@ -28,13 +28,20 @@ def open_joined(
 ) -> Source | VectorSource:
     """The source that the scheme's entry point opens: ``(text, include, exclude, labels) -> source``.
 
-    Raises SourceError where it gives something else.
+    Raises SourceError where it cannot be loaded or gives something else, and what it raises.
     """
     from cotswold.data.source import Source
     from cotswold.data.vectors import VectorSource
 
     (point, *_) = entry_points(group=GROUP, name=text.partition(":")[0])
-    found = point.load()(text, include, exclude, labels)
+    try:
+        opened = point.load()
+    except Exception as error:  # whatever it is, it is the package's
+        raise SourceError(
+            f"{text[:80]} cannot be opened: the entry point {point.value} of {GROUP} cannot be loaded "
+            f"({type(error).__name__}: {error}); mend or remove that package"
+        ) from error
+    found = opened(text, include, exclude, labels)
     if not isinstance(found, Source | VectorSource):
         raise SourceError(
             f"the entry point {point.value} of {GROUP} gave a {type(found).__name__}, no Source"

@@ -98,7 +98,7 @@ class Recipe(Section):
     evaluate: Annotated[list[Evaluation], items(1000)] = Field(default_factory=list)
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
-    """Money."""
+    """What the machine costs."""
 
     @model_validator(mode="before")
     @classmethod
