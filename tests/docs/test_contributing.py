@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ run = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 1
 found = cotswold.predict(run, "rings:40")
 print(sum(name == ("thin", "thick")[i % 2] for i, name in enumerate(found.best)) / len(found))
 print(run.report())
+names = ("size", "colour", "whiten")
+waves = {"data.type": "vectors", "data.source": "waves:200", **{f"data.{name}": None for name in names}}
+waves = cotswold.train("rings.toml", "waves", stores="stores", overrides=waves)
+print(waves.status, waves.recipe.data.features)
 """
 
 
@@ -37,8 +42,10 @@ def package(tmp_path: Path) -> Path:
     (tmp_path / "my_package" / "__init__.py").touch()
     for name, code in re.findall(r"```python\n# (my_package/\w+\.py)\n(.*?)```", text, flags=re.DOTALL):
         (tmp_path / name).write_text(code)
-    tables = re.findall(r"\[project\.entry-points\.\"(\S+)\"\]\n(\w+) = \"(\S+)\"", text)
-    points = "".join(f"[{group}]\n{name} = {value}\n" for group, name, value in tables)
+    points = ""
+    for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
+        for group, names in tomllib.loads(block)["project"]["entry-points"].items():
+            points += f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
     (about / "entry_points.txt").write_text(points)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
     return tmp_path
@@ -58,6 +65,7 @@ def test_the_strategy_and_the_source_of_the_page_train_a_network(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    accuracy, report = done.stdout.split()
+    accuracy, report, *waves = done.stdout.split()
     assert float(accuracy) > 0.9
     assert (package / report).is_file()
+    assert waves == ["finished", "8"]
