@@ -67,12 +67,12 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = recipe.training.strategy == "supervised"
+    supervised = not recipe.trains_stacks
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
+    page.add("Learning", lambda: training.curves(history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None:
         page.add("Errors", lambda: findings.regression(errors))
@@ -152,7 +152,7 @@ def _lead(recipe: Recipe, history: History) -> str:
     seen = _seen(recipe, history)
     if recipe.network.module is not None:
         what = f"{recipe.network.module}, a module of a Python program, trained on {seen}"
-    elif recipe.training.strategy == "supervised":
+    elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
     else:

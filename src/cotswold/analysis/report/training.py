@@ -25,15 +25,15 @@ from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
 
-def curves(history: History, strategy: str) -> PageSection:
+def curves(history: History) -> PageSection:
     """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
-        for panel in learning_panels(history, strategy)
+        for panel in learning_panels(history)
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        blocks = [FigureGrid(drawn), Paragraph(_SUPERVISED if strategy == "supervised" else _STACKS, "note")]
+        blocks = [FigureGrid(drawn), Paragraph(_SUPERVISED if history.trains_layers else _STACKS, "note")]
     return PageSection("Learning", "learning", blocks)
 
 
