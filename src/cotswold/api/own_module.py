@@ -275,5 +275,5 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     }
     secret = token_of(os.environ) or token_in(token_file(order.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
-        mesh = Mesh.of(shape, order.training.device.partition(":")[0])
+        mesh = Mesh.of(shape, order.training.device.partition(":")[0], secret)
         yield Team(members, mesh, world.local_rank, world.local_size)
