@@ -48,14 +48,14 @@ def prepare(
     json_
         Print JSON.
     """
-    with counting("measuring", "rounds") as tally:
+    with counting("measuring", "rounds") as advance:
         measured = preparing(
             open_source(source),
             (at_least_one(size, "--size"),) * 2,
             cores() if jobs is None else at_least_one(jobs, "--jobs"),
             limit,
             at_least_one(rounds, "--rounds"),
-            tally,
+            advance,
         )
     found = document("prepare", command(), **measured)
     leave(found, "prepare", out, json_)

@@ -53,8 +53,8 @@ def training(
     chosen = load(recipe, overrides, say)
     check_stacks(chosen)
     use_threads(None, chosen)
-    with counting("preparing", "pictures") as tally:
-        open_store(chosen, stores, tally)
+    with counting("preparing", "pictures") as advance:
+        open_store(chosen, stores, advance)
     memory = peaks(chosen)
     with TrainingDisplay() as display:
         loop = loop_share(recipe, overrides, stores, display)

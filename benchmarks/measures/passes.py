@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis import StackLayers, top_layers
-from cotswold.analysis.layers import Part
+from cotswold.analysis.layers import MapName
 from cotswold.analysis.selectivity import selectivity
 from cotswold.bench.measure import Document, rates, ratios, rounded_all
 from cotswold.recipe import Recipe
@@ -35,7 +35,7 @@ class _Pictures:
         self.seconds.append(time.perf_counter() - start)
 
 
-def evaluation_passes(recipe: Recipe, part: Part, count: int, rounds: int) -> Document:
+def evaluation_passes(recipe: Recipe, part: MapName, count: int, rounds: int) -> Document:
     """Pictures a second of forward alone and of each pass, round by round, on the same pictures."""
     network = build_stacks(recipe).eval()
     respond = StackLayers(network, top_layers(network, part))

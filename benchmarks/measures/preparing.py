@@ -17,7 +17,7 @@ from measures.pillow import pillow_alone
 
 LEAST_ACCEPTED = 0.8
 
-Tally = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def preparing(
@@ -26,7 +26,7 @@ def preparing(
     jobs: int,
     limit: int | None,
     rounds: int,
-    tally: Tally | None = None,
+    progress: Progress | None = None,
 ) -> Document:
     """Pictures a second of both, round by round; every store is thrown away.
 
@@ -46,8 +46,8 @@ def preparing(
         if number:
             pillow.append(middle - start)
             whole.append(end - middle_now)
-        if tally is not None:
-            tally(number + 1, rounds + 1)
+        if progress is not None:
+            progress(number + 1, rounds + 1)
     if decoded == 0:
         raise SourceError("not one picture can be read, so there is no rate to measure; give readable ones")
     return {

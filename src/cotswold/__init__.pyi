@@ -28,6 +28,8 @@ from .api.predict import predict as predict
 from .api.prepare import prepare as prepare
 from .api.report import report as report
 from .api.run import Run as Run
+from .api.simulate import PredictedUpdates as PredictedUpdates
+from .api.simulate import predict_updates as predict_updates
 from .api.train import train as train
 from .api.verify import Verification as Verification
 from .api.verify import verify as verify
@@ -42,6 +44,7 @@ __all__ = [
     "CotswoldError",
     "Features",
     "Info",
+    "PredictedUpdates",
     "Predictions",
     "Recipe",
     "Run",
@@ -67,6 +70,7 @@ __all__ = [
     "optim",
     "partition",
     "predict",
+    "predict_updates",
     "prepare",
     "recipe",
     "report",

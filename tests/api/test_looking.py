@@ -19,6 +19,20 @@ import cotswold
 from cotswold import analysis
 from cotswold.errors import RunError, UserError
 
+NUMBERS = """
+name = "sums"
+data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.2 }}
+network = {{ layers = [] }}
+objective = {{ loss = "squared" }}
+training = {{ strategy = "supervised", epochs = 8, batch_size = 10, learning_rate = 0.02, threads = 1 }}
+"""
+VECTOR_STACK = """
+name = "vectors"
+data = {{ type = "vectors", source = "{source}" }}
+network = {{ stacks = [{{ field = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }}] }}
+training = {{ strategy = "greedy", epochs = 0.5, batch_size = 10, threads = 1 }}
+"""
+
 
 def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: Desk, tmp_path: Path) -> None:
     found = cotswold.features(desk.stacks, desk.pictures, labels="folders")
@@ -127,3 +141,33 @@ def test_features_of_npy_are_listed_beside(desk: Desk, tmp_path: Path) -> None:
     cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npy")
     with (tmp_path / "f.csv").open() as table:
         assert len(list(csv.DictReader(table))) == 60
+
+
+def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_errors(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 4)).astype(np.float32)
+    y = (x @ random.normal(size=(4, 2))).astype(np.float32)
+    np.savez(tmp_path / "sums.npz", x=x, y=y)
+    recipe = tmp_path / "sums.toml"
+    recipe.write_text(NUMBERS.format(source=tmp_path / "sums.npz"))
+    run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    found = cotswold.predict(run, tmp_path / "sums.npz")
+    assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
+    assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
+    errors = cotswold.evaluate(run)
+    assert isinstance(errors, analysis.Regression) and errors.samples == 60
+    judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
+    assert errors.loss == pytest.approx(min(judged), rel=1e-4)  # that of the best checkpoint
+    assert all(part is not None and part > 0.9 for part in errors.explained)
+    assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
+    assert "Variance explained" in run.report().read_text()
+
+
+def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    recipe = tmp_path / "vectors.toml"
+    recipe.write_text(VECTOR_STACK.format(source=tmp_path / "x.npy"))
+    run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    assert cotswold.features(run, tmp_path / "x.npy").features.shape == (60, 6, 1, 1)
+    with pytest.raises(UserError, match=r"made for pictures, and the network learnt from vectors"):
+        cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

@@ -41,6 +41,17 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
     assert accuracy(run.load(network())) == 1.0
 
 
+def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
+    run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
+    page = run.report(progress=False).read_text()
+    assert "a module of a Python program, trained on" in page and "The page is without" not in page
+    for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
+        with pytest.raises(RunError, match=r"module of a Python program; fill it there by .*load\(module\)"):
+            ask(run)
+    with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset"):
+        cotswold.train(directory=run, resume=True)
+
+
 def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     def hear(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and event["step"] == 5:
@@ -85,6 +96,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
         ((network(), halves()), {"loss": squared, "stores": "x"}, "stores and overrides belong to a recipe"),
         ((network(), halves()), {"loss": squared, "grid": "1x2"}, "cannot be sent to other processes"),
         ((FACTORY,), {"loss": squared, "grid": "1x2"}, "a loss for other processes is a name"),
+        (("__main__:both",), {"loss": "squared", "grid": "1x2"}, "is in the program itself"),
         (("digits",), {"loss": squared}, "names no function that makes a module"),
         (("tests.api.digits:none",), {"loss": squared}, "tests.api.digits:none cannot be imported"),
         ((FACTORY, halves()), {"loss": squared}, "makes the data set as well"),
@@ -93,6 +105,7 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
         (("demo", halves()), {}, "a recipe names its own data"),
         (("demo", "x"), {"epochs": 3}, "epochs: a recipe says that itself"),
         (("demo", "x", "y"), {}, "given twice"),
+        ((torch.nn.ReLU,), {}, "is neither a recipe .* nor a module"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_a_remedy(

@@ -136,6 +136,20 @@ def test_a_thread_that_is_not_the_main_one_trains_and_is_stopped_by_a_stop(
     assert found[0].status == "interrupted"
 
 
+def test_ctrl_c_saves_and_raises_also_where_the_program_has_a_stop_of_its_own(
+    desk: Desk, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt, match="resume=True"):
+        trained(
+            desk,
+            tmp_path / "run",
+            stop=cotswold.Stop(),
+            on_event=at_step(5, lambda: signal.raise_signal(signal.SIGINT)),
+        )
+    run = cotswold.Run(tmp_path / "run")
+    assert run.status == "interrupted" and run.checkpoints[-1].name.endswith("5")
+
+
 def test_a_callback_that_fails_is_reported_once_and_the_run_goes_on(desk: Desk, tmp_path: Path) -> None:
     calls: list[Event] = []
 
@@ -159,13 +173,14 @@ def test_an_interrupt_in_a_callback_stops_the_run_as_ctrl_c_does(desk: Desk, tmp
 
 
 def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Desk, tmp_path: Path) -> None:
-    before, count = dict(os.environ), torch.get_num_threads()
+    before, count, random = dict(os.environ), torch.get_num_threads(), torch.get_rng_state()
     seen: list[int] = []
     trained(
         desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads())
     )
     assert set(seen) == {count + 1}
     assert dict(os.environ) == before and torch.get_num_threads() == count
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_training_is_quiet_where_nobody_looks_and_speaks_where_it_is_told_to(

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Ceiling, Place, Verdict, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Ceiling, RowKey, Verdict, beside_best_baseline, timed
 
 
 @pytest.mark.parametrize(("median", "sense", "met"), [(0.9, "at least", True), (0.89, "at least", False)])
@@ -45,7 +45,7 @@ def test_without_baselines_there_is_no_verdict() -> None:
 
 def test_a_row_holds_rates_samples_and_verdicts_as_json() -> None:
     samples = {OURS: [0.5, 1.0], "baseline": [2.0, 2.0]}
-    row = timed(Place("untied", "3 x 3", "forward", 4), 2e9, samples, beside_best_baseline(samples, 4.0))
+    row = timed(RowKey("untied", "3 x 3", "forward", 4), 2e9, samples, beside_best_baseline(samples, 4.0))
     told: Any = json.loads(json.dumps(row.as_dict()))
     assert told["figures"][OURS]["greatest"] == 4.0 and told["seconds"] == samples
     assert told["verdicts"][0] | {"ratio": None} == {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cotswold.checkpoint import Checkpoint, Checkpoints, IfThere, Part, Piece, SealedPiece, StateValue
+from cotswold.checkpoint import Checkpoint, Checkpoints, IfThere, Piece, SealedPiece, StateValue, TensorPart
 from cotswold.checkpoint.state_dict import load, pieces, plain
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
@@ -39,13 +39,13 @@ def test_live_tensors_are_filled_in_place_and_plain_values_given_back(tmp_path: 
 def test_ranks_write_their_parts_once_and_rank_0_what_all_have_alike(tmp_path: Path) -> None:
     def state(rank: int) -> dict[str, StateValue]:
         rows = Box((2 * rank, 0), (2 * rank + 2, 3))
-        return {"w": Part(torch.full((2, 3), float(rank)), rows, (4, 3)), "alpha": torch.tensor(2.0)}
+        return {"w": TensorPart(torch.full((2, 3), float(rank)), rows, (4, 3)), "alpha": torch.tensor(2.0)}
 
-    empty = Part(torch.empty(0, 3), Box((4, 0), (4, 3)), (4, 3))
+    empty = TensorPart(torch.empty(0, 3), Box((4, 0), (4, 3)), (4, 3))
     checkpoint = saved(tmp_path, state(0), state(1), {"w": empty, "alpha": torch.tensor(2.0)})
     assert checkpoint.read("w")[:, 0].tolist() == [0, 0, 1, 1]
     assert len(checkpoint.records("w")) == 2 and len(checkpoint.records("alpha")) == 1
-    other = Part(torch.zeros(3, 3), Box((1, 0), (4, 3)), (4, 3))  # of another grid
+    other = TensorPart(torch.zeros(3, 3), Box((1, 0), (4, 3)), (4, 3))  # of another grid
     load({"w": other}, checkpoint, {})
     assert other.tensor[:, 0].tolist() == [0, 1, 1]
 

@@ -133,7 +133,7 @@ def test_evaluate_of_a_layer_that_is_not_there_names_it(desk: Desk) -> None:
 def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
     said = cotswold("evaluate", desk.layers, "--stores", desk.stores)
     assert said.status == 0
-    assert said.out.startswith("validation: ") and "of 12 pictures" in said.out
+    assert said.out.startswith("validation: ") and "of 12 samples" in said.out
     confusion = said.out[said.out.index("confusion") :]
     for row in ("level", "upright"):
         assert len([line for line in confusion.splitlines() if row in line]) == 2  # its column and its row

@@ -62,3 +62,28 @@ def test_options_that_mean_nothing_are_refused_by_name(
     said = cotswold("prepare", folder / source, folder / "s", *words)
     assert said.status != 0 and says in said.error
     assert not (folder / "s").exists()
+
+
+NUMBERS = """
+name = "sums"
+data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.25 }}
+network = {{ layers = [] }}
+objective = {{ loss = "squared" }}
+training = {{ strategy = "supervised", epochs = 1, batch_size = 10, threads = 1 }}
+"""
+
+
+def test_numbers_are_predicted_and_their_errors_told(folder: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez(folder / "sums.npz", x=x, y=x[:, :2])
+    (folder / "sums.toml").write_text(NUMBERS.format(source=folder / "sums.npz"))
+    run, stores = folder / "run", folder / "stores"
+    said = cotswold("train", folder / "sums.toml", "--run", run, "--stores", stores)
+    assert said.status == 0 and "sums: supervised, 30 samples, 8 weights" in said.err
+    lines = cotswold("predict", run, folder / "sums.npz").out.splitlines()
+    assert lines[0] == "vector,number,value" and len(lines) == 1 + 80
+    assert lines[2].startswith("x[0],1,")
+    first = json.loads(cotswold("predict", run, folder / "sums.npz", "--json").out.splitlines()[0])
+    assert first.keys() == {"vector", "number", "value"} and first["number"] == 0
+    said = cotswold("evaluate", run, "--stores", stores)
+    assert said.out.startswith("validation: squared loss ") and "explained" in said.out

@@ -56,3 +56,34 @@ def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.Monk
     first, second = stream.getvalue().splitlines()
     assert "left" not in first and first.endswith("GFLOP/s")
     assert second.endswith("0:00:09 left")
+
+
+class Screen(StringIO):
+    """A stream that is taken for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [StringIO(), Screen()])
+def test_a_phase_with_an_open_end_is_shown_without_one(
+    stream: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with TrainingDisplay(stream) as display:
+        for at in (10, 20, 30):
+            event = step(at, steps=10, seconds=9.0)
+            del event["of"]
+            display(event)
+    assert "loss 1 10 samples/s" in stream.getvalue() and "left" not in stream.getvalue()
+
+
+def test_what_has_no_length_is_announced_without_a_number() -> None:
+    start: Event = {
+        "kind": "start",
+        "name": "own",
+        "strategy": "supervised",
+        "parameters": 7,
+        "pictures": None,
+    }
+    assert progress.describe(start) == "own: supervised, 7 weights"

@@ -1,6 +1,6 @@
 """Real signals to real processes: one interpreter loads Cotswold and forks a child for each run.
 
-The children train, are interrupted or killed, and are taken up again; the bits at the end are compared with
+The children train, are interrupted or killed, and are resumed; the bits at the end are compared with
 those of a run that nobody disturbed.
 """
 
@@ -93,7 +93,7 @@ report = {"interrupts": [], "said": []}
 run = folder / "interrupted"
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     child = begun(run, lambda: slowed(0.03))
-    heard(run, "held out", "resumed after")
+    heard(run, "validation: loss", "resumed after")
     os.kill(child, number)
     report["interrupts"].append(ended(child)[0])
     report["said"].append((folder / "interrupted.err").read_text().splitlines()[-1])
@@ -102,7 +102,7 @@ report["interrupted"] = ended(begun(run, lambda: None))[0]
 
 run = folder / "twice"
 child = begun(run, lambda: slowed(60))
-heard(run, "held out")
+heard(run, "validation: loss")
 os.kill(child, signal.SIGINT)
 heard(run, "once more to leave at once")
 os.kill(child, signal.SIGINT)
@@ -111,7 +111,7 @@ report["twice_said"] = (folder / "twice.err").read_text().splitlines()[-1]
 
 run = folder / "closing"
 child = begun(run, lambda: slowed(0.03))
-heard(run, "held out")
+heard(run, "validation: loss")
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):
     os.kill(child, number)
 report["closing"] = ended(child)[0]
@@ -124,7 +124,7 @@ def deaf():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     slowed(0.03)
 child = begun(run, deaf)
-heard(run, "held out")
+heard(run, "validation: loss")
 os.kill(child, signal.SIGHUP)
 report["nohup"] = ended(child)[0]
 

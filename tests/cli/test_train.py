@@ -29,7 +29,7 @@ def test_a_finished_run_says_how_to_look_at_it(desk: Desk, tmp_path: Path) -> No
         f"cotswold: finished; look at it with: cotswold report {tmp_path / 'run'}"
     )
     assert "stack 1: 46,656 weights" in said.err
-    assert "stack 2" in said.err and "held out: loss" in said.err
+    assert "stack 2" in said.err and "validation: loss" in said.err
 
 
 def test_a_run_without_a_directory_is_called_after_its_recipe(

@@ -1,4 +1,4 @@
-"""Runs that are begun, stopped, taken up and compared.
+"""Runs that are begun, stopped, resumed and compared.
 
 Knows: jobs, checkpoints, events. Does not know: what is tested.
 """

@@ -1,4 +1,4 @@
-"""A run that is taken up on another device; what CUDA would draw is recorded here instead."""
+"""A run that is resumed on another device; what CUDA would draw is recorded here instead."""
 
 from __future__ import annotations
 

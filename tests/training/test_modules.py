@@ -145,6 +145,16 @@ def test_values_that_are_no_classes_are_learnt_without_an_accuracy(tmp_path: Pat
     assert float(str(events(run, "step")[-1]["loss"])) < float(str(events(run, "step")[0]["loss"]))
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_targets_that_would_be_broadcast_or_are_no_classes_are_refused(tmp_path: Path, loss: str) -> None:
+    x = labelled().tensors[0]
+    with pytest.raises(UserError, match=r"targets of shape \(8,\) do not fit outputs of shape \(8, 3\)"):
+        train(opened(tmp_path / "shape", dataset=TensorDataset(x, x[:, 0]), loss=loss))
+    sevens = torch.full((len(x),), 7)
+    with pytest.raises(UserError, match="classes from 7 to 7, and there are 3 outputs"):
+        train(opened(tmp_path / "classes", dataset=TensorDataset(x, sevens), loss=loss))
+
+
 def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -> None:
     stopping = settings(epochs=40, learning_rate=3.0, patience=2)
     run = train(opened(tmp_path / "run", validation=0.3, settings=stopping))

@@ -91,6 +91,44 @@ def test_a_strategy_of_another_package_trains_a_recipe(pictures: Path, tmp_path:
     assert "strategy backwards cannot be trained from the disk" in refused[2]
 
 
+BROKEN = """
+import sys
+from cotswold import recipe
+from cotswold.errors import RecipeError
+for strategy in ("greedy", "sideways", "odd", "greedily"):
+    try:
+        print(recipe.load(sys.argv[1], [f"training.strategy={strategy}"]).training.strategy)
+    except RecipeError as error:
+        print(error)
+"""
+
+
+def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import nowhere_at_all")
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[cotswold.training]\nsideways = broken:Sideways\nodd = math:pi\n"
+        "greedy = cotswold.recipe.schema.training:GreedyTraining\n"
+    )
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(greedy(pictures))
+    told = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(recipe)],
+        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    trained, sideways, odd, misspelt = told.stdout.splitlines()
+    assert trained == "greedy"
+    assert "'sideways' of cotswold.training, broken:Sideways, cannot be loaded" in sideways
+    assert "No module named 'nowhere_at_all'" in sideways and "gives 3.14" in odd
+    assert "did you mean greedy?" in misspelt
+
+
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(RecipeError, match="no strategy 'downhill'; there are greedy, joint, supervised"):
         entry("downhill")

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.training.runs import finish, resumed, started
 
 from cotswold import recipe as recipes
 from cotswold.data import VectorPreparation
 from cotswold.errors import RecipeError
 from cotswold.run import read_events
-from cotswold.training import Resume, open_job
+from cotswold.training import Resume, labelled_batches, open_job, trained_layers
 from cotswold.training.stores import class_count, open_store, preparation_of, with_store_shape
 
 RECIPE = """
@@ -118,3 +119,17 @@ def test_numbers_to_predict_are_outputs_and_want_the_squared_loss(tmp_path: Path
     assert with_store_shape(recipe, store).input.channels == 3
     with pytest.raises(RecipeError, match='loss = "cross_entropy" wants classes: set it to "squared"'):
         with_store_shape(recipes.parse(text(data), "it"), store)
+
+
+def test_numbers_to_predict_are_validated_as_the_floats_that_they_are(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez(tmp_path / "r.npz", x=x, y=0.5 + x[:, :2] / 10)
+    data = f'type = "vectors", source = "{tmp_path / "r.npz"}", labels = "file"'
+    job = started(text(data, "squared"), tmp_path / "run", tmp_path / "stores")
+    (batch,) = labelled_batches(job.store, job.recipe, "validation")
+    assert batch[1].shape == (12, 2) and batch[1].dtype == torch.float32
+    assert torch.equal(batch[1], torch.from_numpy(job.store.labels("validation")))
+    run = finish(job)
+    trained = trained_layers(run)  # with as many outputs as numbers, from the checkpoint alone
+    assert trained.network(torch.zeros(2, 3, 1, 1)).shape == (2, 2)
+    assert trained.prepared.targets == 2 and trained.prepared.classes == ()

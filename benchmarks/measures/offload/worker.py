@@ -20,7 +20,7 @@ from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.budget import stack_budget
 from cotswold.training.offload.room import TAKEN, rooms, row_bytes
-from cotswold.training.offload.shelf import RowThreads
+from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.stack import OffloadedStack
 from measures.offload.raw_disk import RawDisk
 

@@ -15,7 +15,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Place, Row, Verdict, timed
+from cotswold.bench.row import OURS, Row, RowKey, Verdict, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
@@ -93,6 +93,6 @@ def exchanges(subject: Windows, effort: Effort) -> list[Row]:
             Verdict(RAW, ratios(taken[RAW], taken[OURS]), BAR),
             Verdict(BY_GLOO, ratios(taken[RAW], taken[GLOO])),
         ]
-        place = Place("exchange", f"{fields.name}, {subject.grid}", what, fields.images)
+        place = RowKey("exchange", f"{fields.name}, {subject.grid}", what, fields.images)
         found.append(timed(place, bytes_of[what], taken, verdicts, "GB/s"))
     return found

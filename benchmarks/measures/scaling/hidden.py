@@ -25,7 +25,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.bench.row import OURS, Row, RowKey, Verdict
 from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 from cotswold.testing.hosts import Hosts, Rate
@@ -137,7 +137,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
                 f"{subject.fields.name} did not stay finite while it was measured; try --match"
             )
     shape, rate = f"{subject.fields.name}, {subject.grid}", words(subject.rate)
-    place = Place("hidden", shape, f"step, {rate}", subject.fields.images)
+    place = RowKey("hidden", shape, f"step, {rate}", subject.fields.images)
     alone = Spread.of(_less(samples[EXCHANGES], samples[PACKING])).median
     bar = BAR if subject.rate == "10gbit" else None
     facts: dict[str, object] = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.row import OURS, Place, Row, Samples, Verdict
+from cotswold.bench.row import OURS, Row, RowKey, Samples, Verdict
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackGeometry
 from measures.scaling.shapes import Fields
@@ -88,13 +88,13 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
             Verdict(ONE, ratios(once, taken[OURS]), BARS[subject.kind]),
             Verdict(TWO_APART, ratios(taken[TWO_APART], taken[OURS])),
         ]
-        place = Place(subject.kind, f"{fields.name}, {subject.grid}", what, fields.images)
+        place = RowKey(subject.kind, f"{fields.name}, {subject.grid}", what, fields.images)
         found.append(in_milliseconds(place, taken, verdicts, _sizes(subject)))
     return found
 
 
 def in_milliseconds(
-    place: Place, taken: Samples, verdicts: Sequence[Verdict], facts: dict[str, object] | None = None
+    place: RowKey, taken: Samples, verdicts: Sequence[Verdict], facts: dict[str, object] | None = None
 ) -> Row:
     """A row of times."""
     figures = {by: Spread.of([1e3 * one for one in seconds]) for by, seconds in taken.items()}
@@ -136,6 +136,6 @@ def alone(subject: Alone, effort: Effort) -> list[Row]:
     for what in (STEP, FORWARD, LOCAL):
         taken = {by: samples[what, by] for by in (OURS, PLAIN)}
         verdict = Verdict(PLAIN, ratios(taken[OURS], taken[PLAIN]), ALONE_BAR, "at most")
-        place = Place("alone", subject.place, what, fields.images)
+        place = RowKey("alone", subject.place, what, fields.images)
         found.append(in_milliseconds(place, taken, [verdict], {"threads": subject.threads}))
     return found

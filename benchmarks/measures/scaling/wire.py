@@ -23,7 +23,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.bench.row import OURS, Row, RowKey, Verdict
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
 from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.testing.hosts import HEADER_BYTES, Hosts, Rate, Traffic
@@ -200,7 +200,7 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
     ]
     return [
         Row(
-            Place("hosts", shape, f"{STEPS} steps, bytes on the wire", subject.images),
+            RowKey("hosts", shape, f"{STEPS} steps, bytes on the wire", subject.images),
             "kB",
             {by: Spread.of([one / 1e3 for one in counted]) for by, counted in bytes_of.items()},
             bytes_of,
@@ -209,14 +209,14 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
             facts=facts,
         ),
         Row(
-            Place("hosts", shape, f"largest difference after {STEPS} steps", subject.images),
+            RowKey("hosts", shape, f"largest difference after {STEPS} steps", subject.images),
             "of the largest magnitude",
             {OURS: Spread.of([found.error])},
             {OURS: [found.error]},
             "differences",
             [Verdict(ONE, Spread.of([found.error]), AGREEMENT, "at most")],
         ),
-        in_milliseconds(Place("hosts", shape, "step", subject.images), {OURS: found.seconds}, []),
+        in_milliseconds(RowKey("hosts", shape, "step", subject.images), {OURS: found.seconds}, []),
     ]
 
 

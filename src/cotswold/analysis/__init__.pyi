@@ -14,6 +14,8 @@ from .objects import Baselines as Baselines
 from .objects import Control as Control
 from .objects import Examination as Examination
 from .objects import examine as examine
+from .regression import Regression as Regression
+from .regression import regress as regress
 from .report import LeftOut as LeftOut
 from .report import build_report as build_report
 from .selectivity import ClassWeights as ClassWeights
@@ -33,6 +35,7 @@ __all__ = [
     "LeftOut",
     "ObjectSelectivity",
     "ObjectTestSet",
+    "Regression",
     "StackLayers",
     "build_report",
     "classify",
@@ -41,6 +44,7 @@ __all__ = [
     "filters",
     "kmeans_network",
     "optimal_stimuli",
+    "regress",
     "top_layers",
     "verify_results",
     "write_features",

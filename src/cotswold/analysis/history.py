@@ -45,7 +45,7 @@ class Curve:
 
 
 @dataclass
-class Phase:
+class PhaseHistory:
     """One stack (or the one phase of a joint or supervised run): its curves by name, and its totals."""
 
     training: dict[str, Curve] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class History:
     whiteness: Event = field(default_factory=dict)
     end: Event = field(default_factory=dict)
     """The last `end` event; empty while training goes on."""
-    phases: dict[int, Phase] = field(default_factory=dict)
+    phases: dict[int, PhaseHistory] = field(default_factory=dict)
     waited_seconds: float = 0.0
     interval_seconds: float = 0.0
     """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
@@ -74,9 +74,9 @@ class History:
     resumptions: int = 0
 
     @property
-    def strategy(self) -> str:
-        """The name of the training strategy; empty where the log does not tell."""
-        return str(self.start.get("strategy", ""))
+    def trains_layers(self) -> bool:
+        """Whether layers learn from labels, whatever the strategy is called; otherwise stacks do."""
+        return any(phase.facts.get("stack") == "layers" for phase in self.phases.values())
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
@@ -90,9 +90,9 @@ class History:
         for event in events:
             self._take(event)
 
-    def phase(self, number: int) -> Phase:
+    def phase(self, number: int) -> PhaseHistory:
         """The phase of this number, from 0."""
-        return self.phases.setdefault(number, Phase())
+        return self.phases.setdefault(number, PhaseHistory())
 
     def _take(self, event: Event) -> None:
         kind = event.get("kind")
@@ -126,7 +126,7 @@ class History:
                 if step is not None and value is not None and name not in _NO_CURVES:
                     curves.setdefault(name, Curve()).put(int(step), value)
 
-    def _take_pace(self, phase: Phase, event: Event) -> None:
+    def _take_pace(self, phase: PhaseHistory, event: Event) -> None:
         self.waited_seconds += number(event, "waited_seconds") or 0.0
         self.interval_seconds += number(event, "interval_seconds") or 0.0
         for name in PACES:

@@ -16,8 +16,8 @@ from cotswold import ops
 from cotswold.errors import UserError
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
-Part = Literal["filters", "pooled", "output"]
-_PARTS: tuple[Part, ...] = ("filters", "pooled", "output")
+MapName = Literal["filters", "pooled", "output"]
+_PARTS: tuple[MapName, ...] = ("filters", "pooled", "output")
 
 
 @dataclass(frozen=True, order=True)
@@ -29,7 +29,7 @@ class Layer:
     """
 
     stack: int
-    part: Part
+    part: MapName
 
     @classmethod
     def named(cls, name: str) -> Layer:
@@ -91,6 +91,6 @@ class StackLayers:
         return next(responses for _, responses in self(pictures))
 
 
-def top_layers(network: StackNetwork, part: Part = "pooled") -> Sequence[Layer]:
+def top_layers(network: StackNetwork, part: MapName = "pooled") -> Sequence[Layer]:
     """The same map of every stack."""
     return [Layer(index, part) for index in range(len(network.stacks))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cotswold.analysis.history import Curve, History, Phase
+from cotswold.analysis.history import Curve, History, PhaseHistory
 from cotswold.analysis.plots import Line
 from cotswold.analysis.words import percent, plain
 
@@ -26,11 +26,11 @@ class Panel:
     caption: str
 
 
-def learning_panels(history: History, strategy: str) -> list[Panel]:
+def learning_panels(history: History) -> list[Panel]:
     """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     found = []
     for number, phase in sorted(history.phases.items()):
-        if strategy == "supervised":
+        if history.trains_layers:
             found += [
                 _panel(phase, "loss", "loss", "loss"),
                 _panel(phase, "accuracy", "accuracy", "accuracy"),
@@ -40,7 +40,7 @@ def learning_panels(history: History, strategy: str) -> list[Panel]:
     return [panel for panel in found if panel is not None]
 
 
-def _objective(number: int, phase: Phase, alone: bool) -> Panel | None:
+def _objective(number: int, phase: PhaseHistory, alone: bool) -> Panel | None:
     caption = "All stacks" if alone and "stacks" in phase.facts else f"Stack {number + 1}"
     validation = phase.validation.get("loss", Curve())
     if len(validation.values) > 1 and validation.values[0] > 0:
@@ -50,7 +50,9 @@ def _objective(number: int, phase: Phase, alone: bool) -> Panel | None:
     return _panel(phase, "loss", "objective", f"objective-{number}", caption)
 
 
-def _panel(phase: Phase, curve: str, label: str, name: str, caption: str | None = None) -> Panel | None:
+def _panel(
+    phase: PhaseHistory, curve: str, label: str, name: str, caption: str | None = None
+) -> Panel | None:
     training, validation = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
     lines = []
     if training:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cotswold.data import Source, Stream, Transform, stream
+from cotswold.data import SampleStream, Source, Transform, stream
 
 _KEPT_BYTES = 256 << 20
 
@@ -36,7 +36,7 @@ class ObjectTestSet:
         # black and white are the same for both, or neurons could tell them by that
         ranges = transform.ranges.before(positives.ranges | negatives.ranges)
         self._sources = {True: positives.levelled(ranges), False: negatives.levelled(ranges)}
-        self._streams: dict[bool, Stream] = {
+        self._streams: dict[bool, SampleStream] = {
             positive: stream(source, transform, batch) for positive, source in self._sources.items()
         }
         self._device = torch.device(device)

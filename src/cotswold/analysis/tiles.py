@@ -15,7 +15,7 @@ from cotswold.nn import SparseAutoencoderStack
 
 
 @dataclass(frozen=True)
-class Place:
+class FilterPlace:
     """A filter of a stack: the row and column of its block, its number within the block."""
 
     block_y: int
@@ -23,7 +23,7 @@ class Place:
     neuron: int
 
 
-def places(grid: tuple[int, int], neurons: int, most: int) -> list[Place]:
+def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
     """At most so many filters of a grid of blocks, drawn at random without repetition, in order.
 
     The same ones every time.
@@ -31,10 +31,10 @@ def places(grid: tuple[int, int], neurons: int, most: int) -> list[Place]:
     total = grid[0] * grid[1] * neurons
     chosen = np.random.default_rng(0).choice(total, min(most, total), replace=False)
     found = (divmod(int(index), neurons) for index in sorted(chosen))
-    return [Place(*divmod(block, grid[1]), neuron) for block, neuron in found]
+    return [FilterPlace(*divmod(block, grid[1]), neuron) for block, neuron in found]
 
 
-def filter_tile(stack: SparseAutoencoderStack, place: Place) -> NDArray[np.uint8]:
+def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
     """A filter as an RGB picture ``(field_y, field_x, 3)``, scaled by itself: 0 is mid-grey."""
     layer = stack.geometry.filters
     one = stack.filters[place.block_y, place.block_x, :, :, place.neuron].detach().float().cpu().numpy()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cotswold.analysis.classification import CLASSIFICATION
 from cotswold.analysis.evaluation import EVALUATION
+from cotswold.analysis.regression import REGRESSION
 from cotswold.errors import RunError
 from cotswold.run import RunDirectory
 
@@ -17,7 +18,11 @@ def verify_results(run: str | Path) -> list[str]:
     """A sentence about each result of a run that is damaged; empty where all are sound or not there."""
     directory = RunDirectory(Path(run).absolute())
     damaged = []
-    for path, sealed in ((directory.evaluation, EVALUATION), (directory.classification, CLASSIFICATION)):
+    for path, sealed in (
+        (directory.evaluation, EVALUATION),
+        (directory.classification, CLASSIFICATION),
+        (directory.regression, REGRESSION),
+    ):
         try:
             sealed.read(path)
         except RunError as error:

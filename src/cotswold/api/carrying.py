@@ -125,9 +125,10 @@ def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearin
 def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
     """The run of an outcome; raises what a Python program is to hear of one that is not finished.
 
-    ``stop``: the caller's own, where there is one: a run that it stopped is no surprise.
+    ``stop``: the caller's own, where there is one: a run that the program stopped by it is no surprise.
     """
-    if outcome.code == 0 or (stop is not None and stop.signal is not None):
+    stopped = stop is not None and stop.signal is not None and not stop.interrupted
+    if outcome.code == 0 or stopped:
         return Run(outcome.run, **how)
     if outcome.code > 128:
         if outcome.code != 128 + signal.SIGINT:

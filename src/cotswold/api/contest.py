@@ -131,6 +131,9 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     analysis.StackLayers(
         own.network, chosen
     )  # a layer that is not there is refused before anything is computed
+    of_pictures(
+        own.prepared.transform
+    )  # sources of others cannot be tested, which is said before they are read
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
     store = _training_store(directory, recipe, wishes)
     return _Field(recipe, own, control, store, examination, wishes.display)
@@ -139,8 +142,8 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
 def _training_store(directory: RunDirectory, recipe: Recipe, wishes: Wishes) -> Store | None:
     """The pictures that the run learnt from; None where they are not here, as in a run that was copied."""
     try:
-        with wishes.display.counting("preparing", "pictures") as tally:
-            return training.store_of(directory, recipe, wishes.stores, tally)
+        with wishes.display.counting("preparing", "pictures") as advance:
+            return training.store_of(directory, recipe, wishes.stores, advance)
     except (SourceError, StoreError, RecipeError) as error:
         wishes.display.say(
             f"the run's own training pictures are not here ({error}), so k-means is left out, random filters "

@@ -14,7 +14,7 @@ from html import escape
 from typing import Any, Protocol
 
 from cotswold.api import progress
-from cotswold.api.progress import Stages, Tally, TrainingDisplay
+from cotswold.api.progress import Progress, Stages, TrainingDisplay
 
 Watch = Callable[[Mapping[str, object]], None]
 """Receives every event of a run."""
@@ -31,7 +31,7 @@ class Display(Protocol):
         """A sentence for the user."""
         ...
 
-    def counting(self, what: str, unit: str) -> AbstractContextManager[Tally]:
+    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Shows how far a job of known size is, for a `with` block."""
         ...
 
@@ -70,7 +70,7 @@ class Terminal:
         """A line on standard error, and in the log of a rank."""
         progress.say(sentence)
 
-    def counting(self, what: str, unit: str) -> AbstractContextManager[Tally]:
+    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """A bar."""
         return progress.counting(what, unit)
 
@@ -91,7 +91,7 @@ class Quiet:
         LOG.warning("%s", sentence)
 
     @contextmanager
-    def counting(self, what: str, unit: str) -> Iterator[Tally]:
+    def counting(self, what: str, unit: str) -> Iterator[Progress]:
         """Hears counts, shows none."""
         yield lambda done, total: None
 
@@ -114,16 +114,16 @@ class Notebook:
         _Output().show([f"<div>{escape(sentence)}</div>"], at_once=True)
 
     @contextmanager
-    def counting(self, what: str, unit: str) -> Iterator[Tally]:
+    def counting(self, what: str, unit: str) -> Iterator[Progress]:
         """A bar, once something has been counted."""
         output = _Output()
         last: list[str] = []
 
-        def tally(done: int, total: int) -> None:
+        def advance(done: int, total: int) -> None:
             last[:] = [_bar(f"{what}: {done} of {total} {unit}", done, total)]
             output.show(last)
 
-        yield tally
+        yield advance
         if last:
             output.show(last, at_once=True)
 
@@ -143,7 +143,7 @@ class Notebook:
         def show(event: Mapping[str, object]) -> None:
             if event["kind"] == "step":
                 text = progress.describe(event, left(event)) or ""
-                bars[event["stack"]] = _bar(text, event["at"], event["of"])
+                bars[event["stack"]] = _bar(text, event["at"], event.get("of"))
             elif (line := progress.describe(event)) is not None:
                 lines.append(f"<div>{escape(line)}</div>")
             output.show([*lines[-_LINES_SHOWN:], *bars.values()], at_once=event["kind"] == "end")
@@ -174,4 +174,6 @@ class _Output:
 
 
 def _bar(text: str, done: object, total: object) -> str:
+    if total is None:  # an open end
+        return f"<div><progress></progress> {escape(text)}</div>"
     return f'<div><progress value="{done}" max="{total}"></progress> {escape(text)}</div>'

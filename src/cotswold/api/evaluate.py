@@ -1,4 +1,4 @@
-"""How selective a run's neurons are; accuracy and confusion of a supervised run.
+"""How selective a run's neurons are; accuracy and confusion, or errors, of a supervised run.
 
 Knows: which sources are tested, by whom. Does not know: how selectivity is measured, how results are shown.
 """
@@ -16,8 +16,11 @@ from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.recipe.schema import Evaluation as Test
 
 if TYPE_CHECKING:
-    from cotswold.analysis import Classification, Evaluation
+    from cotswold.analysis import Classification, Evaluation, Regression
     from cotswold.analysis.selectivity import ClassWeights
+
+_EXAMPLES = 8
+"""Pictures that are kept of those that were classified right, and of those that were not."""
 
 
 def evaluate(
@@ -34,10 +37,11 @@ def evaluate(
     threads: int | None = None,
     anew: bool = False,
     progress: bool | None = None,
-) -> Evaluation | Classification:
+) -> Evaluation | Classification | Regression:
     """How well neurons tell pictures with an object (``positives``) from others (``negatives``), beside
     random filters and k-means: an `analysis.Evaluation`. Of a supervised run the accuracy and confusion on
-    its own labelled pictures: an `analysis.Classification`.
+    its own labelled samples: an `analysis.Classification`; or, where it learnt to predict numbers, their
+    errors: an `analysis.Regression`.
 
     Without sources, the tests that the run's recipe names. Every test is kept in the run's directory as soon
     as it is finished, and is not repeated unless ``anew``. ``layers``: whose neurons are tested, such as
@@ -55,10 +59,10 @@ def evaluate(
         if not recipe.network.stacks:
             if positives is not None or negatives is not None:
                 raise UserError(
-                    f"{_named(run)} is a supervised run, which is tested on its own labelled pictures; leave "
+                    f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
                     "out --positives and --negatives"
                 )
-            return _classified(known, display)
+            return _supervised(known, display)
         if (positives is None) != (negatives is None):
             raise UserError("selectivity needs both --positives and --negatives; give the other one too")
         tests = recipe.evaluate
@@ -99,17 +103,17 @@ def _named(run: Run | str | Path) -> str:
     return str(run.path if isinstance(run, Run) else run)
 
 
-def _classified(run: Run, display: Display) -> Classification:
+def _supervised(run: Run, display: Display) -> Classification | Regression:
     from cotswold import analysis, training
 
     directory, recipe = run.directory, run.recipe
     trained = training.trained_layers(directory, run.stores)
     try:
-        with display.counting("preparing", "pictures") as tally:
-            store = training.store_of(directory, recipe, run.stores, tally)
+        with display.counting("preparing", "samples") as advance:
+            store = training.store_of(directory, recipe, run.stores, advance)
     except SourceError as error:
         raise SourceError(
-            f"a supervised run is tested on its own labelled pictures, which are not here ({error}); copy "
+            f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
             "them or their store (--stores), or name the classes of others by cotswold predict"
         ) from error
     if store.identity != trained.prepared.store:
@@ -119,6 +123,17 @@ def _classified(run: Run, display: Display) -> Classification:
         )
     split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
     batches = training.labelled_batches(store, recipe, split)
-    found = analysis.classify(trained.network, batches, store.classes, step=trained.step, split=split)
+    if store.targets:
+        errors = analysis.regress(trained.network, batches, step=trained.step, split=split)
+        errors.write(directory.regression)
+        return errors
+    found = analysis.classify(
+        trained.network,
+        batches,
+        store.classes,
+        step=trained.step,
+        split=split,
+        examples=_EXAMPLES if store.kind == "pictures" else 0,  # nobody sees what a vector shows
+    )
     found.write(directory.classification)
     return found

@@ -47,7 +47,7 @@ class Callback:
         except KeyboardInterrupt:
             if self._stop.signal is not None:
                 raise  # a second one leaves at once
-            self._stop.signal = signal.SIGINT
+            self._stop.signal, self._stop.interrupted = signal.SIGINT, True
         except Exception as error:  # whatever it is, it is the user's, and the run goes on
             self._function = None
             sentence = f"on_event raised {type(error).__name__}: {error}; it hears no more of this run"
@@ -73,7 +73,7 @@ def all_of(watches: list[Watch]) -> Watch:
 class Follower:
     """Hands on the events that other processes append to a log, for a `with` block; from a thread of its own.
 
-    A ``stop`` is passed on to this process as its signal, which those who started the others listen to.
+    A ``stop`` is passed on to this process as SIGINT, to which whoever started the others listens.
     """
 
     def __init__(self, log: Path, hear: Watch, stop: Stop) -> None:
@@ -99,9 +99,9 @@ class Follower:
         passed_on = False
         while not self._ended.wait(POLL_SECONDS):
             self._read()
-            if self._stop.signal is not None and not passed_on:
+            if self._stop.signal is not None and not passed_on and not self._ended.is_set():
                 passed_on = True
-                os.kill(os.getpid(), self._stop.signal)
+                os.kill(os.getpid(), signal.SIGINT)  # another signal might end this process
         self._read()
 
     def _read(self) -> None:

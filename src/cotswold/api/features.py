@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cotswold.analysis import Layer, StackLayers
-    from cotswold.data import Source, Stream, VectorSource
+    from cotswold.data import SampleStream, Source, VectorSource
 
 Labels = Literal["none", "folders", "file"]
 
@@ -78,12 +78,12 @@ def features(
         rows: list[NDArray[np.float32]] = []
         names: list[str] = []
         numbers: list[int] = []
-        with work.display.counting("features", work.source.kind) as tally:
+        with work.display.counting("features", work.source.kind) as advance:
             for maps, called, given in work.batches():
                 rows.append(np.ascontiguousarray(work.answer(maps).float().cpu().numpy()))
                 names += called
                 numbers += given
-                tally(len(names), len(work.source))
+                advance(len(names), len(work.source))
         found = np.concatenate(rows)
         left_out = work.left_out()
     return Features(found, np.array(names), np.array(numbers, np.int64), str(work.layer), left_out)
@@ -108,12 +108,12 @@ def write_features(
     from cotswold import analysis
 
     with _answering(run, source, layer, labels, stores, threads, progress) as work:
-        with work.display.counting("features", work.source.kind) as tally:
+        with work.display.counting("features", work.source.kind) as advance:
             shape = analysis.write_features(
                 work.answer,
                 work.batches(),
                 Path(out),
-                progress=lambda done: tally(done, len(work.source)),
+                progress=lambda done: advance(done, len(work.source)),
             )
         return Written(Path(out), shape, str(work.layer), work.left_out())
 
@@ -123,7 +123,7 @@ class _Work:
     """A layer that answers, and the samples that it is asked about."""
 
     source: Source | VectorSource
-    samples: Stream
+    samples: SampleStream
     layer: Layer
     respond: StackLayers
     device: str

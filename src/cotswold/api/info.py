@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display, display_for
-from cotswold.api.order import override_list, recipe_name
+from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def info(
             from cotswold.training.stores import with_features
 
             found = with_features(found)
-        supervised = found.training.strategy == "supervised"
+        supervised = not found.trains_stacks
         rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time, display), None)
         weights = sum(int(str(row["parameters"])) for row in rows)
         totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}
@@ -135,11 +135,11 @@ def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
     from cotswold.bench.machine.probe import update_seconds
 
     geometries, found = recipe.stack_geometries(), []
-    with display.counting("measuring", "stacks") as tally:
+    with display.counting("measuring", "stacks") as advance:
         for done, geometry in enumerate(geometries):
-            tally(done, len(geometries))
+            advance(done, len(geometries))
             found.append(update_seconds(geometry, recipe.training.batch_size))
-        tally(len(geometries), len(geometries))
+        advance(len(geometries), len(geometries))
     return found
 
 

@@ -32,7 +32,7 @@ def interruptible(stop: Stop) -> Iterator[None]:
     def handle(number: int, _: object) -> None:
         if stop.signal is not None:
             raise KeyboardInterrupt("left at once; nothing since the last checkpoint is kept")
-        stop.signal = number
+        stop.signal, stop.interrupted = number, True
         _tell(b"\nstopping after this step; once more to leave at once, unsaved\n")
 
     before = signal.signal(signal.SIGINT, handle)
@@ -73,7 +73,7 @@ def stopping(stop: Stop) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _tell(sentence: bytes) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from cotswold.data import Source, Stream, VectorSource
+    from cotswold.data import SampleStream, Source, VectorSource
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ def predict(
     with answering(run, source, stores, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
-        with work.display.counting("predicting", work.source.kind) as tally:
+        with work.display.counting("predicting", work.source.kind) as advance:
             for called, likely in work.batches():
                 names += called
                 rows.append(likely.float().cpu().numpy())
-                tally(len(names), len(work.source))
+                advance(len(names), len(work.source))
         left_out = work.left_out()
     return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
 
@@ -77,7 +77,7 @@ class Answering:
     """A network that names classes, and the samples that it is asked about."""
 
     source: Source | VectorSource
-    samples: Stream
+    samples: SampleStream
     network: nn.Module
     classes: tuple[str, ...]
     loss: str

@@ -78,7 +78,7 @@ def prepare(
     }
     given = {name: value for name, value in asked.items() if value is not None}
     preparation = _preparation(str(source), found, given)
-    with display_for(progress).counting("preparing", found.kind) as tally:
+    with display_for(progress).counting("preparing", found.kind) as advance:
         summary = data.prepare(
             found,
             out,
@@ -89,7 +89,7 @@ def prepare(
             seed=seed,
             limit=limit,
             jobs=jobs,
-            progress=tally,
+            progress=advance,
         )
     if on_summary is not None:
         on_summary(summary)

@@ -50,8 +50,8 @@ def mute(stream: TextIO) -> None:
         os.close(nowhere)
 
 
-class Tally(Protocol):
-    """Counts a job's pieces."""
+class Progress(Protocol):
+    """Hears how far a job is."""
 
     def __call__(self, done: int, total: int) -> None:
         """Say that ``done`` of ``total`` pieces are finished."""
@@ -59,14 +59,15 @@ class Tally(Protocol):
 
 
 @contextmanager
-def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Tally]:
+def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Progress]:
     """Shows how far a job of known size is: a bar, or a line every few seconds and at the end."""
     stream = stream or sys.stderr
     if not stream.isatty():
-        yield _line_tally(what, unit, stream)
+        yield _in_lines(what, unit, stream)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}"),
@@ -75,15 +76,15 @@ def counting(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Tal
         TextColumn(unit + "{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=stream)) as bars:
+    with Bars(*columns, console=Console(file=stream)) as bars:
         task = bars.add_task(what, total=None, rate="")
         started = time.monotonic()
 
-        def tally(done: int, total: int) -> None:
+        def advance(done: int, total: int) -> None:
             rate = done / max(time.monotonic() - started, 1e-9)
             bars.update(task, completed=done, total=total, rate=f", {rate:.0f}/s")
 
-        yield tally
+        yield advance
 
 
 class Stages(Protocol):
@@ -115,10 +116,10 @@ def stages(stream: TextIO | None = None) -> Iterator[Stages]:
     yield line
 
 
-def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
+def _in_lines(what: str, unit: str, stream: TextIO) -> Progress:
     started = last = time.monotonic()
 
-    def tally(done: int, total: int) -> None:
+    def advance(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= LINE_SECONDS or (done == total and now - started > 2):
@@ -126,7 +127,7 @@ def _line_tally(what: str, unit: str, stream: TextIO) -> Tally:
             rate = done / max(now - started, 1e-9)
             put(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", stream)
 
-    return tally
+    return advance
 
 
 class TrainingDisplay:
@@ -194,12 +195,14 @@ class _Bars:
     def step(self, event: Mapping[str, object], left: float | None) -> None:
         stack = event["stack"]
         if stack not in self.tasks:
-            self.tasks[stack] = self.progress.add_task(
-                phase_name(stack), total=_number(event["of"]), figures="", left=""
-            )
-        at, total = _number(event["at"]), _number(event["of"])
+            self.tasks[stack] = self.progress.add_task(phase_name(stack), total=None, figures="", left="")
+        total = _number(event["of"]) if "of" in event else None
         self.progress.update(
-            self.tasks[stack], completed=at, total=total, figures=figures(event), left=time_left(left)
+            self.tasks[stack],
+            completed=_number(event["at"]),
+            total=total,
+            figures=figures(event),
+            left=time_left(left),
         )
 
 
@@ -220,7 +223,7 @@ class Estimate:
             return None
         self._steps += _number(event.get("interval_steps", 1))
         self._seconds += _number(event["interval_seconds"])
-        if self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS:
+        if "of" not in event or (self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS):
             return None
         return (_number(event["of"]) - _number(event["at"])) * self._seconds / max(self._steps, 1)
 
@@ -235,20 +238,22 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
     match event["kind"]:
         case "start":
             grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
-            what = f"{event['pictures']} pictures, {event['parameters']:,} weights{grid}"
-            return f"{event['name']}: {event['strategy']}, {what}"
+            samples = event.get("pictures")  # of a data set without a length nobody knows how many
+            count = "" if samples is None else f"{samples} samples, "
+            return f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}"
         case "stack":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
             again = ", trained further" if "prolongation" in event else ""
             return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
-            place = f"{phase_name(event['stack'])} {event['at']}/{event['of']}"
+            of = f"/{event['of']}" if "of" in event else ""  # phases may have an open end
+            place = f"{phase_name(event['stack'])} {event['at']}{of}"
             return f"{place} {figures(event)} {time_left(left)}".rstrip()
         case "prolonged":
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":
             accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
-            return f"{phase_name(event['stack'])} held out: loss {_number(event['loss']):.5g}{accuracy}"
+            return f"{phase_name(event['stack'])} validation: loss {_number(event['loss']):.5g}{accuracy}"
         case "resumed":
             skipped = event.get("skipped")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
@@ -277,7 +282,7 @@ def _epochs(totals: object) -> str:
 def figures(event: Mapping[str, object]) -> str:
     """Loss and rates of a step event."""
     return (
-        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} pictures/s "
+        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} samples/s "
         f"{_number(event['gflops']):.1f} GFLOP/s"
     )
 

@@ -42,7 +42,7 @@ def override(grid: str) -> str:
 
 
 def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell) -> Recipe:
-    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is taken up, in
+    """The recipe that is asked for: that of a file or a shipped name, or that of a run that is resumed, in
     both cases with what the run remembers; ``tell`` hears of overrides that reach further than they say."""
     if run is not None and (run / "recipe.toml").is_file():
         known = RunDirectory.open(run)

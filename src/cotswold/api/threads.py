@@ -1,6 +1,6 @@
-"""How many threads a call computes on.
+"""What a call changes of its process and gives back: threads, the environment, torch's random numbers.
 
-Knows: who may say so, and who wins. Does not know: what is computed.
+Knows: who may say how many threads there are, and who wins. Does not know: what is computed.
 
 ``threads=`` (``--threads``) stands before a recipe's ``training.threads``, and that before what this process
 is granted (`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would
@@ -50,6 +50,15 @@ def own_threads() -> Iterator[None]:
     finally:
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def own_random() -> Iterator[None]:
+    """torch's random state on the CPU as it was, once the block has ended: training seeds it for itself."""
+    from torch.random import fork_rng
+
+    with fork_rng(devices=[]):
+        yield
 
 
 @contextmanager

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cotswold.api.carrying import run_of
+from cotswold.api.carrying import Hearing, run_of
 from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
 from cotswold.api.from_recipe import carry_out
 from cotswold.api.interrupting import interruptible
-from cotswold.api.order import Order, Resumed, override_list, place_of, recipe_name
+from cotswold.api.request import Request, Resumed, override_list, place_of, recipe_name
 from cotswold.api.run import Run
 from cotswold.api.threads import threads_override
 from cotswold.errors import UserError
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def train(
     recipe: str | Path | Recipe | nn.Module | None = None,
-    second: str | Path | Run | Given | None = None,
+    dataset: str | Path | Run | Given | None = None,
     directory: str | Path | Run | None = None,
     *,
     loss: str | Loss | None = None,
@@ -51,8 +50,8 @@ def train(
     """Train a recipe, or a module on a data set, and return the run.
 
     **A recipe**: ``train("demo", "runs/mine")``. A shipped name, a file, or a `Recipe`, and the run's
-    directory, runs/NAME by default. ``overrides``: fields of the recipe, as ``{"training.epochs": 3}`` or
-    ``["training.epochs=3"]``. ``stores``: where prepared pictures are kept.
+    directory (here the second argument), runs/NAME by default. ``overrides``: fields of the recipe, as
+    ``{"training.epochs": 3}`` or ``["training.epochs=3"]``. ``stores``: where prepared samples are kept.
 
     **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
     data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader. ``loss`` takes
@@ -70,46 +69,41 @@ def train(
 
     ``on_event`` hears every event, a mapping; it cannot stop the run by an error, only by KeyboardInterrupt.
     ``progress``: show it, by default on a terminal and in a notebook. Ctrl-C (a notebook's interrupt)
-    finishes the step, saves, and raises KeyboardInterrupt; a second one leaves at once. With a ``stop``,
-    whose ``signal`` another thread sets, the run stops as well, and is returned.
+    finishes the step, saves, and raises KeyboardInterrupt; a second one leaves at once. With a ``stop`` of
+    its own, whose ``signal`` a callback or another thread sets, the run stops as well, and is returned.
 
     Raises RecipeError, RunError (a directory that is taken, another recipe), SourceError, StoreError,
     UserError (a module or data set that cannot be trained), MachineError, DivergedError.
     """
     from cotswold.run import Stop
 
-    shared: dict[str, Any] = {
-        "grid": grid,
-        "restarts": restarts,
-        "display": display_for(progress),
-        "on_event": on_event,
-        "stop": Stop() if stop is None else stop,
-        "listening": interruptible if stop is None else lambda _: nullcontext(),
-    }
+    hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
     if loss is not None or _is_module(recipe):
-        from cotswold.api.own_module import ModuleOrder, carry_out_module
+        from cotswold.api.own_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
-        order = ModuleOrder.of(
-            recipe, second, place_of(directory), loss, validation, strategy, settings, threads, resume
+        own = ModuleRequest.of(
+            recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume
         )
-        outcome = carry_out_module(order, **shared)
-        return run_of(outcome, stop, module=order.made)
+        outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
+        return run_of(outcome, stop, module=own.made)
     if settings or validation is not None or strategy != "supervised":
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
         raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
-    if isinstance(second, str | Path | Run):
+    if isinstance(dataset, str | Path | Run):
         if directory is not None:
             raise UserError("the run's directory is given twice; a recipe takes no data set")
-        directory = second
-    elif second is not None:
+        directory = dataset
+    elif dataset is not None:
         raise UserError("a recipe names its own data; a data set goes with a module and loss=")
-    assert recipe is None or isinstance(recipe, str | Path | Recipe), "modules are seen to"
+    if recipe is not None and not isinstance(recipe, str | Path | Recipe):
+        raise UserError(f"{recipe!r:.80} is neither a recipe (a name, a file, an object) nor a module")
     kept = None if stores is None else Path(stores)
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
-        outcome = carry_out(Order(name, place_of(directory), given, kept, resume), **shared)
+        request = Request(name, place_of(directory), given, kept, resume)
+        outcome = carry_out(request, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 
 

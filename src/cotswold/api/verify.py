@@ -47,8 +47,8 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
     kind, display = _kind_of(place), display_for(progress)
     told: dict[str, None] = {}  # two checks may meet the same damage
     for name, check in CHECKS[kind].items():
-        with display.counting(f"verifying {name}", "files") as tally:
-            told |= dict.fromkeys(check(place, tally))
+        with display.counting(f"verifying {name}", "files") as advance:
+            told |= dict.fromkeys(check(place, advance))
     return Verification(place, kind, tuple(CHECKS[kind]), tuple(told))
 
 

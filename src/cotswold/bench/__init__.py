@@ -1,1 +1,7 @@
 """Measurements of the user's machine beside ceilings and baselines: JSON and plots."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

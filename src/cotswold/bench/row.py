@@ -18,7 +18,7 @@ Sense = Literal["at least", "at most"]
 
 
 @dataclass(frozen=True)
-class Place:
+class RowKey:
     """Where a row belongs: its group, its shape, its operation; ``images`` is 0 where there is no batch."""
 
     group: str
@@ -59,7 +59,7 @@ class Verdict:
 class Row:
     """Figures of ours and of every baseline in a unit, their samples, verdicts, and a remark if need be."""
 
-    place: Place
+    place: RowKey
     unit: str
     figures: Mapping[str, Spread]
     samples: Samples
@@ -99,7 +99,7 @@ class Ceiling:
 
 
 def timed(
-    place: Place,
+    place: RowKey,
     work: float,
     samples: Samples,
     verdicts: Sequence[Verdict],

@@ -5,9 +5,9 @@ from .piece import Piece as Piece
 from .sealed import SealedPiece as SealedPiece
 from .state_dict import IfThere as IfThere
 from .state_dict import InFiles as InFiles
-from .state_dict import Part as Part
 from .state_dict import StateDict as StateDict
 from .state_dict import StateValue as StateValue
+from .state_dict import TensorPart as TensorPart
 
 __all__ = [
     "Checkpoint",
@@ -15,9 +15,9 @@ __all__ = [
     "IfThere",
     "InFiles",
     "Latest",
-    "Part",
     "Piece",
     "SealedPiece",
     "StateDict",
     "StateValue",
+    "TensorPart",
 ]

@@ -69,7 +69,7 @@ class Piece:
             raise ValueError(f"a piece of {self.name} with {self.box} is no part of a whole of {self.shape}")
 
     def write(self, folder: Path, file_name: str) -> PieceRecord:
-        """See `write_piece`."""
+        """Write and sync it as a new file; what the manifest keeps of it."""
         return write_piece(folder, file_name, self)
 
 

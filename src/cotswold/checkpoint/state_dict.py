@@ -26,7 +26,7 @@ Plain = None | bool | int | float | str
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """What this rank has of a tensor of ``shape``: the live values in ``box``, maybe none."""
 
     tensor: Tensor
@@ -53,14 +53,14 @@ class InFiles(Protocol):
         ...
 
 
-StateValue = Tensor | Part | IfThere | InFiles | Plain
+StateValue = Tensor | TensorPart | IfThere | InFiles | Plain
 StateDict = Mapping[str, StateValue]
 
 
 def pieces(state: StateDict, rank: int = 0) -> Iterator[Piece | SealedPiece]:
     """What a rank writes: its parts and its files, and rank 0 the tensors that all ranks have alike."""
     for name, value in state.items():
-        if isinstance(value, Part):
+        if isinstance(value, TensorPart):
             if value.tensor.numel():
                 yield Piece(name, value.tensor, value.box, value.shape)
         elif isinstance(value, IfThere | Tensor):
@@ -82,7 +82,7 @@ def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -
     """
     loaded: dict[str, StateValue] = {}
     for name, value in state.items():
-        if isinstance(value, Part):
+        if isinstance(value, TensorPart):
             checkpoint.read_into(name, value.tensor, value.box)
         elif isinstance(value, Tensor):
             checkpoint.read_into(name, value)

@@ -42,7 +42,9 @@ def kernels(
     (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
     bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
     Each row has its bar, and says whether it is met. Some minutes for each number
-    of threads; what is measured so far is in the file. Examples:
+    of threads; what is measured so far is in the file.
+
+    Examples:
 
       cotswold bench kernels --quick
 
@@ -68,7 +70,7 @@ def kernels(
     explain
         Which kernel runs for each shape, and why; measures no baselines.
     layer
-        With --explain, one shape: C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH.
+        With --explain, one shape: C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH.
     images
         The batch of that shape; 96 if not given.
     out
@@ -97,15 +99,18 @@ def kernels(
         )
         return
     from cotswold.api.progress import say
-    from cotswold.bench.case import some
-    from cotswold.bench.effort import QUICK, Effort
-    from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
-    from cotswold.bench.kernels.run import kernels as measured
+    from cotswold.bench import measure_kernels
 
     ready(out)
-    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
-    effort = QUICK if quick else Effort()
-    found = measured(chosen, counts, effort, command(), say, lambda so_far: write(so_far, "kernels", out))
+    found = measure_kernels(
+        threads=counts,
+        only=only or [],
+        match=match,
+        quick=quick,
+        command=command(),
+        say=say,
+        leave=lambda so_far: write(so_far, "kernels", out),
+    )
     leave(found, "kernels", out, json_)
     if out is not None:
         from cotswold.bench.kernels.picture import PICTURES

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cotswold.cli.figures import at_least_one, cores, ready
+from cotswold.cli.figures import ready
 
 Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 
@@ -26,7 +26,9 @@ def machine(
     """Describe this machine as a cluster for `cotswold simulate`, from measured rates.
 
     One device a core. Rates are those of a step's operations on the recipe's shapes; latency and bandwidth
-    those of an exchange between two processes. Prints the file. Examples:
+    those of an exchange between two processes. Prints the file.
+
+    Examples:
 
       cotswold bench machine > mine.toml
       cotswold bench machine demo --out mine.toml
@@ -45,17 +47,12 @@ def machine(
     out
         A file instead of the terminal.
     """
-    from cotswold.bench.machine.description import described, toml
+    from cotswold.bench import describe_machine
     from cotswold.errors import UserError
-    from cotswold.host import available_bytes
-    from cotswold.recipe import load
-    from cotswold.simulate.work import stack_work
 
     if out is not None and out.exists():
         raise UserError(f"--out {out} is there already; name another file, or remove it")
-    work = stack_work(load(recipe, set or []))
-    values = described(name, [work], cores(), available_bytes(), at_least_one(rounds, "--rounds"))
-    text = toml(values) + "\n"
+    text = describe_machine(recipe, overrides=set or [], name=name, rounds=rounds)
     if out is None:
         print(text, end="")
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-app = App(name="data", help="Make demonstration data.", help_format="plaintext")
+app = App(name="data", help="Write the demo's pictures as files.", help_format="plaintext")
 
 
 @app.command
@@ -32,7 +32,7 @@ def make(out: Path) -> None:
     from cotswold.api.progress import counting
     from cotswold.data import write_demo
 
-    with counting("writing", "pictures") as tally:
-        written = write_demo(out, tally)
+    with counting("writing", "pictures") as advance:
+        written = write_demo(out, advance)
     for name, pictures in written.items():
         print(f"{out / name}: {pictures} pictures")

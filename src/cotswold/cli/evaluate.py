@@ -27,7 +27,7 @@ def evaluate(
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure how selective a run's neurons are, beside random filters and k-means; for a supervised run,
-    accuracy and confusion.
+    accuracy and confusion, or the errors of the numbers that it predicts.
 
     Every test is kept in the run's directory as soon as it is finished, where
     `cotswold report` finds it; the same command goes on with those that are missing.
@@ -51,8 +51,7 @@ def evaluate(
         What the object is called in the table.
     layers
         Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every
-        stack
-        by default. May be given again.
+        stack by default. May be given again.
     control
         Another run (trained on other pictures, say) whose neurons are tested beside.
     splits
@@ -62,7 +61,7 @@ def evaluate(
         that guessing gives 0.647 as in the paper), `equal`, `counts` (every picture the same, so that
         guessing gives the part of the larger class), or the weight of the positives, between 0 and 1.
     stores
-        Where prepared pictures are kept, if not where they were when the run began.
+        Where prepared samples are kept, if not where they were when the run began.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     anew
@@ -89,10 +88,12 @@ def evaluate(
     if json_:
         print(found.to_json())
         return
-    from cotswold.analysis import Evaluation  # not before threads are chosen: it loads torch
-    from cotswold.cli.findings import print_confusion, print_selectivity
+    from cotswold.analysis import Evaluation, Regression  # not before threads are chosen: it loads torch
+    from cotswold.cli.findings import print_confusion, print_errors, print_selectivity
 
     if isinstance(found, Evaluation):
         print_selectivity(found)
+    elif isinstance(found, Regression):
+        print_errors(found)
     else:
         print_confusion(found)

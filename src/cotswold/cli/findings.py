@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from cotswold.analysis import Classification, Evaluation, ObjectSelectivity
+    from cotswold.analysis import Classification, Evaluation, ObjectSelectivity, Regression
     from cotswold.analysis.selectivity import LayerSelectivity
 
 _NAMED = 12
@@ -59,7 +59,7 @@ def print_confusion(found: Classification) -> None:
     """Accuracy, and which class was taken for which."""
     from rich.table import Table
 
-    print(f"{found.split}: {found.accuracy:.2%} of {found.pictures} pictures")
+    print(f"{found.split}: {found.accuracy:.2%} of {found.pictures} samples")
     if len(found.classes) > _NAMED:
         _print(_mistakes(found), [])
         return
@@ -72,6 +72,19 @@ def print_confusion(found: Classification) -> None:
     for label, row in enumerate(found.confusion):
         right = f"{row[label] / sum(row):.1%}" if sum(row) else ""
         table.add_row(classes[label], *(str(value) for value in row), right)
+    _print(table, [])
+
+
+def print_errors(found: Regression) -> None:
+    """Squared error and explained variance of each number that is predicted."""
+    from rich.table import Table
+
+    print(f"{found.split}: squared loss {found.loss:.5g} over {found.samples} samples")
+    table = Table()
+    for heading in ("number", "mean squared error", "explained"):
+        table.add_column(heading, justify="right")
+    for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True)):
+        table.add_row(str(number), f"{error:.5g}", "" if part is None else f"{part:.1%}")
     _print(table, [])
 
 

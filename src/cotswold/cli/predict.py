@@ -8,12 +8,18 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.api.predict import Answering
+
+Row = tuple[Any, ...]
+"""Cells of a line: names, numbers."""
 
 
 def predict(
@@ -25,7 +31,8 @@ def predict(
     threads: int | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Name the classes of pictures with a supervised run; prints CSV: picture, class, probability.
+    """Name the classes of samples with a supervised run; prints CSV: sample, class, probability. A run that
+    predicts numbers has a line for each: sample, number, value.
 
     Examples:
 
@@ -37,9 +44,9 @@ def predict(
     run
         The directory of a supervised run.
     source
-        A folder, zip or array file of pictures; they are prepared as the run's own were.
+        A folder, zip or array file of pictures, vectors or frames, prepared as the run's own were.
     top
-        How many classes to name for each picture, the likeliest first.
+        How many classes to name for each sample, the likeliest first.
     stores
         Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
     threads
@@ -48,38 +55,40 @@ def predict(
         Print one JSON object a line instead.
     """
     import cotswold
+    from cotswold.api.predict import answering
     from cotswold.errors import UserError
 
     if top < 1:
         raise UserError(f"--top {top} names no class; give 1 or more")
     sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
-    rows = _rows(run, source, top, stores, threads)
-    first = next(rows)  # what fails at all mostly fails here, before anything is printed
-    rows = chain([first], rows)
-    if json_:
-        for name, label, probability in rows:
-            print(json.dumps({sample: name, "class": label, "probability": probability}))
-        return
-    writer = csv.writer(sys.stdout)
-    writer.writerow((sample, "class", "probability"))
-    writer.writerows((name, label, f"{probability:.4f}") for name, label, probability in rows)
-
-
-def _rows(
-    run: Path, source: str, top: int, stores: Path | None, threads: int | None
-) -> Iterator[tuple[str, str, float]]:
-    """Sample, class and probability, or number of an output and its value; the first comes as soon as one
-    batch has been answered."""
-    from cotswold.api.predict import answering
-
     with answering(run, source, stores, threads, progress=True) as work:
-        for names, likely in work.batches():
-            if not work.classes:  # numbers were learnt, and all of them are asked for
-                for name, row in zip(names, likely.tolist(), strict=True):
-                    yield from ((name, str(number), value) for number, value in enumerate(row))
-                continue
-            values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
-            for name, row, labels in zip(names, values.tolist(), classes.tolist(), strict=True):
-                for probability, label in zip(row, labels, strict=True):
-                    yield name, work.classes[label], probability
+        heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
+        rows = _rows(work, top)
+        first = next(rows)  # what fails at all mostly fails here, before anything is printed
+        (_as_json if json_ else _as_csv)(heading, chain([first], rows))
         work.left_out()
+
+
+def _as_json(heading: Row, rows: Iterable[Row]) -> None:
+    for row in rows:
+        print(json.dumps(dict(zip(heading, row, strict=True))))
+
+
+def _as_csv(heading: Row, rows: Iterable[Row]) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(heading)
+    shown = ".4f" if "probability" in heading else ".6g"
+    writer.writerows((name, label, format(value, shown)) for name, label, value in rows)
+
+
+def _rows(work: Answering, top: int) -> Iterator[Row]:
+    """Sample, class and probability, or number of an output and its value."""
+    for names, likely in work.batches():
+        if not work.classes:  # numbers were learnt, and all of them are asked for
+            for name, row in zip(names, likely.tolist(), strict=True):
+                yield from ((name, number, value) for number, value in enumerate(row))
+            continue
+        values, classes = likely.topk(min(top, likely.shape[1]), dim=1)
+        for name, row, labels in zip(names, values.tolist(), classes.tolist(), strict=True):
+            for probability, label in zip(row, labels, strict=True):
+                yield name, work.classes[label], probability

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -16,11 +14,9 @@ from cyclopts import Parameter
 from cotswold.cli.figures import table
 
 if TYPE_CHECKING:
-    from cotswold.geometry import Grid
-    from cotswold.simulate import Cluster, LayerWork, Prediction, StackWork
+    from cotswold.simulate import Prediction
 
 Row = dict[str, object]
-RANKS_A_DEVICE = 4
 _OPERATIONS = ("Wx", "W'x", "δx'", "update", "pool", "pool'", "norm", "norm'", "residual", "maps", "pack")
 
 
@@ -38,7 +34,9 @@ def simulate(
     """Predict the time, bytes and cost of an update on a cluster that is not at hand.
 
     Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
-    `greedy` each line is the update of one stack on top of those below, for `joint` of them all. Examples:
+    `greedy` each line is the update of one stack on top of those below, for `joint` of them all.
+
+    Examples:
 
       cotswold simulate --list
       cotswold simulate --explain
@@ -66,11 +64,8 @@ def simulate(
     json_
         Print JSON.
     """
-    from cotswold.api.progress import say
+    import cotswold
     from cotswold.errors import UserError
-    from cotswold.recipe import explain as explained
-    from cotswold.recipe import load
-    from cotswold.simulate import load_cluster, predict, stages
 
     if (list_ or explain) and (cluster, recipe, ranks) != (None, None, None):
         raise UserError("--list and --explain predict nothing; leave out the other words")
@@ -78,23 +73,17 @@ def simulate(
         _list(json_)
         return
     if explain:
+        from cotswold.recipe import explain as explained
         from cotswold.simulate import Cluster
 
         print(explained(root=Cluster))
         return
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
-    described, chosen = load_cluster(cluster), load(recipe, set or [], say)
-    if chosen.data.store is not None:
-        from cotswold.training.stores import open_store, with_store_shape
-
-        chosen = with_store_shape(chosen, open_store(chosen, Path()))
-    updates = stages(chosen)
-    found = [
-        (str(number) if len(updates) > 1 else "all", predict(described, update, each))
-        for each in _grids(described, updates, ranks, grid)
-        for number, update in enumerate(updates, 1)
-    ]
+    predicted = cotswold.predict_updates(
+        cluster, recipe, ranks=_counts(ranks), grid=grid, overrides=set or [], progress=True
+    )
+    described, chosen, found = predicted.cluster, predicted.recipe, predicted.updates
     if json_:
         predictions = [{"stack": stack, **each.as_dict()} for stack, each in found]
         print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
@@ -108,36 +97,17 @@ def simulate(
         print(f"* more than {described.device.memory_gb:g} GB of a device{shared}")
 
 
-def _grids(
-    cluster: Cluster, updates: Sequence[StackWork | LayerWork], ranks: str | None, grid: str
-) -> list[Grid]:
-    """The grids that are asked for."""
+def _counts(ranks: str | None) -> list[int] | None:
+    """Numbers of ranks from words such as 1,4; raises UserError for others."""
     from cotswold.errors import UserError
-    from cotswold.geometry import Grid
-    from cotswold.simulate import fastest_grid
 
-    if grid != "auto":
-        if ranks is not None:
-            raise UserError(f"--grid {grid} says how many ranks there are; leave out --ranks")
-        return [_possible(Grid.parse(grid), cluster)]
-    words = [str(cluster.size)] if ranks is None else ranks.split(",")
+    if ranks is None:
+        return None
+    words = ranks.split(",")
     counts = [int(word) for word in words if word.strip().isdecimal()]
     if len(counts) != len(words) or min(counts) < 1:
         raise UserError(f"--ranks {ranks} is not a number of ranks; write 4, or several as 1,4,16")
-    _possible(Grid(1, max(counts)), cluster)
-    return [fastest_grid(cluster, updates, count) for count in counts]
-
-
-def _possible(grid: Grid, cluster: Cluster) -> Grid:
-    """Raise UserError where a device would have more than some ranks."""
-    from cotswold.errors import UserError
-
-    if grid.size > RANKS_A_DEVICE * cluster.size:
-        raise UserError(
-            f"{grid.size} ranks are more than {RANKS_A_DEVICE} for each of the {cluster.size} devices of "
-            f"{cluster.name}; give the cluster more hosts"
-        )
-    return grid
+    return counts
 
 
 def _row(stack: str, found: Prediction) -> Row:

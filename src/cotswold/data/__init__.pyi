@@ -10,7 +10,7 @@ from .reader import Reader as Reader
 from .reader import shuffle_bytes as shuffle_bytes
 from .source import Source as Source
 from .store import Store as Store
-from .streaming import Stream as Stream
+from .streaming import SampleStream as SampleStream
 from .streaming import stream as stream
 from .synthetic import write_demo as write_demo
 from .transforms import AnyPreparation as AnyPreparation
@@ -29,10 +29,10 @@ __all__ = [
     "AnyTransform",
     "Preparation",
     "Reader",
+    "SampleStream",
     "Source",
     "Store",
     "StoreDataset",
-    "Stream",
     "Summary",
     "Transform",
     "VectorPreparation",

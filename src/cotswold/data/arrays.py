@@ -31,7 +31,7 @@ _WORDS = {"images", "image", "pictures", "picture", "x", "data"}
 
 
 @dataclass(frozen=True)
-class Part:
+class PictureArray:
     """Pictures that lie in one array, such as MNIST's training set."""
 
     name: str
@@ -46,7 +46,9 @@ class Part:
 class ArraySource(Source):
     """Parts, one after the other; every process loads a part for itself when it needs it."""
 
-    def __init__(self, parts: list[Part], classes: tuple[str, ...], labels: Labels, identity: str) -> None:
+    def __init__(
+        self, parts: list[PictureArray], classes: tuple[str, ...], labels: Labels, identity: str
+    ) -> None:
         where = parts[0].name
         if labels == "folders":
             raise SourceError(f'{where} has no folders to take labels from; use labels = "file" or "none"')
@@ -124,7 +126,9 @@ class ArraySource(Source):
         return part, index - (self._ends[part] - self._parts[part].count)
 
 
-def kept(parts: list[Part], include: tuple[str, ...], exclude: tuple[str, ...], where: Path) -> list[Part]:
+def kept(
+    parts: list[PictureArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
+) -> list[PictureArray]:
     """The parts whose names the patterns choose."""
     return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
 
@@ -137,7 +141,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
         array = _load_npy(path)
         _check(str(path), array.shape, array.dtype)
-        parts = [Part(path.name, len(array), split_named(path.stem), partial(_npy_pictures, path))]
+        parts = [PictureArray(path.name, len(array), split_named(path.stem), partial(_npy_pictures, path))]
         return ArraySource(parts, (), labels, identity)
     archive = Npz(path)
     pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
@@ -150,7 +154,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
         marks = _labels_for(name, shape[0], archive)
-        parts.append(Part(name, shape[0], _split_in(name), partial(_npz_pictures, path, name), marks))
+        parts.append(PictureArray(name, shape[0], _split_in(name), partial(_npz_pictures, path, name), marks))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
     return ArraySource(kept(parts, include, exclude, path), classes, labels, identity)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.arrays import ArraySource, Part, kept
+from cotswold.data.arrays import ArraySource, PictureArray, kept
 from cotswold.data.packed import bytes_in, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
 from cotswold.errors import SourceError
@@ -37,7 +37,9 @@ def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         marks = records[:, 0].astype(np.int64)
         if marks.max(initial=0) >= len(CLASSES):
             raise SourceError(f"{path} has labels up to {marks.max()}; CIFAR-10's go from 0 to 9")
-        parts.append(Part(path.name, len(records), _split(path.name), partial(_pictures, path), marks))
+        parts.append(
+            PictureArray(path.name, len(records), _split(path.name), partial(_pictures, path), marks)
+        )
     parts = kept(parts, include, exclude, where)
     identity = hashed(
         ["cifar", *((p.name, p.count) for p in parts), *(path.stat().st_size for path in files)]

@@ -21,7 +21,7 @@ from cotswold.data.labelling import Labelling, checked_labels, joined_labels
 from cotswold.data.packed import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
 from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
-from cotswold.data.vectors import Part, VectorSource, checked_shape
+from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         if marks.shape[:1] == lengths.shape and len(lengths) != shape[0]:
             marks = np.repeat(marks, lengths, axis=0)
         found = joined_labels([(name, checked_labels(name, marks, shape[0], "frames"))])
-    part = Part(path.name, shape, None, partial(_npz_frames, path))
+    part = VectorArray(path.name, shape, None, partial(_npz_frames, path))
     identity = hashed(["frames", path.stat().st_size, sampled(path)])
     return VectorSource([part], identity, found, lengths.tolist())
 
@@ -183,7 +183,7 @@ def _opened(
     shapes = [checked_shape(f"{where}/{name}", *files.header(name), "frames") for name in names]
     lengths = [rows for rows, _ in shapes]
     parts = [
-        Part(name, shape, paths.split_of(index), partial(files.load, name))
+        VectorArray(name, shape, paths.split_of(index), partial(files.load, name))
         for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
     identity: list[object] = ["frames", *((name, *files.identity(name)) for name in names)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.arrays import ArraySource, Part, kept
+from cotswold.data.arrays import ArraySource, PictureArray, kept
 from cotswold.data.packed import bytes_in, opened, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
 from cotswold.errors import SourceError
@@ -37,7 +37,9 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         assert match is not None
         count = _shape(path, 3)[0]
         marks = _labels_beside(path, count) if labels == "file" else None
-        parts.append(Part(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks))
+        parts.append(
+            PictureArray(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks)
+        )
     parts = kept(parts, include, exclude, where)
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     identity = hashed(["idx", *((p.name, p.count) for p in parts), *(path.stat().st_size for path in files)])

@@ -37,7 +37,7 @@ from cotswold.data.picture_work import PictureWork
 from cotswold.data.plan import Request, Splits, assigned, rule
 from cotswold.data.preparation import Preparation
 from cotswold.data.sequences import lengths_of
-from cotswold.data.shard import Broken, NothingReadableError, Shard, Work, nothing_readable
+from cotswold.data.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
 from cotswold.data.source import Source
 from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
@@ -164,7 +164,7 @@ def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> N
         )
 
 
-def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation) -> Work[Any, Any]:
+def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation) -> ShardWork[Any, Any]:
     """The work on shards of this kind of data."""
     if isinstance(source, VectorSource):
         assert isinstance(preparation, VectorPreparation), "kinds agree"
@@ -205,7 +205,7 @@ def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: An
 
 def _write_all(
     pool: WorkerPool[Any, Any],
-    work: Work[Any, Any],
+    work: ShardWork[Any, Any],
     journal: Journal,
     shards: list[Shard],
     progress: Progress | None,

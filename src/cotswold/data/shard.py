@@ -48,7 +48,7 @@ class Shard:
         return store / FOLDER / f"{self.split}-{self.number}.pixels"
 
 
-class Work(Protocol[SeenT, TransformT]):
+class ShardWork(Protocol[SeenT, TransformT]):
     """What a kind of data has done to shards: looked at, so that a transform is estimated, then written.
 
     Cheap to pickle; every process of a pool has one.

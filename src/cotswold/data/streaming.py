@@ -39,20 +39,20 @@ def stream(
     *,
     only: Sequence[int] | None = None,
     threads: int | None = None,
-) -> Stream:
+) -> SampleStream:
     """Decode and transform a source (or the samples ``only`` of it) on all cores, in its order. Raises
     UserError where it holds other data than those that the transform was made from."""
     if batch < 1:
         raise UserError(f"a batch of {batch} samples is none; give 1 or more")
     indices = range(len(source)) if only is None else only
     if isinstance(source, VectorSource) and isinstance(transform, VectorTransform):
-        return Stream(_Vectors(source, transform), batch, indices, threads or granted_cores())
+        return SampleStream(_Vectors(source, transform), batch, indices, threads or granted_cores())
     if isinstance(source, Source) and isinstance(transform, Transform):
-        return Stream(_Pictures(source, transform), batch, indices, threads or granted_cores())
+        return SampleStream(_Pictures(source, transform), batch, indices, threads or granted_cores())
     raise UserError(f"the network learnt from {transform.preparation.kind}; the source holds {source.kind}")
 
 
-class Stream:
+class SampleStream:
     """Iterates over ``(samples, indices)``: float32 (image, channel, y, x) with the image contiguous, and
     where each sample is in the source: int64 (image,).
 

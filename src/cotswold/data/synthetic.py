@@ -39,7 +39,7 @@ _PHOTOGRAPHS = (
     ("sklearn", "datasets/images/china.jpg"),
 )
 """What the demo is cut from."""
-_HELD_OUT = (
+_DISTRACTORS = (
     ("sklearn", "datasets/images/flower.jpg"),
     ("skimage", "data/camera.png"),
     ("skimage", "data/coins.png"),
@@ -195,7 +195,7 @@ def _demo_distractors() -> list[_Crop]:
     patches = [_whole_patch("patch", index) for index in range(_FACES + _HALF, 2 * _FACES)]
     cut = []
     for number in range(_DISTRACTOR_CROPS):
-        crop = _photograph_crop(random, _HELD_OUT[number % len(_HELD_OUT)], number)
+        crop = _photograph_crop(random, _DISTRACTORS[number % len(_DISTRACTORS)], number)
         cut.append(_Crop(crop.name, crop.file, None, crop.box, _PATCH, crop.mirrored, grey=True))
     return patches + cut
 

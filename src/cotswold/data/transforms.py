@@ -43,4 +43,7 @@ def of_pictures(transform: AnyTransform) -> Transform:
     """The transform, if it is one of pictures; raises UserError for whoever wants pictures of vectors."""
     if isinstance(transform, Transform):
         return transform
-    raise UserError(f"this is made for pictures; the network learnt from {transform.preparation.kind}")
+    raise UserError(
+        f"this is made for pictures, and the network learnt from {transform.preparation.kind}; "
+        "cotswold.features gives what it answers to these"
+    )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cotswold.data.labelling import checked_labels, joined_labels
 from cotswold.data.packed import Npz, bytes_in, header, opened, size_of
 from cotswold.data.source import Labels, chosen, hashed, split_named
-from cotswold.data.vectors import Part, VectorSource, checked_shape
+from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError
 
 BESIDE = ".labels.npy"
@@ -52,7 +52,7 @@ def open_npy(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
     if include or exclude:
         raise SourceError(f"{path} holds one array without names; include and exclude do not apply to it")
     shape = checked_shape(str(path), *npy_header(path), "vectors")
-    part = Part(path.name, shape, split_named(path.stem), partial(load_npy, path))
+    part = VectorArray(path.name, shape, split_named(path.stem), partial(load_npy, path))
     _refuse_folders(path, labels)
     identity: list[object] = ["vectors", path.stat().st_size, sampled(path)]
     if labels == "none":
@@ -74,7 +74,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         found = _meant(path, found)
     found = [found[index] for index in chosen(found, include, exclude, str(path))]
     parts = [
-        Part(
+        VectorArray(
             name,
             checked_shape(f"{path}:{name}", *archive.shapes[name], "vectors"),
             split_in(name),
@@ -100,7 +100,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         assert match is not None
         shape, dtype = _idx_shape(path, 2)
         parts.append(
-            Part(
+            VectorArray(
                 path.name,
                 checked_shape(str(path), shape, dtype, "vectors"),
                 split_named(match["split"]),
@@ -202,7 +202,7 @@ def _meant(path: Path, names: Sequence[str]) -> list[str]:
     return meant
 
 
-def _labels_for(path: Path, part: Part, archive: Npz) -> NDArray[Any]:
+def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
     """The array of the same split that is called as labels are; else the only one of integers or texts that
     is as long."""
     others = {

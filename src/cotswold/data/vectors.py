@@ -26,7 +26,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class VectorArray:
     """Rows that lie in one array."""
 
     name: str
@@ -45,7 +45,7 @@ class VectorSource(SampleSource):
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[VectorArray],
         identity: str,
         labelling: Labelling | None = None,
         lengths: Sequence[int] | None = None,

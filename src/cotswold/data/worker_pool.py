@@ -19,13 +19,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from PIL import Image
 
 from cotswold.data.layout import Chunk
-from cotswold.data.shard import Broken, SeenT, Shard, TransformT, Work
+from cotswold.data.shard import Broken, SeenT, Shard, ShardWork, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -39,14 +39,16 @@ _ENVIRONMENT = {
 """Each process has one core to itself, and keeps the memory that it frees: otherwise the system clears the
 same pages again for every picture, which takes a twentieth of the time."""
 
+_STARTING = threading.Lock()
+"""Held by the thread that hides where the main module is from."""
+
 
 class WorkerPool(Generic[SeenT, TransformT]):
     """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
 
-    def __init__(self, work: Work[SeenT, TransformT], jobs: int) -> None:
+    def __init__(self, work: ShardWork[SeenT, TransformT], jobs: int) -> None:
         self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
-        self._environment = {name: os.environ.get(name) for name in _ENVIRONMENT}
         self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
         if jobs > 1:
             context = multiprocessing.get_context("forkserver")  # imports once, for all processes
@@ -55,36 +57,36 @@ class WorkerPool(Generic[SeenT, TransformT]):
 
     def __enter__(self) -> WorkerPool[SeenT, TransformT]:
         if self._pool is not None:
-            os.environ.update(_ENVIRONMENT)
-            with self._starting():
+            with self._starting(), _own_environment():  # processes inherit that of their server
                 forkserver.ensure_running()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is None:
-            return
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        for name, value in self._environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
         """Processes that are started inside do not import the main module unless the work is from there.
 
-        Or they would run a script anew that has no `if __name__ == "__main__":`.
+        Or they would run a script anew that has no `if __name__ == "__main__":`. multiprocessing asks the
+        main module where it is from, which it does not say meanwhile; it stays in its place, since other
+        threads may pickle what it has.
         """
-        main = sys.modules["__main__"]
-        if not self._main:
-            sys.modules["__main__"] = ModuleType("__main__")
-        try:
+        if self._main:
             yield
-        finally:
-            sys.modules["__main__"] = main
+            return
+        about = vars(sys.modules["__main__"])
+        with _STARTING:
+            known: dict[str, Any] = {name: about[name] for name in ("__file__", "__spec__") if name in about}
+            about.pop("__file__", None)
+            about["__spec__"] = None
+            try:
+                yield
+            finally:
+                about.update(known)
 
     def _submit(self, pool: ProcessPoolExecutor, function: Callable[..., T], *words: object) -> Future[T]:
         with self._starting():  # a pool starts its processes when there is something to do
@@ -131,10 +133,25 @@ class WorkerPool(Generic[SeenT, TransformT]):
                 future.cancel()
 
 
-_work: Work[Any, Any] | None = None  # a pool hands its processes their state in no other way
+@contextmanager
+def _own_environment() -> Iterator[None]:
+    """The variables of pools inside a `with` block, those from before after it."""
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
-def _begin(work: Work[Any, Any]) -> None:
+_work: ShardWork[Any, Any] | None = None  # a pool hands its processes their state in no other way
+
+
+def _begin(work: ShardWork[Any, Any]) -> None:
     """Set a process of the pool up; it ends when its parent does, however that ends."""
     global _work
     _work = work

@@ -42,7 +42,7 @@ def complaint(
     return f"{line}: {_sentence(first, place)}{more}"
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """A field in a recipe."""
 
     path: tuple[str, ...]
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     """For the field that chooses among tables: the strategies or types of these."""
 
 
-def _sentence(error: ErrorDetails, place: Place) -> str:
+def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
     path, owner, beside, choices = place
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
@@ -118,14 +118,14 @@ def _choices(table: type[Section]) -> Sequence[str]:
     return (chosen_by(table) or ("", ()))[1]
 
 
-def _place(error: ErrorDetails, root: type[Section]) -> Place:
+def _place(error: ErrorDetails, root: type[Section]) -> FieldPlace:
     place = _locate(error["loc"], root)
     if error["type"] in (_NO_TAG, _WRONG_TAG):  # the table is named, the field that chooses it is meant
         return place._replace(path=(*place.path, error["ctx"]["discriminator"].strip("'")))
     return place
 
 
-def _locate(loc: Sequence[int | str], root: type[Section]) -> Place:
+def _locate(loc: Sequence[int | str], root: type[Section]) -> FieldPlace:
     """Where an error is: its keys as the user wrote them.
 
     pydantic puts names of its own between the keys: the kind of a table, the alternatives of a value.
@@ -152,7 +152,7 @@ def _locate(loc: Sequence[int | str], root: type[Section]) -> Place:
                 break
             node = chosen[0]
     choices = [choice for each in sections_in(node) for choice in _choices(each)]
-    return Place(path, owner, beside, choices)
+    return FieldPlace(path, owner, beside, choices)
 
 
 def _line(path: tuple[str, ...], text: str) -> str:

@@ -20,14 +20,15 @@ from cotswold.recipe.joining import join_strategies
 from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
-from cotswold.recipe.source import Shelf
+from cotswold.recipe.schema.training import strategy_of
+from cotswold.recipe.source import ShippedFiles
 
-_SHELF = Shelf("cotswold.recipe", "recipe", RecipeError)
+_FILES = ShippedFiles("cotswold.recipe", "recipe", RecipeError)
 
 
 def shipped() -> list[str]:
     """Names of the recipes that come with Cotswold."""
-    return _SHELF.names()
+    return _FILES.names()
 
 
 def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
@@ -41,7 +42,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
     value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
     a newer format.
     """
-    text, origin = _SHELF.text(where)
+    text, origin = _FILES.text(where)
     return parse(text, origin, overrides, tell)
 
 
@@ -65,10 +66,14 @@ def from_values(values: Values, origin: str) -> Recipe:
 
 
 def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[str] = ()) -> Recipe:
-    join_strategies()
+    refused = join_strategies()
     try:
         recipe = Recipe.model_validate(values)
     except ValidationError as error:
+        training = values.get("training")
+        strategy = training.get("strategy") if isinstance(training, dict) else None
+        if isinstance(strategy, str) and strategy in refused and strategy_of(training) is None:
+            raise RecipeError(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
         raise RecipeError(f"{origin}{complaint(error, text, overridden)}") from error
     if recipe.input_known:

@@ -16,7 +16,7 @@ from cotswold.recipe.bounds import shown
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ShippedFiles:
     """TOML files in the folder `shipped` of a package: each is one ``kind``; mistakes are ``error``."""
 
     package: str

@@ -140,8 +140,13 @@ class RunDirectory:
 
     @property
     def classification(self) -> Path:
-        """How a supervised network classified the test pictures."""
+        """How a supervised network classified the test samples."""
         return self.path / "classification.json"
+
+    @property
+    def regression(self) -> Path:
+        """How well a supervised network predicted the numbers of the test samples."""
+        return self.path / "regression.json"
 
     @property
     def report(self) -> Path:
@@ -169,4 +174,4 @@ def _why(error: Exception) -> str:
 
 
 def _taken(path: Path) -> str:
-    return f"{path} already holds a run; resume it with --resume, or choose another directory"
+    return f"{path} already holds a run; go on with --resume (resume=True), or choose another directory"

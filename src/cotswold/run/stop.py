@@ -1,6 +1,6 @@
 """A wish that training stop.
 
-Knows: which signal, or whoever calls it, asked. Does not know: what stops.
+Knows: which signal asked, and whether a person at the keyboard did. Does not know: what stops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Stop:
-    """A wish to stop, set by a signal handler or another thread, and read between steps."""
+    """A wish to stop one run, set by a signal handler or another thread, and read between steps."""
 
     signal: int | None = None
+    interrupted: bool = False
+    """Whether Ctrl-C asked, or what stands for it, rather than the program."""

@@ -14,15 +14,15 @@ from pydantic import ValidationError
 from cotswold.errors import ClusterError
 from cotswold.recipe import bounds
 from cotswold.recipe.complaints import complaint
-from cotswold.recipe.source import Shelf
+from cotswold.recipe.source import ShippedFiles
 from cotswold.simulate.cluster import Cluster
 
-_SHELF = Shelf("cotswold.simulate", "cluster", ClusterError)
+_FILES = ShippedFiles("cotswold.simulate", "cluster", ClusterError)
 
 
 def shipped_clusters() -> list[str]:
     """Names of the clusters that come with Cotswold."""
-    return _SHELF.names()
+    return _FILES.names()
 
 
 def load_cluster(where: str | Path) -> Cluster:
@@ -30,7 +30,7 @@ def load_cluster(where: str | Path) -> Cluster:
 
     Raises ClusterError for a missing file, a mistake in TOML, an unknown key, a value of the wrong kind.
     """
-    return parse_cluster(*_SHELF.text(where))
+    return parse_cluster(*_FILES.text(where))
 
 
 def parse_cluster(text: str, origin: str = "cluster") -> Cluster:

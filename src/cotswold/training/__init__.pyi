@@ -9,13 +9,13 @@ from .opening import Resume as Resume
 from .opening import open_job as open_job
 from .pictures import labelled_batches as labelled_batches
 from .pictures import training_maps as training_maps
-from .prepared import Prepared as Prepared
 from .restore import Trained as Trained
 from .restore import load_stacks as load_stacks
 from .restore import not_begun as not_begun
 from .restore import random_stacks as random_stacks
 from .restore import trained_layers as trained_layers
 from .restore import trained_stacks as trained_stacks
+from .sample_spec import SampleSpec as SampleSpec
 from .stores import kept_store as kept_store
 from .stores import open_store as open_store
 from .stores import store_of as store_of
@@ -24,8 +24,8 @@ __all__ = [
     "Job",
     "LayerNetwork",
     "ModuleJob",
-    "Prepared",
     "Resume",
+    "SampleSpec",
     "StoreJob",
     "Trained",
     "build_layers",

@@ -36,16 +36,16 @@ class Greedy(StackStrategy):
         }
 
     def moving(self) -> Sequence[int]:
-        """One."""
+        """The stack of the phase."""
         return [self.phase.part]
 
     @staticmethod
     def momentum_name(stack: int) -> str:
-        """There is one at a time."""
+        """The same for every stack: one is trained at a time."""
         return "momentum"
 
     def momenta(self) -> Momenta:
-        """That of a stack that has begun."""
+        """That of the phase's stack, once it has taken a step."""
         return {self.momentum_name(self.phase.part): self.phase.part} if self.step > 0 else {}
 
     def calibrate(self, pictures: Tensor) -> None:

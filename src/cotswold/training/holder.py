@@ -108,7 +108,7 @@ class HeldInMemory:
         self._momenta: dict[int, Tensor] = {}
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `ParameterHolder`."""
+        """Momenta of these stacks are zero from here on; those of others are freed."""
         self._momenta = {stack: momentum for stack, momentum in self._momenta.items() if stack in stacks}
         for stack in stacks:
             self._momentum(stack).zero_()
@@ -123,7 +123,7 @@ class HeldInMemory:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `ParameterHolder`."""
+        """One step of SGD with momentum on a stack; the report is of the state before it."""
         moved = self.network.stacks[stack]
         return ops.stack_step(
             moved.state(self._momentum(stack)),
@@ -136,7 +136,7 @@ class HeldInMemory:
         )
 
     def state_dict(self, momenta: Momenta) -> StateDict:
-        """See `ParameterHolder`."""
+        """The live tensors of the network and of these momenta, to be saved or filled in place."""
         moving = {name: self._momentum(stack) for name, stack in momenta.items()}
         return {**network_tensors(self.network), **moving}
 

@@ -28,8 +28,8 @@ from cotswold.training import table
 from cotswold.training.agreement import check_recipe, metadata, remembered
 from cotswold.training.fit import check_fit
 from cotswold.training.phases import Epochs
-from cotswold.training.prepared import KEY, Prepared
 from cotswold.training.prolonging import note, stages
+from cotswold.training.sample_spec import KEY, SampleSpec
 from cotswold.training.table import Runner, Setting
 from cotswold.training.team import SOLO, Team
 
@@ -186,12 +186,12 @@ class StoreJob(Job):
     store: Store
 
     def check(self) -> None:
-        """See `Job`."""
+        """Raise MemoryLimitError or DiskFullError where this rank's part of the network would not fit."""
         check_fit(self.recipe, self.store, self.run.path, self.team)
 
     def metadata(self) -> Mapping[str, object]:
-        """How pictures must be prepared for the network."""
-        return {KEY: Prepared.of(self.store).state()}
+        """How samples must be prepared for the network."""
+        return {KEY: SampleSpec.of(self.store).state()}
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """That of the strategy's entry in the table."""

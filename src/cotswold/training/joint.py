@@ -36,16 +36,16 @@ class Joint(StackStrategy):
         }
 
     def moving(self) -> Sequence[int]:
-        """All."""
+        """Every stack, from the lowest."""
         return range(len(self.network.stacks))
 
     @staticmethod
     def momentum_name(stack: int) -> str:
-        """Each has its own."""
+        """A name of its own for each stack."""
         return f"momentum.{stack}"
 
     def momenta(self) -> Momenta:
-        """Every stack's."""
+        """Those of all stacks."""
         return {self.momentum_name(index): index for index in self.moving()}
 
     def calibrate(self, pictures: Tensor) -> None:

@@ -3,7 +3,8 @@
 Knows: what each name of `[objective] loss` computes. Does not know: networks, steps.
 
 A loss takes outputs ``(sample, …)`` and targets, and gives one number, mean over samples. Targets are classes
-``(sample,)``, or, for `squared` and `logistic`, values of the outputs' own shape.
+``(sample,)``, or, for `squared` and `logistic`, values of the outputs' own shape: others would be
+broadcast, and something trained that nobody meant.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from cotswold.errors import RecipeError
+from cotswold.errors import RecipeError, UserError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -46,7 +47,18 @@ def is_classes(outputs: Tensor, targets: Tensor) -> bool:
 
 def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if is_classes(outputs, targets):
-        return functional.one_hot(targets, outputs.shape[1]).to(outputs.dtype)
+        try:
+            return functional.one_hot(targets, outputs.shape[1]).to(outputs.dtype)
+        except RuntimeError as error:
+            raise UserError(
+                f"targets are classes from {int(targets.min())} to {int(targets.max())}, and there are "
+                f"{outputs.shape[1]} outputs, one for each class from 0; give as many, or floats to predict"
+            ) from error
+    if targets.shape != outputs.shape:
+        raise UserError(
+            f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "
+            "give targets the outputs' shape, or whole numbers as classes"
+        )
     return targets.to(outputs.dtype)
 
 

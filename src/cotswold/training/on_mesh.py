@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from cotswold import ops
-from cotswold.checkpoint import Part, StateDict, StateValue
+from cotswold.checkpoint import StateDict, StateValue, TensorPart
 from cotswold.geometry import Box
 from cotswold.mesh import Mesh, TrainedStack
 from cotswold.recipe import Recipe
@@ -54,7 +54,7 @@ class HeldOnMesh:
         return self.network.stacks[0].share.window
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `ParameterHolder`."""
+        """Momenta of these stacks are zero from here on; those of others are freed."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:
                 stack.rest()
@@ -71,7 +71,7 @@ class HeldOnMesh:
         upstream: torch.Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `ParameterHolder`."""
+        """One step of SGD with momentum on a stack; the report is of the state before it."""
         return self.network.stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )
@@ -82,7 +82,7 @@ class HeldOnMesh:
         for index, stack in enumerate(self.network.stacks):
             for name, tensor, box, shape in stack.parts():
                 whole = box == Box.whole(())
-                values[f"network.stacks.{index}.{name}"] = tensor if whole else Part(tensor, box, shape)
+                values[f"network.stacks.{index}.{name}"] = tensor if whole else TensorPart(tensor, box, shape)
         for name, index in momenta.items():
-            values[name] = Part(*self.network.stacks[index].moving())
+            values[name] = TensorPart(*self.network.stacks[index].moving())
         return values

@@ -32,7 +32,7 @@ from cotswold.training.restore import (
 )
 from cotswold.training.stores import (
     STORES,
-    Tally,
+    Progress,
     class_count,
     open_store,
     place_of,
@@ -61,7 +61,7 @@ def open_job(
     overrides: Sequence[str] = (),
     stores: Path | None = None,
     resume: Resume = Resume.NEVER,
-    tally: Tally | None = None,
+    progress: Progress | None = None,
     team: Team = SOLO,
 ) -> StoreJob:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
@@ -77,7 +77,7 @@ def open_job(
         path = _directory(recipe, directory, overrides)
         started = check_started(path, resume, named=recipe is not None)
         begin = _resumed if started else _begun
-        return begin(recipe, path, overrides, stores, tally, team)
+        return begin(recipe, path, overrides, stores, progress, team)
 
     def tell(job: StoreJob) -> dict[str, object]:
         return {
@@ -129,7 +129,10 @@ def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
     if not started and (resume is Resume.ALWAYS or not named):
         raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
     if started and resume is Resume.NEVER:
-        raise RunError(f"{path} already holds a run; go on with --resume, or choose another --run directory")
+        raise RunError(
+            f"{path} already holds a run; go on with --resume (resume=True), or choose another --run "
+            "directory"
+        )
     return started
 
 
@@ -146,11 +149,16 @@ def _resumed(
     path: Path,
     overrides: Sequence[str],
     stores: Path | None,
-    tally: Tally | None,
+    progress: Progress | None,
     team: Team,
 ) -> StoreJob:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
+    if kept.network.module is not None:
+        raise RunError(
+            f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
+            "there: cotswold.train(module, dataset, directory, resume=True, ...)"
+        )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
@@ -162,7 +170,7 @@ def _resumed(
     wanted = with_features_of(wanted, kept)
     if wanted.data.store is None:
         same_recipe(wanted, kept, path)  # before anything is prepared
-    store = store_of(run, kept, stores, tally)
+    store = store_of(run, kept, stores, progress)
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
     return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
@@ -173,7 +181,7 @@ def _begun(
     path: Path,
     overrides: Sequence[str],
     stores: Path | None,
-    tally: Tally | None,
+    progress: Progress | None,
     team: Team,
 ) -> StoreJob:
     assert recipe is not None, "a run begins with a recipe"
@@ -182,7 +190,7 @@ def _begun(
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
-    store = open_store(wanted, stores or STORES, tally)
+    store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
     # before there is a directory that holds a run
     check_start(wanted)

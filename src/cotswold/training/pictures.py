@@ -113,8 +113,9 @@ def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iter
 def labelled_batches(
     store: Store, recipe: Recipe, split: str, *, box: Box | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The pictures of a split, or a window (y, x) of each, and their labels, in order."""
-    labels = torch.as_tensor(store.labels(split), dtype=torch.int64)
+    """The samples of a split, or a window (y, x) of each, and their labels in order: classes, int64 (image,),
+    or numbers to predict, float32 (image, number)."""
+    labels = torch.from_numpy(store.labels(split))
     device = recipe.training.device
     for start, stop in _ranges(store.splits[split], recipe.training.batch_size):
         yield read_maps(store, split, start, stop, box).to(device), labels[start:stop].to(device)

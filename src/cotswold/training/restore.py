@@ -34,8 +34,8 @@ from cotswold.training.networks import (
     layers_bytes,
     network_tensors,
 )
-from cotswold.training.prepared import Prepared
 from cotswold.training.runners.synchronous import position_from
+from cotswold.training.sample_spec import SampleSpec
 from cotswold.training.stores import made_by, store_of
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
@@ -54,7 +54,7 @@ class Trained(Generic[_Network]):
     stores: Path | None
 
     @cached_property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> SampleSpec:
         """How pictures must be prepared for it, as the checkpoint says.
 
         Checkpoints that say nothing of it are old ones; their run's store is then looked for, in ``stores``
@@ -98,9 +98,9 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
     return trained.network, trained.step
 
 
-def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> Prepared:
-    found = Prepared.from_state(state)
-    return Prepared.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
+def _prepared(run: RunDirectory, state: Mapping[str, object], stores: Path | None) -> SampleSpec:
+    found = SampleSpec.from_state(state)
+    return SampleSpec.of(store_of(run, recipes.load(run.recipe), stores)) if found is None else found
 
 
 def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
@@ -119,12 +119,17 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
+    if recipe.network.module is not None:
+        raise RunError(
+            f"{run.path} has trained {recipe.network.module}, a module of a Python program; fill it there by "
+            "cotswold.Run(directory).load(module), and call it"
+        )
     check_device(recipe.training.device)
     filled: dict[Path, LayerNetwork] = {}
 
     def take(checkpoint: Checkpoint) -> None:
-        classes = len(_prepared(run, checkpoint.state, stores).classes)
-        network = filled[checkpoint.path] = supervised_network(recipe, classes)
+        outputs = _prepared(run, checkpoint.state, stores).outputs
+        network = filled[checkpoint.path] = supervised_network(recipe, outputs)
         _take(recipe, network, checkpoint)
 
     best = Checkpoints(run.best, identity=run.identity).latest(take).checkpoint
@@ -139,10 +144,10 @@ def _at_rest(network: _Network) -> _Network:
     return network
 
 
-def supervised_network(recipe: Recipe, classes: int) -> LayerNetwork:
+def supervised_network(recipe: Recipe, outputs: int) -> LayerNetwork:
     """The layers of a recipe, on the trained stacks of the run that `network.start` names."""
     start = start_of(recipe)
-    return build_layers(recipe, classes, None if start is None else load_stacks(start)[0])
+    return build_layers(recipe, outputs, None if start is None else load_stacks(start)[0])
 
 
 def start_of(recipe: Recipe) -> RunDirectory | None:

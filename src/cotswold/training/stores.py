@@ -39,7 +39,7 @@ from cotswold.run import RunDirectory, read_events
 STORES = Path("stores")
 """Where prepared samples are kept unless another place is named."""
 
-Tally = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Hears how many of how many samples are done."""
 
 
@@ -103,7 +103,7 @@ def made_by(data: Data) -> AnyPreparation:
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
 
-def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Store:
+def open_store(recipe: Recipe, stores: Path, progress: Progress | None = None) -> Store:
     """The recipe's store; samples of a source are prepared under ``stores`` unless they have been.
 
     Raises SourceError, StoreError, RecipeError (an environment variable that is not set).
@@ -139,13 +139,13 @@ def open_store(recipe: Recipe, stores: Path, tally: Tally | None = None) -> Stor
         validation=data.validation,
         test=data.test,
         limit=data.limit,
-        progress=tally,
+        progress=progress,
     )
     return Store(path)
 
 
 def store_of(
-    run: RunDirectory, recipe: Recipe, stores: Path | None = None, tally: Tally | None = None
+    run: RunDirectory, recipe: Recipe, stores: Path | None = None, progress: Progress | None = None
 ) -> Store:
     """The store that a run learnt from: in ``stores`` where that is given, or where it was at its beginning.
 
@@ -157,12 +157,12 @@ def store_of(
         try:
             store = Store(place)
         except (StoreError, ValueError):  # moved or deleted, or no path at all
-            store = open_store(recipe, STORES, tally)
+            store = open_store(recipe, STORES, progress)
         else:
             if store.identity != identity and recipe.data.store is None:  # its place was taken by another
-                store = open_store(recipe, STORES, tally)
+                store = open_store(recipe, STORES, progress)
     else:
-        store = open_store(recipe, stores or STORES, tally)
+        store = open_store(recipe, stores or STORES, progress)
     if identity is not None and store.identity != identity:
         raise StoreError(
             f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from cotswold.checkpoint import Part, StateDict, StateValue
+from cotswold.checkpoint import StateDict, StateValue, TensorPart
 from cotswold.geometry import Box
 from cotswold.mesh.modules.parameters import own_box
 from cotswold.recipe.schema import SupervisedTraining
@@ -58,4 +58,4 @@ def _part(values: Tensor) -> StateValue:
     if not isinstance(values, DTensor):
         return values.detach()
     part, box, shape = values.to_local().detach(), own_box(values), tuple(values.shape)
-    return part if box == Box.whole(shape) else Part(part, box, shape)
+    return part if box == Box.whole(shape) else TensorPart(part, box, shape)

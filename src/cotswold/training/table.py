@@ -99,7 +99,13 @@ def entry(name: str) -> Entry:
     if not found:
         known = sorted({*ENTRIES, *entry_points(group=GROUP).names})
         raise RecipeError(f"there is no strategy {name!r}; there are {', '.join(known)}")
-    loaded = next(iter(found)).load()
+    try:
+        loaded = next(iter(found)).load()
+    except Exception as error:  # whatever it is, it is the package's
+        raise RecipeError(
+            f"the entry point {name!r} of {GROUP} cannot be loaded ({type(error).__name__}: {error}); mend "
+            "or remove that package"
+        ) from error
     if not isinstance(loaded, Entry):
         raise RecipeError(f"the entry point {name!r} of {GROUP} gives {loaded!r:.80}, which is no Entry")
     return loaded

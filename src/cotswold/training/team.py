@@ -24,13 +24,6 @@ class Team:
     of which this is ``local_rank``.
     """
 
-    def placed(self, recipe: Recipe) -> Recipe:
-        """The recipe on this rank's own device: ranks of a host take its CUDA devices in turn."""
-        if self.mesh is None or not recipe.training.device.startswith("cuda"):
-            return recipe
-        device = f"cuda:{self.local_rank % max(torch.cuda.device_count(), 1)}"
-        return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
-
     ranks: Ranks = ALONE
     mesh: Mesh | None = None
     local_rank: int = 0
@@ -40,6 +33,13 @@ class Team:
     def is_main(self) -> bool:
         """Whether this process writes what one process writes for all."""
         return self.ranks.rank == 0
+
+    def placed(self, recipe: Recipe) -> Recipe:
+        """The recipe on this rank's own device: ranks of a host take its CUDA devices in turn."""
+        if self.mesh is None or not recipe.training.device.startswith("cuda"):
+            return recipe
+        device = f"cuda:{self.local_rank % max(torch.cuda.device_count(), 1)}"
+        return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
     def take_count(self) -> int:
         """Bytes that the ranks sent each other since this was last asked."""

@@ -15,8 +15,9 @@ import cotswold
 from cotswold.analysis.classification import Classification
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.analysis.history import History, number
+from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
-from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
+from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.words import count, duration, percent, scaled
@@ -25,7 +26,7 @@ from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
-from cotswold.recipe.schema import PictureData
+from cotswold.recipe.schema import FrameData, PictureData, VectorData
 from cotswold.run import RunDirectory, read_events
 
 T = TypeVar("T")
@@ -66,24 +67,29 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = recipe.training.strategy == "supervised"
+    supervised = not recipe.trains_stacks
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
-    if supervised:
+    page.add("Learning", lambda: training.curves(history))
+    errors = page.read("the regression", lambda: Regression.read(run.regression))
+    if errors is not None:
+        page.add("Errors", lambda: findings.regression(errors))
+    elif supervised and recipe.network.module is None:
         page.add("Classification", lambda: findings.classification(classified, page.name))
-    else:
+    elif not supervised:
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
         page.add("The most selective neurons", lambda: findings.portraits(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
-    wanted = isinstance(data, PictureData) and data.whiten
-    white = wanted if transform is None else transform.whitening is not None
-    page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
+    if isinstance(data, PictureData):
+        white = data.whiten if transform is None else transform.whitening is not None
+        page.add(
+            "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
+        )
     page.add("Speed", lambda: training.speed(history))
     page.add("Account", lambda: training.accounts(history, page.name))
     page.add("Pictures", lambda: _pictures(left_out))
@@ -93,7 +99,7 @@ def build_report(
         Page(
             title=f"{recipe.name}: what was learnt",
             lead=_lead(recipe, history),
-            numbers=_numbers(history, found, classified),
+            numbers=_numbers(history, found, classified, _samples(recipe)),
             problems=page.problems,
             sections=page.sections,
             footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
@@ -116,9 +122,9 @@ class _Sections:
     recipe: Recipe
     name: str
     problems: list[str]
-    sections: list[Section] = field(default_factory=list)
+    sections: list[PageSection] = field(default_factory=list)
 
-    def add(self, title: str, make: Callable[[], Section | None]) -> None:
+    def add(self, title: str, make: Callable[[], PageSection | None]) -> None:
         """Add a section, or name what is wrong with it."""
         section = self.read(f"the section {title}", make)
         if section is not None:
@@ -143,13 +149,10 @@ class _Sections:
 
 def _lead(recipe: Recipe, history: History) -> str:
     """What was trained, in one sentence."""
-    shape = recipe.input
-    pictures = number(history.start, "pictures")
-    seen = f"{count(pictures)} pictures" if pictures else "pictures"
-    seen += f" of {shape.height} × {shape.width} pixels" + (
-        " in colour" if shape.channels == 3 else " in grey"
-    )
-    if recipe.training.strategy == "supervised":
+    seen = _seen(recipe, history)
+    if recipe.network.module is not None:
+        what = f"{recipe.network.module}, a module of a Python program, trained on {seen}"
+    elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
     else:
@@ -165,19 +168,39 @@ def _lead(recipe: Recipe, history: History) -> str:
     return what + ends.get(status, f"; training was {status}.")
 
 
+def _seen(recipe: Recipe, history: History) -> str:
+    """How many samples of which kind were learnt from."""
+    known, data = number(history.start, "pictures"), recipe.data
+    seen = f"{count(known)} {_samples(recipe)}" if known else _samples(recipe)
+    if isinstance(data, PictureData):
+        shape = recipe.input
+        colours = "in colour" if shape.channels == 3 else "in grey"
+        return f"{seen} of {shape.height} × {shape.width} pixels {colours}"
+    if isinstance(data, VectorData | FrameData) and data.features is not None:
+        context = data.context if isinstance(data, FrameData) else 0
+        around = f", each with {context} frames on each side" if context else ""
+        return f"{seen} of {count(data.features)} values{around}"
+    return seen
+
+
+def _samples(recipe: Recipe) -> str:
+    """What the samples of a run are."""
+    return "samples" if recipe.data.type == "dataset" else recipe.data.type
+
+
 _NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 
 def _numbers(
-    history: History, evaluation: Evaluation | None, classified: Classification | None
+    history: History, evaluation: Evaluation | None, classified: Classification | None, samples: str
 ) -> list[tuple[str, str]]:
     boxes = []
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    samples = number(history.end, "samples")
-    if samples is not None:
-        boxes.append((count(samples), "pictures seen"))
+    seen = number(history.end, "samples")
+    if seen is not None:
+        boxes.append((count(seen), f"{samples} seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -186,7 +209,7 @@ def _numbers(
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
     if classified is not None:
-        boxes.append((percent(classified.accuracy), f"right, {classified.split} pictures"))
+        boxes.append((percent(classified.accuracy), f"right, {classified.split} {samples}"))
     return boxes
 
 
@@ -203,7 +226,7 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _pictures(found: LeftOut | None) -> Section | None:
+def _pictures(found: LeftOut | None) -> PageSection | None:
     """What is to be known of the training pictures; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
@@ -214,18 +237,18 @@ def _pictures(found: LeftOut | None) -> Section | None:
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
-    return Section("Pictures", "pictures-read", blocks)
+    return PageSection("Pictures", "pictures-read", blocks)
 
 
 _NAMED = 20
 
 
-def _configuration(run: RunDirectory) -> Section:
+def _configuration(run: RunDirectory) -> PageSection:
     text = run.recipe.read_text("utf-8").strip()
-    return Section("Configuration", "configuration", [Details("The resolved recipe", text)])
+    return PageSection("Configuration", "configuration", [Details("The resolved recipe", text)])
 
 
-def _environment(run: RunDirectory) -> Section | None:
+def _environment(run: RunDirectory) -> PageSection | None:
     rows = []
     for key, value in run.environment().items():
         if key in ("processor_flags",) or value in (None, [], {}):
@@ -237,4 +260,4 @@ def _environment(run: RunDirectory) -> Section | None:
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         rows.append(row(key.replace("_", " ").capitalize(), shown))
-    return Section("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None
+    return PageSection("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None

@@ -17,7 +17,7 @@ from cotswold.bench.kernels.baselines import UNFOLD, Action, Operands, our_passe
 from cotswold.bench.kernels.peak import allocations, greatest_sum, peak_of
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Place, Row, Verdict
+from cotswold.bench.row import OURS, Row, RowKey, Verdict
 
 UNTIED_BAR, STEP_BAR = 0.1, 1.1
 _MEGA = 1e6
@@ -73,4 +73,4 @@ def _step(shape: Shape) -> Row:
 def _row(shape: Shape, name: str, found: dict[str, int], verdict: Verdict) -> Row:
     figures = {by: Spread.of([count / _MEGA]) for by, count in found.items()}
     samples = {by: [float(count)] for by, count in found.items()}
-    return Row(Place("memory", shape.name, name, shape.images), "MB", figures, samples, "bytes", [verdict])
+    return Row(RowKey("memory", shape.name, name, shape.images), "MB", figures, samples, "bytes", [verdict])

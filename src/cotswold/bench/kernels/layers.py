@@ -11,7 +11,7 @@ from cotswold.bench.kernels.baselines import BOTH, FORWARD, UNFOLD, Operands, ou
 from cotswold.bench.kernels.ceilings import beside_fastest_dense
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.kernels.stacks import as_baseline
-from cotswold.bench.row import OURS, Place, Row, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Row, RowKey, beside_best_baseline, timed
 
 BARS = {"untied": 4.0, "few": 1.0}
 """How many times as fast as the better baseline, by group."""
@@ -29,7 +29,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
         work = products * shape.flops
         taken = {by: seconds for (what, by), seconds in samples.items() if what == name}
         verdicts = beside_best_baseline(taken, BARS[shape.group])
-        place = Place(shape.group, shape.name, name, shape.images)
+        place = RowKey(shape.group, shape.name, name, shape.images)
         slow = [by for by, seconds in taken.items() if len(seconds) < len(taken[OURS])]
         note = f"one call alone of {' and '.join(slow)}, too slow for the rounds" if slow else ""
         found.append(timed(place, work, {**taken, **as_baseline(ceiling, work)}, verdicts, note=note))

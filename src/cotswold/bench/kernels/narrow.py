@@ -14,7 +14,7 @@ from cotswold.bench.kernels.baselines import PRODUCTS, Operands
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Place, Row, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Row, RowKey, beside_best_baseline, timed
 from cotswold.run import describe_environment
 
 BAR = 1.5
@@ -36,7 +36,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     rows = []
     for name in PRODUCTS:
         taken = {who: samples[name, who] for who in by}
-        place = Place("bfloat16", shape.name, name, shape.images)
+        place = RowKey("bfloat16", shape.name, name, shape.images)
         verdicts = beside_best_baseline(taken, BAR if able else None)
         rows.append(timed(place, shape.flops, taken, verdicts, note=note))
     return rows

@@ -22,7 +22,7 @@ from cotswold.bench.kernels.ceilings import (
 from cotswold.bench.kernels.shapes import Perceptron, dense_layer
 from cotswold.bench.kernels.stacks import as_baseline, dense_row
 from cotswold.bench.measure import Spread, interleaved
-from cotswold.bench.row import OURS, Place, Row, Verdict, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Row, RowKey, Verdict, beside_best_baseline, timed
 
 CEILING_BAR, AUTOGRAD_BAR = 0.85, 2.2
 TWICE = 1.9
@@ -39,11 +39,11 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
         ceiling.reached(network.flops, samples[OURS], CEILING_BAR),
         *beside_best_baseline(samples, AUTOGRAD_BAR if twice else None),
     ]
-    place = Place("dense", network.name, "value and gradient", network.patterns)
+    place = RowKey("dense", network.name, "value and gradient", network.patterns)
     together = {**samples, **as_baseline(ceiling, network.flops)}
     note = "" if twice else "oneDNN is not twice torch.mm here: no bar beside autograd"
     row = timed(place, network.flops, together, verdicts, note=note)
-    return [row, dense_row(Place("dense", network.name, "dense product"), dense, effort)]
+    return [row, dense_row(RowKey("dense", network.name, "dense product"), dense, effort)]
 
 
 def our_gradient(network: Perceptron) -> Action:
@@ -104,6 +104,6 @@ def curve(size: int, effort: Effort) -> list[Row]:
     filters = torch.randn(layer.filters_shape)
     actions = {OURS: lambda: ops.local_product(x, filters, layer), **dense_products(size)}
     samples = interleaved(actions, effort.rounds)
-    place = Place("curve", f"{size} x {size}", "matrix product")
+    place = RowKey("curve", f"{size} x {size}", "matrix product")
     work = dense_flops(size)
     return [timed(place, work, samples, beside_best_baseline(samples, None))]

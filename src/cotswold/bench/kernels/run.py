@@ -17,14 +17,43 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from cotswold.bench.case import Case
-from cotswold.bench.effort import Effort
+from cotswold.bench.case import Case, some
+from cotswold.bench.effort import QUICK, Effort
 from cotswold.bench.kernels.baseline_jax import with_jax
 from cotswold.bench.measure import Document, document, rounded, threads_in_children
 from cotswold.errors import MachineError
+from cotswold.host import granted_cores
 
 Say = Callable[[str], None]
 Leave = Callable[[Document], None]
+
+
+def unheard(told: object) -> None:
+    """For whoever wants to hear nothing meanwhile."""
+
+
+def measure_kernels(
+    *,
+    threads: Sequence[int] = (),
+    only: Sequence[str] = (),
+    match: str = "",
+    quick: bool = False,
+    command: str = "cotswold.bench.measure_kernels",
+    say: Say = unheard,
+    leave: Leave = unheard,
+) -> Document:
+    """Every operation beside its ceiling and baselines, as `cotswold bench kernels` measures it.
+
+    ``threads``: numbers of them, one run each, all cores by default. ``only``: groups. ``match``: a text in
+    the name. ``quick``: small shapes and few rounds, to try it, not to quote. ``say`` hears what is measured,
+    ``leave`` what is found so far. Processes are started by `multiprocessing`, so a script needs its
+    ``if __name__ == "__main__":``. Raises UserError where nothing is left to measure, MachineError.
+    """
+    from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
+
+    chosen = some(quick_cases() if quick else cases(), only, match, GROUPS)
+    counts = list(threads) or [granted_cores(environ={})]
+    return kernels(chosen, counts, QUICK if quick else Effort(), command, say, leave)
 
 
 def kernels(

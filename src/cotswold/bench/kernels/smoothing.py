@@ -18,7 +18,7 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED, COPIED, added, copied
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Ceiling, Place, Row, timed
+from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
 from cotswold.geometry import BlockLocal
 
 BAR = 0.6
@@ -51,7 +51,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
         ceiling = Ceiling(ADDED, 3 * FLOAT_BYTES * elements[one.name], samples[one.name, ADDED])
         bar = BAR if one.bytes > CACHE_BYTES else None
         taken = {by: samples[one.name, by] for by in (OURS, ADDED, COPIED)}
-        place = Place("smoothing", shape.name, one.name, shape.images)
+        place = RowKey("smoothing", shape.name, one.name, shape.images)
         rows.append(timed(place, one.bytes, taken, [ceiling.reached(one.bytes, taken[OURS], bar)], "GB/s"))
     return rows
 

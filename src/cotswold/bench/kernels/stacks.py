@@ -15,7 +15,7 @@ from cotswold.bench.kernels.baselines import FORWARD, PRODUCTS, UNFOLD, Action, 
 from cotswold.bench.kernels.ceilings import beside_dense, dense_flops
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import rates
-from cotswold.bench.row import OURS, Ceiling, Place, Row, giga, timed
+from cotswold.bench.row import OURS, Ceiling, Row, RowKey, giga, timed
 from cotswold.geometry import StackGeometry
 
 STEP = "stack_step"
@@ -42,10 +42,10 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     for name, bar in BARS.items():
         work = shape.images * shape.stack.update_flops if name == STEP else shape.flops
         taken = {by: seconds for (what, by), seconds in samples.items() if what == name}
-        place = Place(shape.group, shape.name, name, shape.images)
+        place = RowKey(shape.group, shape.name, name, shape.images)
         verdict = ceiling.reached(work, taken[OURS], bar if shape.group == "paper" else None)
         found.append(timed(place, work, {**taken, **as_baseline(ceiling, work)}, [verdict]))
-    return [*found, dense_row(Place(shape.group, shape.name, "dense product"), dense, effort)]
+    return [*found, dense_row(RowKey(shape.group, shape.name, "dense product"), dense, effort)]
 
 
 def our_products(operands: Operands) -> Passes:
@@ -76,7 +76,7 @@ def as_baseline(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
     return {f"ceiling, {ceiling.name}": [one * work / ceiling.work for one in ceiling.seconds]}
 
 
-def dense_row(place: Place, dense: dict[str, list[float]], effort: Effort) -> Row:
+def dense_row(place: RowKey, dense: dict[str, list[float]], effort: Effort) -> Row:
     """The dense products of a run by every library."""
     work = dense_flops(effort.dense_size)
     figures = {by: giga(rates(work, taken)) for by, taken in dense.items()}

@@ -7,14 +7,19 @@ predictions, files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from cotswold.bench.machine import device_rates, link
 from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import timed
+from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
+from cotswold.host import available_bytes, granted_cores
+from cotswold.recipe import load
 from cotswold.simulate.stacks import StackWork
+from cotswold.simulate.work import stack_work
 from cotswold.testing.hosts import Hosts
 
 LONG_BYTES = 8 << 20
@@ -23,6 +28,25 @@ _TINY = StackGeometry(
     BlockLocal(MapShape(1, 8, 8), Window(4), Window(4), 1, 1, 1), Smoothing(3, keep=True), Smoothing(1)
 )
 Values = dict[str, Any]
+
+
+def describe_machine(
+    recipe: str | Path = "faces",
+    *,
+    overrides: Sequence[str] = (),
+    name: str = "this-machine",
+    rounds: int = 5,
+) -> str:
+    """This machine as a cluster's file, TOML that `cotswold.simulate.parse_cluster` reads: one device a core,
+    with the measured rates of a step's operations on the shapes of a recipe's stacks.
+
+    Some minutes. Raises RecipeError, UserError for fewer rounds than one.
+    """
+    if rounds < 1:
+        raise UserError(f"--rounds {rounds} measures nothing; give 1 or more")
+    work = stack_work(load(recipe, overrides))
+    values = described(name, [work], granted_cores(environ={}), available_bytes(), rounds)
+    return toml(values) + "\n"
 
 
 def described(

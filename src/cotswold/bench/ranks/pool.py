@@ -76,7 +76,7 @@ class RankPool:
     ) -> None:
         self._dismiss()
 
-    def call(self, work: ranks.Work, *arguments: Any, only: Sequence[int] | None = None) -> list[Any]:
+    def call(self, work: ranks.RankFunction, *arguments: Any, only: Sequence[int] | None = None) -> list[Any]:
         """What ``work(rank, *arguments)`` returns on every rank, or on those of ``only`` alone."""
         chosen = range(self.count) if only is None else only
         return self._all([(work, arguments)] * len(chosen), chosen)
@@ -110,7 +110,9 @@ class RankPool:
         quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns that addresses in namespaces have no names
         return {**os.environ, **threads, **quiet, "GLOO_SOCKET_IFNAME": interface, "PYTHONPATH": path}
 
-    def _all(self, orders: Sequence[tuple[ranks.Work, tuple[Any, ...]]], chosen: Sequence[int]) -> list[Any]:
+    def _all(
+        self, orders: Sequence[tuple[ranks.RankFunction, tuple[Any, ...]]], chosen: Sequence[int]
+    ) -> list[Any]:
         for rank, order in zip(chosen, orders, strict=True):
             self._ranks[rank][1].send_bytes(pickle.dumps(order))
         return self._answers(chosen)

@@ -38,7 +38,7 @@ class Rank:
     """Whatever functions want to find again."""
 
 
-Work = Callable[..., Any]
+RankFunction = Callable[..., Any]
 """A function of a module, called with the rank first."""
 
 

@@ -98,7 +98,7 @@ class Recipe(Section):
     evaluate: Annotated[list[Evaluation], items(1000)] = Field(default_factory=list)
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
-    """Money."""
+    """What the machine costs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -200,6 +200,11 @@ class Recipe(Section):
         if isinstance(data, GivenData) or data.store is not None:
             return False
         return isinstance(data, PictureData) or data.features is not None
+
+    @property
+    def trains_stacks(self) -> bool:
+        """Whether its strategy trains stacks without labels; otherwise it trains layers."""
+        return isinstance(self.training, StackTraining)
 
     @property
     def offloaded(self) -> bool:

@@ -24,7 +24,7 @@ from cotswold.training.budget import maps_bytes
 from cotswold.training.holder import Momenta
 from cotswold.training.networks import network_tensors
 from cotswold.training.offload.room import BESIDE_BYTES, TAKEN, disk_bytes, rooms
-from cotswold.training.offload.shelf import RowThreads
+from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
 
@@ -86,7 +86,7 @@ class HeldOnDisk:
         shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint has what is worth keeping
 
     def rest(self, stacks: Collection[int]) -> None:
-        """See `ParameterHolder`."""
+        """Momenta of these stacks are zero from here on; those of others are freed."""
         for index, stack in enumerate(self._stacks):
             if index in stacks:
                 stack.rest()
@@ -103,7 +103,7 @@ class HeldOnDisk:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """See `ParameterHolder`."""
+        """One step of SGD with momentum on a stack; the report is of the state before it."""
         return self._stacks[stack].step(
             batch, objective, rule, upstream=upstream, input_gradient=input_gradient
         )

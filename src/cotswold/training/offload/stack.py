@@ -19,8 +19,8 @@ from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.products import adjoint, product
 from cotswold.training.offload.arena import Arena
 from cotswold.training.offload.passes import Streamed
+from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import RowThreads
 from cotswold.training.offload.stream import RowStream
 from cotswold.training.offload.walk import Strip
 
@@ -77,12 +77,12 @@ class OffloadedStack(SparseAutoencoderStack):
 
     def rest(self) -> None:
         """Write a momentum of zeros."""
-        shelf = self.stream.momentum
-        shelf.clear()
+        cache = self.stream.momentum
+        cache.clear()
         for row in range(self.geometry.filters.grid[0]):
-            shelf.fill(row)
+            cache.fill(row)
             self.momentum_rows.arena.tensor[row].zero_()
-            shelf.put_back(row, changed=True)
+            cache.put_back(row, changed=True)
 
     def let_go(self) -> None:
         """Forget the momentum, in memory and on the disk."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from cotswold.geometry import BlockLocal
 from cotswold.training.offload.room import MOMENTUM_ROOM, least_room
+from cotswold.training.offload.row_cache import RowCache, RowThreads
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.shelf import RowThreads, Shelf
 from cotswold.training.offload.walk import Visit, walk
 
 
@@ -23,8 +23,8 @@ class RowStream:
         self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, threads: RowThreads
     ) -> None:
         self.layer = layer
-        self.filters = Shelf(filters, max(room, least_room(layer)), threads)
-        self.momentum = Shelf(momentum, MOMENTUM_ROOM, threads)
+        self.filters = RowCache(filters, max(room, least_room(layer)), threads)
+        self.momentum = RowCache(momentum, MOMENTUM_ROOM, threads)
         self._descending = False
 
     def sweep(self, *, before_move: bool = False) -> Iterator[Visit]:
@@ -54,8 +54,8 @@ class RowStream:
         self.momentum.settle_all()
 
     def _turn(self) -> tuple[Visit, ...]:
-        for shelf in (self.filters, self.momentum):
-            shelf.put_back_all()
+        for cache in (self.filters, self.momentum):
+            cache.put_back_all()
         visits = walk(self.layer, self._descending)
         self._descending = not self._descending
         return visits
@@ -79,12 +79,12 @@ class Move:
         """Wait until a row may be changed: its momentum is in memory, and what it was is written."""
         self._momentum.take(row)
         for ahead in (self._momentum, self._filters):
-            ahead.shelf.settle(row)
+            ahead.cache.settle(row)
 
     def put_back(self, row: int) -> None:
         """Let go of a row that has changed."""
         for ahead in (self._filters, self._momentum):
-            ahead.shelf.put_back(row, changed=True)
+            ahead.cache.put_back(row, changed=True)
 
     def _look_ahead(self) -> None:
         """Ask for both in turn: readers take requests in the order in which they come."""
@@ -96,10 +96,10 @@ class Move:
 
 
 class _Ahead:
-    """How far into a sweep the rows of a shelf have been asked for."""
+    """How far into a sweep the rows of a cache have been asked for."""
 
-    def __init__(self, shelf: Shelf, rows: Sequence[int]) -> None:
-        self.shelf, self.asked, self._rows = shelf, 0, rows
+    def __init__(self, cache: RowCache, rows: Sequence[int]) -> None:
+        self.cache, self.asked, self._rows = cache, 0, rows
 
     @property
     def all_asked(self) -> bool:
@@ -107,12 +107,12 @@ class _Ahead:
 
     def ask(self) -> bool:
         """Ask for the next row; False where there is none or no room."""
-        if self.all_asked or not self.shelf.ask(self._rows[self.asked]):
+        if self.all_asked or not self.cache.ask(self._rows[self.asked]):
             return False
         self.asked += 1
         return True
 
     def take(self, row: int) -> None:
         """Wait for a row; rows are taken in their order."""
-        self.shelf.take(row)
+        self.cache.take(row)
         self.asked = max(self.asked, self._rows.index(row) + 1)

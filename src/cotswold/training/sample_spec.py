@@ -1,9 +1,9 @@
-"""How a run's pictures were prepared, as its checkpoints remember it.
+"""What a run's samples are, as its checkpoints remember it.
 
-Knows: the transform, the classes, the identity of the store that a run learnt from. Does not know: networks,
-where stores are kept.
+Knows: the transform, the classes or numbers to predict, the identity of the store that a run learnt from.
+Does not know: networks, where stores are kept.
 
-A network is of use with pictures that were prepared as its own were, and a store can be lost, or made anew
+A network is of use with samples that were prepared as its own were, and a store can be lost, or made anew
 from a folder that has grown, with another whitening. So every checkpoint carries the transform.
 """
 
@@ -21,7 +21,7 @@ KEY = "prepared"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class SampleSpec:
     """What any other sample needs to be read by a run's network, and what its answers are called."""
 
     transform: AnyTransform
@@ -29,18 +29,30 @@ class Prepared:
     """Names of the classes; empty without labels."""
     store: str
     """Identity of the store that the run learnt from."""
+    targets: int = 0
+    """Numbers that were to be predicted for each sample; 0 for classes, and without labels."""
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of a network that has learnt the labels: one a class, or one a number; 0 without labels."""
+        return len(self.classes) or self.targets
 
     @classmethod
-    def of(cls, store: Store) -> Prepared:
+    def of(cls, store: Store) -> SampleSpec:
         """That of a store."""
-        return cls(store.transform, store.classes, store.identity)
+        return cls(store.transform, store.classes, store.identity, store.targets)
 
     def state(self) -> dict[str, object]:
         """Everything, as JSON keeps it without loss."""
-        return {"transform": self.transform.state(), "classes": list(self.classes), "store": self.store}
+        return {
+            "transform": self.transform.state(),
+            "classes": list(self.classes),
+            "store": self.store,
+            "targets": self.targets,
+        }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, object]) -> Prepared | None:
+    def from_state(cls, state: Mapping[str, object]) -> SampleSpec | None:
         """That of a checkpoint's state; None where it was written before checkpoints had it.
 
         Raises CheckpointError where it is not what `state` gave.
@@ -51,8 +63,9 @@ class Prepared:
             table: dict[str, object] = take(state, KEY, dict)
             classes: list[object] = take(table, "classes", list)
             transform = transform_from_state(take(table, "transform", dict))
-            return cls(transform, tuple(map(str, classes)), take(table, "store", str))
+            targets = take(table, "targets", int) if "targets" in table else 0
+            return cls(transform, tuple(map(str, classes)), take(table, "store", str), targets)
         except (MalformedError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                "the checkpoint does not say how its pictures were prepared; it is of another version"
+                "the checkpoint does not say how its samples were prepared; it is of another version"
             ) from error

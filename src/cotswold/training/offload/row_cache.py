@@ -35,7 +35,7 @@ class RowThreads:
             pool.shutdown(cancel_futures=True)
 
 
-class Shelf:
+class RowCache:
     """Room for some rows of a tensor; what is put back stays until its place is needed."""
 
     def __init__(self, files: RowFiles, room: int, threads: RowThreads) -> None:

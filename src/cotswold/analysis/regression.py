@@ -1,0 +1,81 @@
+"""How well a network predicts the numbers of labelled samples.
+
+Knows: squared errors, the variance that is explained. Does not know: where samples come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cotswold.analysis.sealed import Sealed
+from cotswold.errors import SourceError
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Errors on the samples of a split, one figure for each number that is predicted."""
+
+    step: int
+    split: str
+    samples: int
+    squared_error: tuple[float, ...]
+    """Mean over samples of the squared difference."""
+    explained: tuple[float | None, ...]
+    """R²: the part of the variance that is explained; None where a number is the same for all samples."""
+
+    @property
+    def loss(self) -> float:
+        """What the loss `squared` measures: the squared error, summed over the numbers."""
+        return sum(self.squared_error)
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads."""
+        return REGRESSION.to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Regression:
+        """The inverse of `to_json`; raises RunError for text that is something else, or damaged."""
+        return REGRESSION.from_json(text)
+
+    @classmethod
+    def read(cls, path: Path) -> Regression | None:
+        """The result in a file; None where there is no file, RunError where it is damaged."""
+        return REGRESSION.read(path)
+
+    def write(self, path: Path) -> None:
+        """Have a file hold it, whole or not at all."""
+        REGRESSION.write(path, self)
+
+
+REGRESSION = Sealed(Regression, "regression")
+
+
+def regress(
+    network: Callable[[Tensor], Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    step: int,
+    split: str,
+) -> Regression:
+    """The errors of a network's outputs against targets (sample, number); SourceError where there are
+    none."""
+    outputs, targets = [], []
+    for samples, wanted in batches:
+        with torch.no_grad():
+            outputs.append(network(samples).double().cpu())
+        targets.append(wanted.double().cpu())
+    if not outputs:
+        raise SourceError(f"there is no sample to predict in {split}")
+    found, wanted = torch.cat(outputs), torch.cat(targets)
+    errors = (found - wanted).square().mean(0)
+    variance = wanted.var(0, correction=0)
+    explained = tuple(
+        1 - error / whole if whole > 0 else None
+        for error, whole in zip(errors.tolist(), variance.tolist(), strict=True)
+    )
+    return Regression(step, split, len(wanted), tuple(errors.tolist()), explained)
