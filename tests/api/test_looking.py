@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,19 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     found = cotswold.predict(run, tmp_path / "sums.npz")
     assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
     assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
+    before = run.report().read_text()
+    assert "The errors of its predictions have not been measured yet" in before
     errors = cotswold.evaluate(run)
     assert isinstance(errors, analysis.Regression) and errors.samples == 60
     judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
     assert errors.loss == pytest.approx(min(judged), rel=1e-4)  # that of the best checkpoint
     assert all(part is not None and part > 0.9 for part in errors.explained)
     assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
-    assert "Variance explained" in run.report().read_text()
+    page = run.report().read_text()
+    assert "Variance explained" in page
+    for each in (before, page):
+        assert "One output layer, trained to predict numbers on 240 samples of 4 features." in each
+        assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
 
 
 def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
@@ -169,5 +176,8 @@ def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
     recipe.write_text(VECTOR_STACK.format(source=tmp_path / "x.npy"))
     run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
     assert cotswold.features(run, tmp_path / "x.npy").features.shape == (60, 6, 1, 1)
+    page = run.report().read_text()
+    assert "trained without labels on 57 samples of 4 features." in page
+    assert not re.search("selectivity|spectrum|pixels", page.partition("</main>")[0], re.IGNORECASE)
     with pytest.raises(UserError, match=r"made for pictures, and the network learnt from vectors"):
         cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

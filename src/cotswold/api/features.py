@@ -160,6 +160,7 @@ def _answering(
     progress: bool | None,
 ) -> Iterator[_Work]:
     known = Run(run, stores=stores)
+    known.refuse_module("features")
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import analysis, training

@@ -117,6 +117,7 @@ def answering(
 ) -> Iterator[Answering]:
     """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
     known = Run(run, stores=stores)
+    known.refuse_module("predictions")
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import training

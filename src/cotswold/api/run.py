@@ -130,6 +130,14 @@ class Run:
                 return module
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
 
+    def refuse_module(self, what: str) -> None:
+        """Raise RunError for a run of a module of a program, which only the program can ask for ``what``."""
+        if self.recipe.network.module is not None:
+            raise RunError(
+                f"{self.path} has trained a module of a program, and only the program has the data that it "
+                f"takes: for {what}, fill such a module by run.load(module) and call it on them"
+            )
+
     def curves(self) -> Figure:
         """Training and validation curves over steps, a matplotlib figure; UserError before any step."""
         from cotswold import analysis
@@ -142,6 +150,11 @@ class Run:
         from cotswold import analysis
         from cotswold.nn import StackNetwork
 
+        if self.recipe.network.module is not None:
+            raise RunError(
+                f"{self.path} has trained a module of a program; filters are drawn of stacks (greedy or "
+                "joint), and run.load(module) gives the module's own parameters"
+            )
         network = self.network
         if not isinstance(network, StackNetwork):
             raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")

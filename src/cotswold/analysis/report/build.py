@@ -20,7 +20,8 @@ from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
-from cotswold.analysis.words import count, duration, percent, scaled
+from cotswold.analysis.report.wording import classifies, lead, samples_word
+from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Pictures of a run's source that its store left out: how many, and the first with the reason.
+    """Samples of a run's source that its store left out: how many, and the first with the reason.
 
     ``notes`` are what else is to be known of the store, a sentence each.
     """
@@ -67,37 +68,40 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = recipe.training.strategy == "supervised"
+    supervised, word = recipe.training.strategy == "supervised", samples_word(recipe)
+    pictures, module = isinstance(recipe.data, PictureData), recipe.network.module is not None
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
+    page.add("Learning", lambda: training.curves(history, recipe.training.strategy, word))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
-    if errors is not None:
-        page.add("Errors", lambda: findings.regression(errors))
-    elif supervised:
-        page.add("Classification", lambda: findings.classification(classified, page.name))
-    else:
+    if errors is not None or (supervised and not module and not classifies(recipe, history)):
+        page.add("Errors", lambda: findings.regression(errors, page.name))
+    elif supervised and not module:  # what a module of a program answers, the program alone can ask
+        page.add("Classification", lambda: findings.classification(classified, page.name, word))
+    elif pictures:
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
         page.add("The most selective neurons", lambda: findings.portraits(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
-    wanted = isinstance(data, PictureData) and data.whiten
-    white = wanted if transform is None else transform.whitening is not None
-    page.add("Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history))
-    page.add("Speed", lambda: training.speed(history))
+    if isinstance(data, PictureData):
+        white = data.whiten if transform is None else transform.whitening is not None
+        page.add(
+            "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
+        )
+    page.add("Speed", lambda: training.speed(history, word))
     page.add("Account", lambda: training.accounts(history, page.name))
-    page.add("Pictures", lambda: _pictures(left_out))
+    page.add(word.capitalize(), lambda: _left_out(left_out, word))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
     text = page_html(
         Page(
             title=f"{recipe.name}: what was learnt",
-            lead=_lead(recipe, history),
-            numbers=_numbers(history, found, classified),
+            lead=lead(recipe, history),
+            numbers=_numbers(history, found, classified, errors, word),
             problems=page.problems,
             sections=page.sections,
             footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
@@ -145,35 +149,12 @@ class _Sections:
         return history
 
 
-def _lead(recipe: Recipe, history: History) -> str:
-    """What was trained, in one sentence."""
-    shape = recipe.input
-    pictures = number(history.start, "pictures")
-    seen = f"{count(pictures)} pictures" if pictures else "pictures"
-    seen += f" of {shape.height} × {shape.width} pixels" + (
-        " in colour" if shape.channels == 3 else " in grey"
-    )
-    if recipe.training.strategy == "supervised":
-        layers = len(recipe.network.layers)
-        what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
-    else:
-        stacks = len(recipe.network.stacks)
-        name = (
-            "One stack" if stacks == 1 else f"{_NUMBERS.get(stacks, str(stacks))} stacks"
-        ) + " of untied, "
-        how = "one after the other" if recipe.training.strategy == "greedy" else "all at once"
-        what = f"{name}locally connected filters, trained without labels on {seen}"
-        what += f", {how}" if stacks > 1 else ""
-    status = str(history.end.get("status", "")) if history.end else "in progress"
-    ends = {"finished": ".", "in progress": "; training is not finished.", "": "."}
-    return what + ends.get(status, f"; training was {status}.")
-
-
-_NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
-
-
 def _numbers(
-    history: History, evaluation: Evaluation | None, classified: Classification | None
+    history: History,
+    evaluation: Evaluation | None,
+    classified: Classification | None,
+    errors: Regression | None,
+    word: str,
 ) -> list[tuple[str, str]]:
     boxes = []
     parameters = number(history.start, "parameters")
@@ -181,7 +162,7 @@ def _numbers(
         boxes.append((scaled(parameters, "").strip(), "weights"))
     samples = number(history.end, "samples")
     if samples is not None:
-        boxes.append((count(samples), "pictures seen"))
+        boxes.append((count(samples), f"{word} seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -190,7 +171,9 @@ def _numbers(
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
     if classified is not None:
-        boxes.append((percent(classified.accuracy), f"right, {classified.split} pictures"))
+        boxes.append((percent(classified.accuracy), f"right, {classified.split} {word}"))
+    if errors is not None:
+        boxes.append((plain(errors.loss), f"squared loss, {errors.split} {word}"))
     return boxes
 
 
@@ -207,18 +190,18 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _pictures(found: LeftOut | None) -> Section | None:
-    """What is to be known of the training pictures; how many were left out, and why."""
+def _left_out(found: LeftOut | None, word: str) -> Section | None:
+    """What is to be known of the training samples; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
     blocks: list[Block] = [Paragraph(note) for note in found.notes]
     if found.count:
         named = found.named[:_NAMED]
-        blocks.append(Paragraph(f"Pictures of the source that are not in training: {count(found.count)}"))
+        blocks.append(Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}"))
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
-    return Section("Pictures", "pictures-read", blocks)
+    return Section(word.capitalize(), "samples-read", blocks)
 
 
 _NAMED = 20

@@ -16,7 +16,7 @@ from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
 
-def curves(history: History, strategy: str) -> Section:
+def curves(history: History, strategy: str, word: str) -> Section:
     """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
@@ -24,15 +24,16 @@ def curves(history: History, strategy: str) -> Section:
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        blocks = [Grid(drawn), Paragraph(_SUPERVISED if strategy == "supervised" else _STACKS, "note")]
+        note = _SUPERVISED if strategy == "supervised" else _STACKS
+        blocks = [Grid(drawn), Paragraph(note.format(many=word, one=word.removesuffix("s")), "note")]
     return Section("Learning", "learning", blocks)
 
 
 _SUPERVISED = (
-    "Training values are means since the point before; validation values are over all pictures of that set."
+    "Training values are means since the point before; validation values are over all {many} of that set."
 )
 _STACKS = (
-    "Objective (1) of Coates et al. 2013 per picture: squared error of reconstruction plus λ times the "
+    "Objective (1) of Coates et al. 2013 per {one}: squared error of reconstruction plus λ times the "
     "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
     "part of a stack ([objective] ramp); validation values use the full λ throughout, so the two can be "
     "compared only after it. The first validation point is the random stack with its gain and α set, "
@@ -117,11 +118,11 @@ class _Spectrum:
         return found + ([] if pictures is None else [("Pictures measured", count(pictures))])
 
 
-def speed(history: History) -> Section | None:
-    """Pictures and FLOPs a second over the time of the run, and the time waited for pictures."""
+def speed(history: History, word: str) -> Section | None:
+    """Samples and FLOPs a second over the time of the run, and the time waited for samples."""
     figures = []
     for name, label, identity in (
-        ("pictures_per_second", "pictures/s", "pictures"),
+        ("pictures_per_second", f"{word}/s", "pictures"),
         ("gflops", "GFLOP/s", "gflops"),
     ):
         lines = []
@@ -140,7 +141,7 @@ def speed(history: History) -> Section | None:
     blocks: list[Block] = [Grid(figures)]
     if trained > 0:
         said = (
-            f"Waiting for pictures took {duration(waited)} of {duration(trained)} of training "
+            f"Waiting for {word} took {duration(waited)} of {duration(trained)} of training "
             f"({percent(waited / trained, 2)})."
         )
         blocks.append(Paragraph(said))
@@ -155,7 +156,7 @@ def accounts(history: History, run: str) -> Section:
         return Section("Account", "account", [Missing(text, f"cotswold report {run}")])
     items = []
     for name, label, shown in (
-        ("samples", "Samples (pictures seen)", count),
+        ("samples", "Samples seen", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
