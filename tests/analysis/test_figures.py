@@ -45,6 +45,11 @@ def step(at: int, stack: int = 0, **values: float) -> Event:
     return {"kind": "step", "stack": stack, "at": at, **values}
 
 
+def test_steps_are_whole_numbers_on_the_axis_of_a_short_run() -> None:
+    (axes,) = curves(step(at, loss=1 / at) for at in range(1, 11)).axes
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+
+
 def test_every_stack_of_a_run_has_axes_of_its_own() -> None:
     drawn = curves(step(at, stack, loss=float(10 * stack + at)) for stack in range(5) for at in (1, 2))
     assert [axes.get_title() for axes in drawn.axes] == [f"Stack {number}" for number in range(1, 6)]
@@ -73,7 +78,10 @@ def test_filters_of_the_first_stack_are_shown_as_pictures_of_their_fields(networ
     layer = stack.geometry.filters
     with torch.no_grad():
         stack.filters.normal_(generator=torch.Generator().manual_seed(3))
-    every = filters(stack, count=10**6)
+    every = filters(stack, count=10**6, name="stack 1")
+    assert every.get_suptitle().replace("\n", " ") == (
+        "All 432 filters of stack 1; red, green and blue are its three channels, mid-grey is 0"
+    )
     assert len(every.axes) == layer.grid[0] * layer.grid[1] * layer.neurons
     shown = np.asarray(every.axes[layer.neurons + 1].get_images()[0].get_array())
     second_block = stack.filters[0, 1, :, :, 1].detach().numpy()
@@ -85,6 +93,8 @@ def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network
     above = network.stacks[1]  # more channels than colours
     first, again = (filters(above, count=5) for _ in range(2))
     assert len(first.axes) == 5
+    title = first.get_suptitle().replace("\n", " ")
+    assert title.startswith("5 of 72 filters of the stack, drawn at random from all over the map; ")
     for one, other in zip(first.axes, again.axes, strict=True):
         pictures = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
         assert pictures[0].shape == (8, 8, 3) and np.array_equal(pictures[0], pictures[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil, sqrt
+from textwrap import wrap
 
 from matplotlib.figure import Figure
 
@@ -22,6 +23,7 @@ from cotswold.run import Event, RunDirectory, read_events
 _PANEL_INCHES = (4.6, 3.0)
 _TILE_INCHES = 0.6
 _COLUMNS = 3
+_FILTERS_INCHES, _LINE_INCHES, _LETTERS_INCH = 4.2, 0.2, 13
 
 
 def curves(run: RunDirectory | Iterable[Event]) -> Figure:
@@ -45,12 +47,12 @@ def curves(run: RunDirectory | Iterable[Event]) -> Figure:
     return figure
 
 
-def filters(stack: SparseAutoencoderStack, *, count: int = 64) -> Figure:
+def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the stack") -> Figure:
     """A grid of ``count`` filters from blocks all over the map, each scaled by itself; grey is 0.
 
     Filters of one channel are grey, those of three are colours; of more channels, as in every stack above the
     first, the first three principal components are shown. The same filters are shown every time. Raises
-    UserError for a count below 1.
+    UserError for a count below 1. ``name`` is what the title calls the stack.
     """
     if count < 1:
         raise UserError(f"{count} filters make no figure; ask for 1 or more")
@@ -58,9 +60,29 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64) -> Figure:
     chosen = places(layer.grid, layer.neurons, count)
     columns = ceil(sqrt(len(chosen)))
     rows = ceil(len(chosen) / columns)
-    figure = Figure(figsize=(columns * _TILE_INCHES, rows * _TILE_INCHES), layout="constrained")
+    total = layer.grid[0] * layer.grid[1] * layer.neurons
+    which = f"all {total:,}" if len(chosen) == total else f"{len(chosen):,} of {total:,}"
+    drawn = "" if len(chosen) == total else ", drawn at random from all over the map"
+    title = f"{which} filters of {name}{drawn}; {_meaning(layer.input.channels)}"
+    width = max(columns * _TILE_INCHES, _FILTERS_INCHES)
+    lines = wrap(title[0].upper() + title[1:], round(width * _LETTERS_INCH))
+    height = rows * width / columns + len(lines) * _LINE_INCHES
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle("\n".join(lines), fontsize="small")
     for number, place in enumerate(chosen, 1):
         axes = figure.add_subplot(rows, columns, number)
         axes.imshow(filter_tile(stack, place), interpolation="nearest")
         axes.set_axis_off()
     return figure
+
+
+def _meaning(channels: int) -> str:
+    """What the colours of tiles mean."""
+    if channels == 1:
+        return "mid-grey is 0, white positive"
+    if channels == 3:
+        return "red, green and blue are its three channels, mid-grey is 0"
+    return (
+        f"its {channels} channels are no colours: shown are each filter's first three principal components, "
+        "mid-grey is 0"
+    )

@@ -160,7 +160,7 @@ class Run:
             raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")
         if not 1 <= stack <= len(network.stacks):
             raise UserError(f"there is no stack {stack} in a network of {len(network.stacks)} stacks")
-        return analysis.filters(list(network.stacks)[stack - 1], count=count)
+        return analysis.filters(list(network.stacks)[stack - 1], count=count, name=f"stack {stack}")
 
     def report(self, *, threads: int | None = None, progress: bool | None = None) -> Path:
         """Write the run's report, one HTML page, and return where it is; see `cotswold.report`."""

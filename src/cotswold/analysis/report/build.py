@@ -22,6 +22,7 @@ from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.words import count, duration, percent, plain, scaled
+from cotswold.checkpoint import Checkpoints
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
@@ -93,7 +94,7 @@ def build_report(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
         )
     page.add("Speed", lambda: training.speed(history, word))
-    page.add("Account", lambda: training.accounts(history, page.name))
+    page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
     page.add(word.capitalize(), lambda: _left_out(left_out, word))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
@@ -194,7 +195,7 @@ def _left_out(found: LeftOut | None, word: str) -> Section | None:
     """What is to be known of the training samples; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
-    blocks: list[Block] = [Paragraph(note) for note in found.notes]
+    blocks: list[Block] = [Paragraph(note[:1].upper() + note[1:]) for note in found.notes]
     if found.count:
         named = found.named[:_NAMED]
         blocks.append(Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}"))
@@ -205,6 +206,11 @@ def _left_out(found: LeftOut | None, word: str) -> Section | None:
 
 
 _NAMED = 20
+
+
+def _steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder, in order."""
+    return [int(path.name) for path in Checkpoints(folder).paths()]
 
 
 def _configuration(run: RunDirectory) -> Section:

@@ -148,8 +148,8 @@ def speed(history: History, word: str) -> Section | None:
     return Section("Speed", "speed", blocks)
 
 
-def accounts(history: History, run: str) -> Section:
-    """What was done and what it cost."""
+def accounts(history: History, run: str, checkpoints: Sequence[int]) -> Section:
+    """What was done and what it cost; ``checkpoints`` are the steps of those that are kept."""
     end = history.end
     if not end:
         text = "Training has not ended; the account is written when it does. To see it then, run"
@@ -168,6 +168,9 @@ def accounts(history: History, run: str) -> Section:
         value = number(end, name)
         if value is not None:
             items.append((label, shown(value)))
+    if checkpoints:
+        kept = f"{len(checkpoints)}, the newest of step {count(checkpoints[-1])}"
+        items.append(("Checkpoints kept", kept))
     items.append(("Status", str(end.get("status", "unknown"))))
     if history.resumptions:
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))
