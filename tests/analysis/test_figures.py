@@ -14,8 +14,17 @@ from numpy.typing import ArrayLike
 from cotswold.analysis.figures import curves, filters
 from cotswold.analysis.pictures import signed
 from cotswold.errors import UserError
-from cotswold.nn import StackNetwork
+from cotswold.nn import SparseAutoencoderStack, StackNetwork
+from cotswold.recipe import parse
 from cotswold.run import Event, RunDirectory, read_events
+
+
+VECTORS = """
+name = "vectors"
+data = { type = "vectors", source = "x.npy", features = 4 }
+network = { stacks = [{ field = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }] }
+training = { strategy = "greedy" }
+"""
 
 
 def values(drawn: ArrayLike) -> list[float]:
@@ -101,6 +110,17 @@ def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network
         assert not one.axison
     with pytest.raises(UserError, match="0 filters make no figure"):
         filters(above, count=0)
+
+
+def test_filters_that_see_one_pixel_are_rows_of_their_weights() -> None:
+    recipe = parse(VECTORS)
+    stack = SparseAutoencoderStack(recipe.stack_geometries()[0], seed=1)
+    drawn = filters(stack, name="stack 1")
+    assert drawn.get_suptitle().replace("\n", " ") == (
+        "All 6 filters of stack 1; a row is a filter, red is positive, blue negative, white 0"
+    )
+    shown = np.asarray(drawn.axes[0].get_images()[0].get_array())
+    assert np.array_equal(shown, stack.filters[0, 0, 0, :, :].detach().numpy().reshape(4, 6).T)
 
 
 def test_figures_render_and_leave_pyplot_and_its_backend_alone(run: RunDirectory, tmp_path: Path) -> None:

@@ -6,16 +6,18 @@ pages, which draw the same curves and filters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
 from textwrap import wrap
 
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cotswold.analysis.history import History
 from cotswold.analysis.learning import learning_panels
 from cotswold.analysis.plots import Palette, draw
-from cotswold.analysis.tiles import filter_tile, places
+from cotswold.analysis.tiles import FilterPlace, filter_tile, filter_weights, places
 from cotswold.errors import UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import Event, RunDirectory, read_events
@@ -51,7 +53,8 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
     """A grid of ``count`` filters from blocks all over the map, each scaled by itself; grey is 0.
 
     Filters of one channel are grey, those of three are colours; of more channels, as in every stack above the
-    first, the first three principal components are shown. The same filters are shown every time. Raises
+    first, the first three principal components are shown. The same filters are shown every time.
+    Filters that see one pixel, as those of vectors and frames, are rows of one map of colours. Raises
     UserError for a count below 1. ``name`` is what the title calls the stack.
     """
     if count < 1:
@@ -63,17 +66,39 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
     total = layer.grid[0] * layer.grid[1] * layer.neurons
     which = f"all {total:,}" if len(chosen) == total else f"{len(chosen):,} of {total:,}"
     drawn = "" if len(chosen) == total else ", drawn at random from all over the map"
-    title = f"{which} filters of {name}{drawn}; {_meaning(layer.input.channels)}"
+    flat = layer.y.size == layer.x.size == 1
+    meaning = _ROWS if flat else _meaning(layer.input.channels)
+    title = f"{which} filters of {name}{drawn}; {meaning}"
     width = max(columns * _TILE_INCHES, _FILTERS_INCHES)
     lines = wrap(title[0].upper() + title[1:], round(width * _LETTERS_INCH))
-    height = rows * width / columns + len(lines) * _LINE_INCHES
-    figure = Figure(figsize=(width, height), layout="constrained")
+    height = _PANEL_INCHES[1] if flat else rows * width / columns
+    figure = Figure(figsize=(width, height + len(lines) * _LINE_INCHES), layout="constrained")
     figure.suptitle("\n".join(lines), fontsize="small")
+    if flat:
+        _rows(figure, stack, chosen)
+        return figure
     for number, place in enumerate(chosen, 1):
         axes = figure.add_subplot(rows, columns, number)
         axes.imshow(filter_tile(stack, place), interpolation="nearest")
         axes.set_axis_off()
     return figure
+
+
+_ROWS = "a row is a filter, red is positive, blue negative, white 0"
+
+
+def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[FilterPlace]) -> None:
+    """Filters that see one pixel, such as those of vectors: a row each, a column a channel."""
+    values = np.stack([filter_weights(stack, place)[:, 0, 0] for place in chosen])
+    reach = float(np.abs(values).max()) or 1.0
+    axes = figure.subplots()
+    shown = axes.imshow(
+        values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest"
+    )
+    axes.set(xlabel="channel, counted from 0", ylabel="filter")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    figure.colorbar(shown)
 
 
 def _meaning(channels: int) -> str:
