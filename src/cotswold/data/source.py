@@ -71,6 +71,17 @@ class SampleSource(ABC):
     def __len__(self) -> int:
         """How many samples there are, broken ones included."""
 
+    def __repr__(self) -> str:
+        labels = f", {len(self.classes)} classes" if self.classes else ""
+        labels = f", {self.targets} numbers to predict" if self.targets else labels
+        sequences = "" if self.lengths is None else f" in {len(self.lengths):,} sequences"
+        return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
+
+    @property
+    def _what(self) -> str:
+        """What a sample is, as `repr` says it."""
+        return self.kind
+
     @abstractmethod
     def name(self, index: int) -> str:
         """What to call a sample in messages: its path inside the source."""
