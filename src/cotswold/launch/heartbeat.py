@@ -130,7 +130,9 @@ class Heartbeat:
     @property
     def all_done(self) -> bool:
         """Whether every rank has finished its work, and none has failed: who fails is gone as well."""
-        return self._verdict is None and all(beat is not None and beat.state is not State.HERE for beat in self.beats)
+        return self._verdict is None and all(
+            beat is not None and beat.state is not State.HERE for beat in self.beats
+        )
 
     @property
     def may_leave(self) -> bool:
