@@ -45,7 +45,7 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
 def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
     run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
     page = run.report(progress=False).read_text()
-    assert "a module of a Python program, trained on" in page and "The page is without" not in page
+    assert "A module of a program" in page and "The page is without" not in page
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
         with pytest.raises(RunError, match=r"module of a Python program; fill it there by .*load\(module\)"):
             ask(run)
