@@ -66,6 +66,15 @@ def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> Non
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+def test_a_program_draws_on_as_if_nothing_had_been_trained(tmp_path: Path) -> None:
+    module = network()
+    torch.manual_seed(4)
+    before, wanted = torch.get_rng_state(), torch.rand(3)
+    torch.set_rng_state(before)
+    cotswold.train(module, halves(), tmp_path / "run", loss="cross_entropy", **SETTINGS)
+    assert torch.initial_seed() == 4 and torch.rand(3).equal(wanted)
+
+
 def test_a_factory_makes_both(tmp_path: Path) -> None:
     run = cotswold.train(FACTORY, tmp_path / "run", loss="cross_entropy", **SETTINGS)
     assert accuracy(run.network) == 1.0
