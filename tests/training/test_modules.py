@@ -19,6 +19,7 @@ from cotswold.recipe import load
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import ModuleJob, Resume, open_module_job
+from cotswold.training.losses import cross_entropy
 
 FEATURES, CLASSES, SAMPLES = 6, 3, 50
 
@@ -153,6 +154,70 @@ def test_targets_that_would_be_broadcast_or_are_no_classes_are_refused(tmp_path:
     sevens = torch.full((len(x),), 7)
     with pytest.raises(UserError, match="classes from 7 to 7, and there are 3 outputs"):
         train(opened(tmp_path / "classes", dataset=TensorDataset(x, sevens), loss=loss))
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (torch.zeros(SAMPLES), r"floats of shape \(8,\), and cross_entropy wants classes"),
+        (torch.ones(SAMPLES, CLASSES), "the probability of each"),
+        (torch.zeros(SAMPLES, 1, dtype=torch.int64), r"shape \(8, 1\) are no classes of outputs"),
+        (torch.full((SAMPLES,), 3), "classes from 3 to 3, and there are 3 outputs"),
+    ],
+)
+def test_targets_that_are_no_classes_are_refused_by_cross_entropy(
+    tmp_path: Path, targets: Tensor, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        train(opened(tmp_path / "run", dataset=TensorDataset(labelled().tensors[0], targets)))
+
+
+def test_cross_entropy_takes_classes_of_any_integer_type_and_probabilities() -> None:
+    outputs, classes = torch.randn(4, 3), torch.tensor([0, 2, 1, -100])
+    wanted = functional.cross_entropy(outputs, classes)
+    assert cross_entropy(outputs, classes.int()).equal(wanted)
+    assert cross_entropy(outputs, outputs.softmax(1)).isfinite()
+
+
+def column(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs[:, :1], targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (column, r"would broadcast targets of shape \(8,\)"),
+        (lambda outputs, targets: 1.0, "the loss gives a float"),
+        (lambda outputs, targets: outputs.sum(1), r"a tensor of shape \(8,\); it must give one number"),
+        (lambda outputs, targets: outputs.detach().mean(), "does not depend on a parameter"),
+    ],
+)
+def test_a_loss_that_gives_no_number_to_learn_from_is_refused(tmp_path: Path, loss: Any, said: str) -> None:
+    x = labelled().tensors[0]
+    with pytest.raises(UserError, match=said):
+        train(opened(tmp_path / "run", dataset=TensorDataset(x, x[:, 0]), loss=loss))
+
+
+class Named(nn.Module):
+    """Outputs under names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"scores": self.inner(x)}
+
+
+def test_a_module_may_give_what_its_loss_takes(tmp_path: Path) -> None:
+    def loss(outputs: Any, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs["scores"], targets)
+
+    run = train(opened(tmp_path / "run", module=Named(), loss=loss, validation=0.2))
+    assert losses(run)[-1] < losses(run)[0]
+    assert "accuracy" not in events(run, "step")[-1]
+    with pytest.raises(UserError, match="the module gives a dict"):
+        train(opened(tmp_path / "named", module=Named()))
 
 
 def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from cotswold.training.datasets import (
     validation_batches,
 )
 from cotswold.training.job import Job
-from cotswold.training.losses import Loss, named_loss
+from cotswold.training.losses import Loss, named_loss, own_loss
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_device
@@ -79,7 +79,7 @@ def open_module_job(
     there.
     """
     training = settings or SupervisedTraining(strategy="supervised")
-    function = named_loss(loss) if isinstance(loss, str) else loss
+    function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
     samples, held = _split(dataset, validation, training)
