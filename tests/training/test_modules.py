@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from cotswold.errors import CheckpointError, RecipeError, RunError, UserError
+from cotswold.errors import MismatchError, RecipeError, RunError, UserError
 from cotswold.recipe import load
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
@@ -37,6 +37,14 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.last(self.drop(functional.relu(self.norm(self.first(x)))))
         return out
+
+
+class Shorter(Net):
+    """The same without its last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Identity()  # type: ignore[assignment]  # in its place
 
 
 def net(hidden: int = 8) -> Net:
@@ -229,20 +237,26 @@ def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -
     more = settings(epochs=5)
     short = train(opened(tmp_path / "short"))
     again = train(opened(tmp_path / "short", settings=more, resume=Resume.ALWAYS))
-    assert last(again.checkpoints).step == 5 * 6 and short.path == again.path
+    assert last(again.checkpoints).step == 5 * 7 and short.path == again.path
     assert events(again, "prolonged")[0]["epochs"] == [5.0]
 
 
 def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run"))
-    with pytest.raises(CheckpointError, match=r"network\.first\.weight is .*\(8, 6\), not .*\(9, 6\)"):
-        train(opened(run.path, module=net(9), resume=Resume.ALWAYS))
+    other = net(9)
+    with pytest.raises(
+        MismatchError, match=r"^the module is another .*: first\.weight is .*\(8, 6\) there, not .*\(9, 6\)"
+    ):
+        train(opened(run.path, module=other, resume=Resume.ALWAYS))
+    assert all(one.equal(new) for one, new in zip(other.parameters(), net(9).parameters(), strict=True))
     renamed = net()
     renamed.other = nn.Linear(2, 2)
-    with pytest.raises(CheckpointError, match=r"no tensor network\.other\.weight"):
+    with pytest.raises(MismatchError, match=r"other\.weight is .* here and not there"):
         train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
-    with pytest.raises(RunError, match=r"network\.module .*Sequential"):
-        opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS)
+    with pytest.raises(MismatchError, match=r"last\.weight is .* there and not here"):
+        train(opened(run.path, module=Shorter(), resume=Resume.ALWAYS))
+    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here and not there"):
+        train(opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS))
 
 
 def test_another_data_set_or_other_settings_are_refused(tmp_path: Path) -> None:
@@ -256,6 +270,20 @@ def test_another_data_set_or_other_settings_are_refused(tmp_path: Path) -> None:
         opened(run.path)
     with pytest.raises(RunError, match="no run in"):
         opened(tmp_path / "none", resume=Resume.ALWAYS)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_last_samples_of_an_epoch_are_learnt_unless_the_loader_drops_them(
+    tmp_path: Path, whole: bool
+) -> None:
+    run = train(opened(tmp_path / "run", dataset=DataLoader(labelled(), 8, drop_last=whole)))
+    (end,) = events(run, "end")
+    assert end["samples"] == 3 * (48 if whole else SAMPLES)
+
+
+def test_one_sample_that_a_normalisation_cannot_take_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a batch of one sample: .* drop_last=True"):
+        train(opened(tmp_path / "run", settings=settings(batch_size=7)))
 
 
 class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):
