@@ -76,13 +76,13 @@ def test_a_program_draws_on_as_if_nothing_had_been_trained(tmp_path: Path) -> No
     assert torch.initial_seed() == 4 and torch.rand(3).equal(wanted)
 
 
-def stopped(directory: Path, *given: Any, **words: Any) -> None:
+def stopped(place: Path, *given: Any, **words: Any) -> None:
     def hear(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and event["step"] == 5:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        cotswold.train(*given, directory=directory, on_event=hear, **words)
+        cotswold.train(given[0], given[1] if len(given) > 1 else None, place, on_event=hear, **words)
 
 
 def same(one: cotswold.Run, other: cotswold.Run) -> bool:
@@ -105,14 +105,14 @@ def test_a_run_that_is_resumed_says_itself_what_is_not_given_again(tmp_path: Pat
     more = steps(cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=5))
     again = cotswold.train(network(), halves(), tmp_path / "run", resume=True)
     assert steps(again) == more == 5 * 6
-    with pytest.raises(RunError, match="5 epochs, and 3 are fewer.* resume=True without epochs"):
+    with pytest.raises(RunError, match=r"5 epochs, and 3 are fewer.* resume=True without epochs"):
         cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=3)
 
 
 def test_what_a_run_cannot_keep_must_be_given_again(tmp_path: Path) -> None:
     words: dict[str, Any] = {"loss": squared, "validation": halves(), **SETTINGS}
     run = cotswold.train(network(), halves(), tmp_path / "run", **words)
-    with pytest.raises(UserError, match="by a loss of the program's own.* give the same again"):
+    with pytest.raises(UserError, match=r"by a loss of the program's own.* give the same again"):
         cotswold.train(network(), halves(), run, resume=True)
     with pytest.raises(UserError, match="validated on a data set of its own; give that again"):
         cotswold.train(network(), halves(), run, resume=True, loss=squared)

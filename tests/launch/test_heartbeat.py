@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 from cotswold.launch.beat import Beat, State
 from cotswold.launch.heartbeat import Heartbeat
 from cotswold.launch.role import Role
@@ -12,7 +12,7 @@ from cotswold.launch.verdict import Verdict
 
 TIMEOUT = 20.0
 SILENT = "rank 2 has not been heard of for 20 s"
-BUSY = Effort(0.0, 0)
+BUSY = Usage(0.0, 0)
 
 
 def begin(rank: int = 0, size: int = 2, keeper: int | None = 0, stall: float = 1800.0) -> Heartbeat:

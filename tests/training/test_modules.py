@@ -282,7 +282,7 @@ def test_the_last_samples_of_an_epoch_are_learnt_unless_the_loader_drops_them(
 
 
 def test_one_sample_that_a_normalisation_cannot_take_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a batch of one sample: .* drop_last=True"):
+    with pytest.raises(UserError, match=r"a batch of one sample: .* drop_last=True"):
         train(opened(tmp_path / "run", settings=settings(batch_size=7)))
 
 

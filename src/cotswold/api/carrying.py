@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cotswold.api.display import Display, Notebook, Quiet
 from cotswold.api.events import Callback, Follower, OnEvent, all_of
-from cotswold.api.random_state import own_random
 from cotswold.api.run import Run
 from cotswold.errors import MachineError, UserError
 
@@ -79,7 +78,7 @@ class Words(Protocol):
 
 def carried(job: Job, team: Team, place: Path | None, display: Display, hearing: Hearing) -> Outcome:
     """Train a job that is open; ``place``: its directory as the caller wrote it."""
-    with own_random(), hearing.listening(hearing.stop), display.training() as shown:
+    with hearing.listening(hearing.stop), display.training() as shown:
         finished = job.train(watch=hearing.watch(shown), stop=hearing.stop)
     code = 0 if finished else 128 + (hearing.stop.signal or signal.SIGINT)
     return Outcome(place or job.run.path, code, team.is_main)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from cotswold import __version__
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
-from cotswold.api.order import Resumed, is_factory
-from cotswold.api.threads import computing, own_environment, own_threads, threads_override
+from cotswold.api.request import Resumed, is_factory
+from cotswold.api.threads import computing, own_environment, own_random, own_threads, threads_override
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from cotswold.recipe.schema import SupervisedTraining
     from cotswold.training.team import Team
 
-    Given = Dataset[Any] | DataLoader[Any]
+    Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass
-class ModuleOrder:
+class ModuleRequest:
     """A module, or the name of a function that makes one and its data set, and how it is to be trained."""
 
     module: nn.Module | None
@@ -64,11 +64,11 @@ class ModuleOrder:
         settings: Mapping[str, object],
         threads: int | None,
         resume: Resumed,
-    ) -> ModuleOrder:
+    ) -> ModuleRequest:
         """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
         settings that the strategy does not have.
 
-        A run that is resumed says itself what is not given again: loss, settings, the fraction for validation.
+        A run that is resumed says itself what is not given again: loss, settings, a fraction for validation.
         """
         threads_override(threads)  # refuses what is no number of threads
         values = {**settings, **({} if threads is None else {"threads": threads})}
@@ -144,8 +144,8 @@ def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) 
         raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
     if kept.loss == "custom":
         raise UserError(
-            f"the run in {directory} is trained by a loss of the program's own, which it cannot keep; give the "
-            "same again: loss=..."
+            f"the run in {directory} is trained by a loss of the program's own, which it cannot keep; give "
+            "the same again: loss=..."
         )
     return kept.loss
 
@@ -200,8 +200,8 @@ def imported(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]  # whatever it is, it can be called
 
 
-def carry_out_module(order: ModuleOrder, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
-    """Train a module as ordered, in the processes that are there or that are wanted."""
+def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+    """Train a module as requested, in the processes that are there or that are wanted."""
     from cotswold.launch import world_of
 
     world = world_of(os.environ)
@@ -210,42 +210,44 @@ def carry_out_module(order: ModuleOrder, hearing: Hearing, *, grid: str | None, 
             from cotswold.api import ranks
 
             ranks.prepare(world)
-            order.make()
-            with team(world, order, grid) as members:
-                return _trained(order, members, hearing)
+            request.make()
+            with team(world, request, grid) as members:
+                return _trained(request, members, hearing)
     shape = Grid(1, 1) if grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
-        words = ModuleWords.from_order(order, shape)
+        words = ModuleWords.from_request(request, shape)
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
     if restarts:
         raise UserError("restarts is for several processes; give a grid, such as 1x2")
-    with computing(order.training.threads):
+    with computing(request.training.threads):
         from cotswold.training.team import SOLO
 
-        order.make()
-        return _trained(order, SOLO, hearing)
+        request.make()
+        return _trained(request, SOLO, hearing)
 
 
-def _trained(order: ModuleOrder, team: Team, hearing: Hearing) -> Outcome:
+def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
     from cotswold import training
 
-    assert order.module is not None and order.dataset is not None, "made before"
-    resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
+    assert request.module is not None and request.dataset is not None, "made before"
+    resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
+    loss = request.loss
     job = training.open_module_job(
-        order.module,
-        order.dataset,
-        loss=imported(order.loss) if isinstance(order.loss, str) and ":" in order.loss else order.loss,
-        directory=order.directory,
-        settings=order.training,
-        validation=order.validation,
-        resume=training.Resume.IF_STARTED if order.resume == "if_started" else resume,
+        request.module,
+        request.dataset,
+        loss=imported(loss) if isinstance(loss, str) and ":" in loss else loss,
+        directory=request.directory,
+        settings=request.training,
+        validation=request.validation,
+        resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         team=team,
     )
     display = hearing.display if team.is_main else Quiet()
     try:
-        return carried(job, team, order.directory, display, hearing)
+        with own_random():
+            return carried(job, team, request.directory, display, hearing)
     finally:
-        order.module.eval()
+        request.module.eval()
 
 
 @dataclass(frozen=True)
@@ -262,32 +264,34 @@ class ModuleWords:
     """Where this process looks for modules, also beside a script: there the ranks look as well."""
 
     @classmethod
-    def from_order(cls, order: ModuleOrder, grid: Grid) -> ModuleWords:
-        """Those of an order; raises UserError for what other processes cannot be told."""
-        if order.factory is None:
+    def from_request(cls, request: ModuleRequest, grid: Grid) -> ModuleWords:
+        """Those of a request; raises UserError for what other processes cannot be told."""
+        if request.factory is None:
             raise UserError(
                 "a module that is there cannot be sent to other processes; name a function that makes it and "
                 'the data set in each: train("package.module:function", loss=..., grid=...)'
             )
-        if not isinstance(order.loss, str):
+        if not isinstance(request.loss, str):
             raise UserError('a loss for other processes is a name, or "package.module:function"')
-        if order.validation is not None and not isinstance(order.validation, float | int):
-            raise UserError(f"{order.factory} makes the validation set as well; have it return a third value")
-        if order.factory.startswith("__main__:") or order.loss.startswith("__main__:"):
+        if request.validation is not None and not isinstance(request.validation, float | int):
             raise UserError(
-                f"{order.factory} is in the program itself, which other processes do not run; put what they "
-                "need into a module beside it, and name that"
+                f"{request.factory} makes the validation set as well; have it return a third value"
             )
-        imported(order.factory)  # what can be known is said before processes start
+        if request.factory.startswith("__main__:") or request.loss.startswith("__main__:"):
+            raise UserError(
+                f"{request.factory} is in the program itself, which other processes do not run; put what "
+                "they need into a module beside it, and name that"
+            )
+        imported(request.factory)  # what can be known is said before processes start
         return cls(
             {
-                "factory": order.factory,
-                "directory": str(order.directory),
-                "loss": order.loss,
-                "validation": order.validation,
-                "strategy": order.training.strategy,
-                "settings": order.training.model_dump(exclude={"strategy"}, exclude_unset=True),
-                "resume": order.resume,
+                "factory": request.factory,
+                "directory": str(request.directory),
+                "loss": request.loss,
+                "validation": request.validation,
+                "strategy": request.training.strategy,
+                "settings": request.training.model_dump(exclude={"strategy"}, exclude_unset=True),
+                "resume": request.resume,
                 "grid": str(grid),
             }
         )
@@ -299,7 +303,7 @@ class ModuleWords:
 
 
 @contextmanager
-def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
+def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Team]:
     """This rank among those that were started, all with the same module and settings; for a `with` block."""
     import torch
 
@@ -310,7 +314,7 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     from cotswold.recipe.schema import Mesh as Section
     from cotswold.training.team import Team
 
-    assert order.module is not None, "made before"
+    assert request.module is not None, "made before"
     rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)
     shape = Grid(rows, world.size // rows) if grid is None else Grid.parse(grid)
     if shape.size != world.size:
@@ -320,11 +324,11 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     facts = {
         "Cotswold's version": __version__,
         "torch's version": torch.__version__.partition("+")[0],
-        "the module": str({name: list(value.shape) for name, value in order.module.state_dict().items()}),
-        "the settings": order.training.model_dump_json(),
+        "the module": str({name: list(value.shape) for name, value in request.module.state_dict().items()}),
+        "the settings": request.training.model_dump_json(),
         "the grid": str(shape),
     }
-    secret = token_of(os.environ) or token_in(token_file(order.directory))
+    secret = token_of(os.environ) or token_in(token_file(request.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
-        mesh = Mesh.of(shape, order.training.device.partition(":")[0])
+        mesh = Mesh.of(shape, request.training.device.partition(":")[0])
         yield Team(members, mesh, world.local_rank, world.local_size)

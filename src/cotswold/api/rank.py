@@ -13,7 +13,7 @@ from typing import Any
 from cotswold.api.carrying import Hearing
 from cotswold.api.display import Quiet, Terminal
 from cotswold.api.interrupting import stopping
-from cotswold.api.own_module import ModuleOrder, carry_out_module
+from cotswold.api.own_module import ModuleRequest, carry_out_module
 from cotswold.api.progress import say
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
@@ -23,7 +23,7 @@ def main(word: str) -> int:
     """Train; the exit code is the command's: 0, 1, 2, or 128 and the signal that stopped it."""
     given: dict[str, Any] = json.loads(word)
     try:
-        order = ModuleOrder.of(
+        request = ModuleRequest.of(
             given["factory"],
             None,
             Path(given["directory"]),
@@ -35,7 +35,7 @@ def main(word: str) -> int:
             given["resume"],
         )
         return carry_out_module(
-            order,
+            request,
             Hearing(Quiet() if given["quiet"] else Terminal(), None, Stop(), stopping),
             grid=given["grid"],
             restarts=0,

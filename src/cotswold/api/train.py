@@ -15,7 +15,7 @@ from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
 from cotswold.api.from_recipe import carry_out
 from cotswold.api.interrupting import interruptible
-from cotswold.api.order import Order, Resumed, is_factory, override_list, place_of, recipe_name
+from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
 from cotswold.api.run import Run
 from cotswold.api.threads import threads_override
 from cotswold.errors import UserError
@@ -81,11 +81,11 @@ def train(
         raise UserError(f'resume={resume!r} says nothing; give True, False, or "if_started"')
     hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
     if loss is not None or _is_module(recipe) or is_factory(recipe):
-        from cotswold.api.own_module import ModuleOrder, carry_out_module
+        from cotswold.api.own_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
-        own = ModuleOrder.of(
+        own = ModuleRequest.of(
             recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume
         )
         outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
@@ -104,8 +104,8 @@ def train(
     kept = None if stores is None else Path(stores)
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
-        order = Order(name, place_of(directory), given, kept, resume)
-        outcome = carry_out(order, hearing, grid=grid, restarts=restarts)
+        request = Request(name, place_of(directory), given, kept, resume)
+        outcome = carry_out(request, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 
 

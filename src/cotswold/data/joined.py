@@ -1,4 +1,4 @@
-"""Sources of pictures that other packages bring.
+"""Sources that other packages bring.
 
 Knows: entry points. Does not know: what lies behind one.
 """
@@ -12,6 +12,7 @@ from cotswold.errors import SourceError
 
 if TYPE_CHECKING:
     from cotswold.data.source import Labels, Source
+    from cotswold.data.vectors import VectorSource
 
 GROUP = "cotswold.sources"
 
@@ -22,12 +23,15 @@ def is_joined(text: str) -> bool:
     return bool(colon) and scheme.isidentifier() and bool(entry_points(group=GROUP, name=scheme))
 
 
-def open_joined(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
-    """The source that the scheme's entry point opens: ``(text, include, exclude, labels) -> Source``.
+def open_joined(
+    text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
+) -> Source | VectorSource:
+    """The source that the scheme's entry point opens: ``(text, include, exclude, labels) -> source``.
 
     Raises SourceError where it cannot be loaded or gives something else, and what it raises.
     """
     from cotswold.data.source import Source
+    from cotswold.data.vectors import VectorSource
 
     (point, *_) = entry_points(group=GROUP, name=text.partition(":")[0])
     try:
@@ -38,7 +42,7 @@ def open_joined(text: str, include: tuple[str, ...], exclude: tuple[str, ...], l
             f"({type(error).__name__}: {error}); mend or remove that package"
         ) from error
     found = opened(text, include, exclude, labels)
-    if not isinstance(found, Source):
+    if not isinstance(found, Source | VectorSource):
         raise SourceError(
             f"the entry point {point.value} of {GROUP} gave a {type(found).__name__}, no Source"
         )

@@ -83,9 +83,9 @@ class SampleSource(ABC):
         """Labels, int64 (sample,), or regression targets, float32 (sample, target)."""
         return np.array([self.label(index) for index in indices.tolist()], np.int64)
 
-    @abstractmethod
     def split_of(self, index: int) -> str | None:
         """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""
+        return None
 
     def splits_of(self, indices: NDArray[np.int64]) -> list[str | None]:
         """`split_of` of many."""

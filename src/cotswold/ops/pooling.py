@@ -281,7 +281,7 @@ def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
-    """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
+    """``sqrt(sum of x² over a square window + epsilon)``, map by map, at stride 1; same shape if ``keep``.
 
     ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any
     number of times in reverse. Raises UserError unless ``epsilon`` is positive in the type of ``x`` (the root

@@ -199,8 +199,8 @@ class SampledBatches:
             raise CheckpointError(
                 f"the run learnt from {state.get('samples')} samples in batches of "
                 f"{state.get('batch_size')} (drop_last={state.get('drop_last')}), and there are "
-                f"{len(self._samples)} in batches of {self._batch} (drop_last={self._samples.whole}) now; give "
-                "the same data set and validation"
+                f"{len(self._samples)} in batches of {self._batch} (drop_last={self._samples.whole}) now; "
+                "give the same data set and validation"
             )
         self._epoch, self._step = _place(state)
 

@@ -61,7 +61,8 @@ def own_loss(function: Loss) -> Loss:
 def _number(found: object) -> Tensor:
     if not isinstance(found, Tensor):
         raise UserError(
-            f"the loss gives a {type(found).__name__}; it must give a tensor, computed from the output by torch"
+            f"the loss gives a {type(found).__name__}; it must give a tensor, "
+            "computed by torch from the output"
         )
     if found.numel() != 1:
         raise UserError(
@@ -84,7 +85,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.dim() < 2 or targets.shape != outputs.shape[:1] + outputs.shape[2:]:
             raise UserError(
                 f"targets of shape {tuple(targets.shape)} are no classes of outputs of shape "
-                f"{tuple(outputs.shape)}, one score for each class in the second place; give one class a sample"
+                f"{tuple(outputs.shape)}, one score for each class in the second place; give "
+                "one class a sample"
             )
         targets = targets.long()
         if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != _IGNORED))).any():

@@ -50,12 +50,12 @@ from cotswold.training.team import SOLO, Team
 
 def open_module_job(
     module: nn.Module,
-    dataset: Given,
+    dataset: Given | tuple[Tensor, ...],
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
     settings: SupervisedTraining | None = None,
-    validation: Given | float | None = None,
+    validation: Given | tuple[Tensor, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
@@ -83,15 +83,14 @@ def open_module_job(
     there.
     """
     training = settings or SupervisedTraining(strategy="supervised")
-    dataset = data_set(dataset)
-    if validation is not None and not isinstance(validation, float | int):
-        validation = data_set(validation)
+    data = data_set(dataset)
+    apart = validation if isinstance(validation, float | int | None) else data_set(validation)
     function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
-    training = _with_batch_size(training, dataset)
-    samples, held = _split(dataset, validation, training)
-    wanted = _recipe(module, dataset, samples, loss, validation, training)
+    training = _with_batch_size(training, data)
+    samples, held = _split(data, apart, training)
+    wanted = _recipe(module, data, samples, loss, apart, training)
     path = Path("runs") / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:
@@ -102,7 +101,7 @@ def open_module_job(
             team=team,
             totals=totals,
             module=module,
-            samples=dataset if samples is None else samples,
+            samples=data if samples is None else samples,
             validation=held,
             loss=function,
         )
@@ -227,8 +226,8 @@ class _CountedFlops(Supervised):
             if "Expected more than 1 value per channel" not in str(error):
                 raise
             raise UserError(
-                "the module normalises over a batch, and cannot learn from a batch of one sample: give another "
-                "batch_size, or a DataLoader with drop_last=True, which leaves an epoch's last out"
+                "the module normalises over a batch, and cannot learn from a batch of one sample: give "
+                "another batch_size, or a DataLoader with drop_last=True, which leaves an epoch's last out"
             ) from error
 
     def _counted(self, batches: Iterator[Batch]) -> Metrics:
@@ -269,8 +268,8 @@ def _check(module: nn.Module) -> None:
     shapeless = [name for name, each in module.named_parameters() if is_lazy(each)]
     if shapeless:
         raise UserError(
-            f"{', '.join(shapeless[:3])} of {type(module).__name__} have no shape before the first batch; call "
-            "the module once on a batch, then train it"
+            f"{', '.join(shapeless[:3])} of {type(module).__name__} have no shape before the first batch; "
+            "call the module once on a batch, then train it"
         )
     odd = [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]
     if odd:
@@ -315,8 +314,8 @@ def _with_batch_size(training: SupervisedTraining, dataset: Given) -> Supervised
     if "batch_size" in training.model_fields_set and training.batch_size != own:
         raise UserError(
             f"batch_size={training.batch_size} was asked for, and the {type(dataset).__name__} makes its own "
-            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that makes "
-            "none"
+            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that "
+            "makes none"
         )
     return training if own is None else training.model_copy(update={"batch_size": own})
 

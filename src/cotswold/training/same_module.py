@@ -29,7 +29,8 @@ def check_module(module: nn.Module, checkpoint: Checkpoint) -> None:
 
 def _mismatch(checkpoint: Checkpoint, name: str, differs: str) -> MismatchError:
     return MismatchError(
-        f"the module is another one than that of {checkpoint.path}: {name.removeprefix('network.')} is {differs}"
+        f"the module is another one than that of {checkpoint.path}: "
+        f"{name.removeprefix('network.')} is {differs}"
     )
 
 

@@ -17,7 +17,7 @@ from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelecti
 from cotswold.analysis.history import History, number
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
-from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
+from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.words import count, duration, percent, scaled
@@ -67,12 +67,12 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = recipe.training.strategy == "supervised"
+    supervised = not recipe.trains_stacks
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy))
+    page.add("Learning", lambda: training.curves(history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None:
         page.add("Errors", lambda: findings.regression(errors))
@@ -122,9 +122,9 @@ class _Sections:
     recipe: Recipe
     name: str
     problems: list[str]
-    sections: list[Section] = field(default_factory=list)
+    sections: list[PageSection] = field(default_factory=list)
 
-    def add(self, title: str, make: Callable[[], Section | None]) -> None:
+    def add(self, title: str, make: Callable[[], PageSection | None]) -> None:
         """Add a section, or name what is wrong with it."""
         section = self.read(f"the section {title}", make)
         if section is not None:
@@ -152,7 +152,7 @@ def _lead(recipe: Recipe, history: History) -> str:
     seen = _seen(recipe, history)
     if recipe.network.module is not None:
         what = f"{recipe.network.module}, a module of a Python program, trained on {seen}"
-    elif recipe.training.strategy == "supervised":
+    elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
     else:
@@ -226,7 +226,7 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _pictures(found: LeftOut | None) -> Section | None:
+def _pictures(found: LeftOut | None) -> PageSection | None:
     """What is to be known of the training pictures; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
@@ -237,18 +237,18 @@ def _pictures(found: LeftOut | None) -> Section | None:
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
-    return Section("Pictures", "pictures-read", blocks)
+    return PageSection("Pictures", "pictures-read", blocks)
 
 
 _NAMED = 20
 
 
-def _configuration(run: RunDirectory) -> Section:
+def _configuration(run: RunDirectory) -> PageSection:
     text = run.recipe.read_text("utf-8").strip()
-    return Section("Configuration", "configuration", [Details("The resolved recipe", text)])
+    return PageSection("Configuration", "configuration", [Details("The resolved recipe", text)])
 
 
-def _environment(run: RunDirectory) -> Section | None:
+def _environment(run: RunDirectory) -> PageSection | None:
     rows = []
     for key, value in run.environment().items():
         if key in ("processor_flags",) or value in (None, [], {}):
@@ -260,4 +260,4 @@ def _environment(run: RunDirectory) -> Section | None:
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         rows.append(row(key.replace("_", " ").capitalize(), shown))
-    return Section("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None
+    return PageSection("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None

@@ -25,15 +25,15 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
 from cotswold.kernels.machine.prepared import LINE
-from cotswold.kernels.maps.pooling_window import Kind, Map, PoolJob, part_of
-from cotswold.kernels.maps.tasks import Strip, between, number_field, tasks, up_to_power
+from cotswold.kernels.maps.pooling_window import PoolJob, PoolKind, part_of
+from cotswold.kernels.maps.tasks import JobMap, Strip, between, number_field, tasks, up_to_power
 
 Values = list[ir.Value]
 """The vectors of a strip."""
 
 
 @dataclass(frozen=True)
-class Form:
+class WalkForm:
     """How a kernel is written: the window's size, rows of outputs together, vectors of a strip.
 
     With ``stream``, outputs go past the caches; they must lie at whole vectors then.
@@ -50,14 +50,14 @@ def ring_rows(size: int) -> int:
     return up_to_power(max(1, size - 1))
 
 
-def scratch_elements(kind: Kind, form: Form, lanes: int, block: int, columns: int) -> int:
+def scratch_elements(kind: PoolKind, form: WalkForm, lanes: int, block: int, columns: int) -> int:
     """Numbers of scratch a thread: zeros, waste, a ring of rows of quotients."""
     strip = form.vectors * lanes
     ring = ring_rows(form.size) * (columns + form.size) * block if kind.quotient else 0
     return 2 * strip + ring
 
 
-def write_walk(kind: Kind, form: Form, lanes: Lanes, triple: str) -> ir.Module:
+def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.Module:
     """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
     module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
@@ -100,8 +100,8 @@ class _Block:
     def __init__(
         self,
         w: Writer,
-        kind: Kind,
-        form: Form,
+        kind: PoolKind,
+        form: WalkForm,
         job: ir.Value,
         scratch: ir.Value,
         group: ir.Value,
@@ -122,8 +122,8 @@ class _Block:
         self.source_left = b.sub(self.left, self.low)
         self.scalar = number_field(w, job, PoolJob.SCALAR)
         self.lanes = w.least(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
-        self.input = Map(w, job, PoolJob.INPUT, group, lane)
-        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
+        self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
         self.strip_size = form.vectors * w.lanes.count
         self.zeros = scratch
         self.waste = w.at(scratch, self.strip_size)
@@ -131,8 +131,8 @@ class _Block:
         self.across = plain
         if kind.quotient:
             self.down = plain
-            self.second = Map(w, job, PoolJob.SECOND, group, lane)
-            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
+            self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
+            self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
             self.ring = w.at(self.waste, self.strip_size)
             self.ring_pitch = field(PoolJob.BLOCK)
             self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(form.size)))

@@ -7,6 +7,7 @@ send each other. Does not know: maps, modules, who started the processes.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from functools import cached_property
@@ -20,12 +21,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
 from cotswold.host.channel import Channel
-from cotswold.host.stream import Stream
+from cotswold.host.stream import MessageStream
 from cotswold.mesh.ranks.agreement import Agreement
 from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.connecting import channels_of, streams_of
 from cotswold.mesh.transport.point_to_point import PointToPoint
 from cotswold.mesh.transport.routes import Routes
+from cotswold.mesh.transport.under_way import UnderWay
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -62,6 +64,8 @@ class Mesh:
         self.buffers = Buffers()
         self.draws = 0
         """How often numbers were drawn that all ranks need alike."""
+        self.forgotten: deque[UnderWay] = deque()
+        """Exchanges that nobody will finish, to be abandoned by the thread that starts exchanges."""
         self._exchanges = self._sent_bytes = 0
         self._cached: dict[Hashable, Any] = {}
 
@@ -115,7 +119,7 @@ class Mesh:
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
-    def streams(self) -> dict[int, Stream]:
+    def streams(self) -> dict[int, MessageStream]:
         """Sockets for short messages to ranks of other hosts; all ranks ask for the first time together."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}
@@ -165,6 +169,11 @@ class Mesh:
         """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
         self._exchanges += 1
         return self._exchanges
+
+    def abandon_forgotten(self) -> None:
+        """Abandon the exchanges that nobody will finish."""
+        while self.forgotten:
+            self.forgotten.popleft().abandon()
 
     def count(self, sent_bytes: int) -> None:
         """Count what all ranks together send; every rank knows it from the plan."""

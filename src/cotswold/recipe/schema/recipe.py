@@ -202,6 +202,11 @@ class Recipe(Section):
         return isinstance(data, PictureData) or data.features is not None
 
     @property
+    def trains_stacks(self) -> bool:
+        """Whether its strategy trains stacks without labels; otherwise it trains layers."""
+        return isinstance(self.training, StackTraining)
+
+    @property
     def offloaded(self) -> bool:
         """Whether filters are in files while stacks are trained."""
         return isinstance(self.training, StackTraining) and self.training.offload == "disk"

@@ -27,7 +27,7 @@ _FACTORY = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """A recipe (a file or a shipped name), a run's directory, and what is said besides."""
 
     recipe: str | None
@@ -41,7 +41,7 @@ class Order:
 class RankWords:
     """The words of the command for the ranks of a grid."""
 
-    order: Order
+    request: Request
     run: Path
     grid: Grid
     module = "cotswold.cli.main"
@@ -49,18 +49,18 @@ class RankWords:
 
     def of(self, *, again: bool, quiet: bool) -> list[str]:
         """Those of a rank that goes on where the run has begun if it starts ``again``."""
-        order = self.order
-        words = ["train", *([] if order.recipe is None else [order.recipe]), "--run", str(self.run)]
-        others = [one for one in order.overrides if not one.startswith(GRID)]
+        request = self.request
+        words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
+        others = [one for one in request.overrides if not one.startswith(GRID)]
         for override in [*others, f'{GRID}"{self.grid}"']:
             words += ["--set", override]
-        if order.stores is not None:
-            words += ["--stores", str(order.stores)]
+        if request.stores is not None:
+            words += ["--stores", str(request.stores)]
         if quiet:
             words += ["--quiet"]
-        if again or order.resume == "if_started":
+        if again or request.resume == "if_started":
             return [*words, "--resume-if-started"]
-        return [*words, "--resume"] if order.resume else words
+        return [*words, "--resume"] if request.resume else words
 
 
 def is_factory(given: object) -> bool:
