@@ -74,6 +74,10 @@ class CheckpointError(MachineError):
     """A checkpoint that cannot be read or written; the message names the file."""
 
 
+class MismatchError(CheckpointError):
+    """A sound checkpoint, of another network than the one that is to be filled from it."""
+
+
 class DiskFullError(MachineError):
     """No room left where a file was to be written."""
 

@@ -11,7 +11,6 @@ import importlib
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,14 +21,8 @@ from typing import TYPE_CHECKING, Any
 from cotswold import __version__
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
-from cotswold.api.request import Resumed
-from cotswold.api.threads import (
-    computing,
-    own_environment,
-    own_random,
-    own_threads,
-    threads_override,
-)
+from cotswold.api.request import Resumed, is_factory
+from cotswold.api.threads import computing, own_environment, own_random, own_threads, threads_override
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 
@@ -38,12 +31,12 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
 
     from cotswold.launch import World
+    from cotswold.recipe import Recipe
     from cotswold.recipe.schema import SupervisedTraining
     from cotswold.training.team import Team
 
-    Given = Dataset[Any] | DataLoader[Any]
+    Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
-_FACTORY = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass
@@ -73,14 +66,14 @@ class ModuleRequest:
         resume: Resumed,
     ) -> ModuleRequest:
         """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
-        settings that the strategy does not have."""
-        if loss is None:
-            raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
+        settings that the strategy does not have.
+
+        A run that is resumed says itself what is not given again: loss, settings, a fraction for validation.
+        """
         threads_override(threads)  # refuses what is no number of threads
         values = {**settings, **({} if threads is None else {"threads": threads})}
-        training = training_section(strategy, values)
         if isinstance(given, str):
-            if not _FACTORY.fullmatch(given):
+            if not is_factory(given):
                 raise UserError(
                     f"{given!r} names no function that makes a module; write package.module:function"
                 )
@@ -89,12 +82,20 @@ class ModuleRequest:
                 dataset = None
             if dataset is not None:
                 raise UserError(f"{given} makes the data set as well; leave it out here")
-            return cls(None, given, None, directory, loss, validation, training, resume)
+            directory = directory or Path("runs") / given.partition(":")[2]
+            kept = _kept(directory, resume)
+            known = _loss(loss, kept, directory), _validation(validation, kept)
+            training = training_section(strategy, values, kept)
+            return cls(None, given, None, directory, *known, training, resume)
+        _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
             raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
         module: Any = given
         samples: Any = dataset
-        return cls(module, None, samples, directory, loss, validation, training, resume)
+        kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
+        known = _loss(loss, kept, directory), _validation(validation, kept)
+        training = training_section(strategy, values, kept)
+        return cls(module, None, samples, directory, *known, training, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""
@@ -113,23 +114,75 @@ class ModuleRequest:
         return copy.deepcopy(self.module)  # type: ignore[return-value]  # made above
 
 
-def training_section(strategy: str, values: Mapping[str, object]) -> SupervisedTraining:
-    """`[training]` of a module's run; raises RecipeError for a field or a value that it does not have."""
+def _check_module(given: object) -> None:
+    """Raise UserError for what is no module that could be trained."""
+    from torch import nn
+
+    if given is None:
+        raise UserError("give the module and its data set again: train(module, dataset, directory, ...)")
+    if isinstance(given, type):
+        raise UserError(f"{given.__name__} is a class; give a module, which it makes: {given.__name__}(...)")
+    if not isinstance(given, nn.Module):
+        raise UserError(f"{given!r:.80} is no torch.nn.Module; a loss and a data set go with one")
+
+
+def _kept(directory: Path, resume: Resumed) -> Recipe | None:
+    """The recipe of the run that is resumed; None where one begins, or none is there."""
+    from cotswold.recipe import load
+    from cotswold.run import RunDirectory
+
+    if not resume or not (directory / "recipe.toml").is_file():
+        return None
+    kept = load(RunDirectory.open(directory).recipe)
+    return None if kept.network.module is None else kept
+
+
+def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) -> str | Loss:
+    if loss is not None:
+        return loss
+    if kept is None:
+        raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
+    if kept.loss == "custom":
+        raise UserError(
+            f"the run in {directory} is trained by a loss of the program's own, which it cannot keep; give "
+            "the same again: loss=..."
+        )
+    return kept.loss
+
+
+def _validation(validation: Given | float | None, kept: Recipe | None) -> Given | float | None:
+    """A data set that the run was validated on must be given again, which is said once all is known."""
+    from cotswold.recipe.schema import GivenData
+
+    if validation is None and kept is not None and isinstance(kept.data, GivenData):
+        return kept.data.validation if isinstance(kept.data.validation, float) else None
+    return validation
+
+
+def training_section(
+    strategy: str, values: Mapping[str, object], kept: Recipe | None = None
+) -> SupervisedTraining:
+    """`[training]` of a module's run, what is not given as it was ``kept``; of its fields only those that are
+    given count as set. Raises RecipeError for a field or a value that it does not have."""
     from cotswold.recipe import from_values
     from cotswold.recipe.schema import SupervisedTraining
 
+    before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     table: dict[str, object] = {
         "name": "module",
         "data": {"type": "dataset"},
         "network": {"module": "module"},
-        "training": {"strategy": strategy, **values},
+        "training": {
+            "strategy": strategy,
+            **{name: value for name, value in {**before, **values}.items() if value is not None},
+        },
     }
     found = from_values(table, "train()").training
     if not isinstance(found, SupervisedTraining):
         raise UserError(
             f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised"
         )
-    return found
+    return SupervisedTraining.model_construct(_fields_set=set(values), **dict(found))
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -139,7 +192,8 @@ def imported(name: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(
-            f"{name} cannot be imported ({error}); name a function of an installed module"
+            f"{name} cannot be imported ({error}); name a function of a module that Python finds: installed, "
+            "or beside the program"
         ) from error
     if not callable(found):
         raise UserError(f"{name} is no function; name one that makes a module and a data set")
@@ -189,8 +243,11 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         team=team,
     )
     display = hearing.display if team.is_main else Quiet()
-    with own_random():
-        return carried(job, team, request.directory, display, hearing)
+    try:
+        with own_random():
+            return carried(job, team, request.directory, display, hearing)
+    finally:
+        request.module.eval()
 
 
 @dataclass(frozen=True)
@@ -226,15 +283,14 @@ class ModuleWords:
                 "they need into a module beside it, and name that"
             )
         imported(request.factory)  # what can be known is said before processes start
-        directory = request.directory or Path("runs") / request.factory.partition(":")[2]
         return cls(
             {
                 "factory": request.factory,
-                "directory": str(directory),
+                "directory": str(request.directory),
                 "loss": request.loss,
                 "validation": request.validation,
                 "strategy": request.training.strategy,
-                "settings": request.training.model_dump(exclude={"strategy"}, exclude_none=True),
+                "settings": request.training.model_dump(exclude={"strategy"}, exclude_unset=True),
                 "resume": request.resume,
                 "grid": str(grid),
             }

@@ -5,6 +5,7 @@ Knows: the words for a run, and how another process is told the same. Does not k
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.run import Run
+from cotswold.errors import UserError
 from cotswold.recipe import Recipe
 from cotswold.recipe.writer import value_text
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Resumed = bool | Literal["if_started"]
 GRID = "mesh.grid="
+_FACTORY = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,15 @@ class RankWords:
         return [*words, "--resume"] if request.resume else words
 
 
+def is_factory(given: object) -> bool:
+    """Whether this names a function, `package.module:function`, and no recipe."""
+    return isinstance(given, str) and _FACTORY.fullmatch(given) is not None
+
+
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
     """Overrides as `section.key=value`; a None of a mapping takes the field away."""
+    if isinstance(overrides, str):
+        raise UserError(f'overrides={overrides!r} is a text; give a list, ["{overrides}"], or a mapping')
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{name}={'' if value is None else _text(value)}" for name, value in overrides.items()]

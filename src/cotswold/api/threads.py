@@ -54,11 +54,23 @@ def own_threads() -> Iterator[None]:
 
 @contextmanager
 def own_random() -> Iterator[None]:
-    """torch's random state on the CPU as it was, once the block has ended: training seeds it for itself."""
-    from torch.random import fork_rng
+    """torch's random states as they were, once the block has ended: training seeds them for itself.
 
-    with fork_rng(devices=[]):
+    A device that nobody has used before is seeded by the caller's seed again, as torch would have done.
+    """
+    import torch
+
+    before, seed = torch.get_rng_state(), torch.initial_seed()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    states = torch.cuda.get_rng_state_all() if used else None
+    try:
         yield
+    finally:
+        torch.set_rng_state(before)
+        if states is None:
+            torch.cuda.manual_seed_all(seed)
+        else:
+            torch.cuda.set_rng_state_all(states)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
 from cotswold.api.from_recipe import carry_out
 from cotswold.api.interrupting import interruptible
-from cotswold.api.request import Request, Resumed, override_list, place_of, recipe_name
+from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
 from cotswold.api.run import Run
 from cotswold.api.threads import threads_override
 from cotswold.errors import UserError
@@ -77,8 +77,10 @@ def train(
     """
     from cotswold.run import Stop
 
+    if resume not in (False, True, "if_started"):
+        raise UserError(f'resume={resume!r} says nothing; give True, False, or "if_started"')
     hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
-    if loss is not None or _is_module(recipe):
+    if loss is not None or _is_module(recipe) or is_factory(recipe):
         from cotswold.api.own_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
@@ -108,6 +110,10 @@ def train(
 
 
 def _is_module(given: object) -> bool:
-    """Whether this is a module of torch, which whoever has one has loaded."""
+    """Whether this is a module of torch, or a class of them, which whoever has one has loaded."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(given, torch.nn.Module)
+    if torch is None:
+        return False
+    return isinstance(given, torch.nn.Module) or (
+        isinstance(given, type) and issubclass(given, torch.nn.Module)
+    )
