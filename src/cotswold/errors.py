@@ -9,6 +9,9 @@ traceback only with ``--debug``.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 ANOTHER_RANK_EXIT = 75
 """Exit code of a rank that ends because another has died, failed or hung: EX_TEMPFAIL of sysexits.h, "try
 again". The one at fault ends with a code of its own, 1 or 2 or a signal's."""
@@ -96,3 +99,18 @@ class DivergedError(MachineError):
 
 class MissingExtraError(MachineError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
+
+
+def told(error: BaseException, module: str = "") -> str:
+    """An exception in words: its kind, its text, and the innermost line of the package that ``module`` is of.
+
+    Without such a line (a function was called wrongly, say) the words end before it.
+    """
+    words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    package = module.partition(".")[0]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        name, code = str(frame.f_globals.get("__name__")), frame.f_code
+        if package and name.partition(".")[0] == package:
+            file = "/".join(Path(code.co_filename).parts[-1 - ("." in name) :])
+            return f"{words}, in {file}, line {line}, {code.co_name}"
+    return words
