@@ -101,16 +101,20 @@ class MissingExtraError(MachineError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 
 
-def told(error: BaseException, module: str = "") -> str:
-    """An exception in words: its kind, its text, and the innermost line of the package that ``module`` is of.
-
-    Without such a line (a function was called wrongly, say) the words end before it.
-    """
-    words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+def place_of(error: BaseException, module: str) -> str:
+    """The innermost line of the package that ``module`` is of where an exception came through: `in
+    package/file.py, line 3, function`; empty where it came through none."""
     package = module.partition(".")[0]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         name, code = str(frame.f_globals.get("__name__")), frame.f_code
         if package and name.partition(".")[0] == package:
             file = "/".join(Path(code.co_filename).parts[-1 - ("." in name) :])
-            return f"{words}, in {file}, line {line}, {code.co_name}"
-    return words
+            return f"in {file}, line {line}, {code.co_name}"
+    return ""
+
+
+def told(error: BaseException, module: str = "") -> str:
+    """An exception in words: its kind, its text, what was noted at it, and its place in the package that
+    ``module`` is of."""
+    words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place_of(error, module)]))
