@@ -48,7 +48,7 @@ def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Pat
     page = run.report(progress=False).read_text()
     assert "A module of a program" in page and "The page is without" not in page
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
-        with pytest.raises(RunError, match=r"module of a Python program; fill it there by .*load\(module\)"):
+        with pytest.raises(RunError, match=r"fill such a module by run\.load\(module\)"):
             ask(run)
     with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset"):
         cotswold.train(directory=run, resume=True)
