@@ -14,8 +14,16 @@ from numpy.typing import ArrayLike
 from cotswold.analysis.figures import curves, filters
 from cotswold.analysis.pictures import signed
 from cotswold.errors import UserError
-from cotswold.nn import StackNetwork
+from cotswold.nn import SparseAutoencoderStack, StackNetwork
+from cotswold.recipe import parse
 from cotswold.run import Event, RunDirectory, read_events
+
+VECTORS = """
+name = "vectors"
+data = { type = "vectors", source = "x.npy", features = 4 }
+network = { stacks = [{ field = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }] }
+training = { strategy = "greedy" }
+"""
 
 
 def values(drawn: ArrayLike) -> list[float]:
@@ -43,6 +51,11 @@ def test_a_long_run_is_drawn_with_as_many_points_as_can_be_seen() -> None:
 
 def step(at: int, stack: int = 0, **values: float) -> Event:
     return {"kind": "step", "stack": stack, "at": at, **values}
+
+
+def test_steps_are_whole_numbers_on_the_axis_of_a_short_run() -> None:
+    (axes,) = curves(step(at, loss=1 / at) for at in range(1, 11)).axes
+    assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
 def test_every_stack_of_a_run_has_axes_of_its_own() -> None:
@@ -73,7 +86,10 @@ def test_filters_of_the_first_stack_are_shown_as_pictures_of_their_fields(networ
     layer = stack.geometry.filters
     with torch.no_grad():
         stack.filters.normal_(generator=torch.Generator().manual_seed(3))
-    every = filters(stack, count=10**6)
+    every = filters(stack, count=10**6, name="stack 1")
+    assert every.get_suptitle().replace("\n", " ") == (
+        "All 432 filters of stack 1; red, green and blue are its three channels, mid-grey is 0"
+    )
     assert len(every.axes) == layer.grid[0] * layer.grid[1] * layer.neurons
     shown = np.asarray(every.axes[layer.neurons + 1].get_images()[0].get_array())
     second_block = stack.filters[0, 1, :, :, 1].detach().numpy()
@@ -85,12 +101,25 @@ def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network
     above = network.stacks[1]  # more channels than colours
     first, again = (filters(above, count=5) for _ in range(2))
     assert len(first.axes) == 5
+    title = first.get_suptitle().replace("\n", " ")
+    assert title.startswith("5 of 72 filters of the stack, drawn at random from all over the map; ")
     for one, other in zip(first.axes, again.axes, strict=True):
         pictures = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
         assert pictures[0].shape == (8, 8, 3) and np.array_equal(pictures[0], pictures[1])
         assert not one.axison
     with pytest.raises(UserError, match="0 filters make no figure"):
         filters(above, count=0)
+
+
+def test_filters_that_see_one_pixel_are_rows_of_their_weights() -> None:
+    recipe = parse(VECTORS)
+    stack = SparseAutoencoderStack(recipe.stack_geometries()[0], seed=1)
+    drawn = filters(stack, name="stack 1")
+    assert drawn.get_suptitle().replace("\n", " ") == (
+        "All 6 filters of stack 1; a row is a filter, red is positive, blue negative, white 0"
+    )
+    shown = np.asarray(drawn.axes[0].get_images()[0].get_array())
+    assert np.array_equal(shown, stack.filters[0, 0, 0, :, :].detach().numpy().reshape(4, 6).T)
 
 
 def test_figures_render_and_leave_pyplot_and_its_backend_alone(run: RunDirectory, tmp_path: Path) -> None:

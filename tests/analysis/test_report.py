@@ -220,7 +220,7 @@ def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() 
 
 def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
     found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
-    page = section_html(classification(found, "runs/x"))
+    page = section_html(classification(found, "runs/x", "pictures"))
     assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Right", "cat", "dog", "emu"]
     emu = page.split('<th scope="row">emu</th>')[1]
     assert emu.startswith('<td data-name="Right">50.0')
@@ -238,7 +238,7 @@ def test_hostile_names_of_classes_objects_runs_and_pictures_are_text(
     found = Classification(3, HOSTILE, (HOSTILE, "b"), ((4, 1), (0, 5)), (example,), (example,))
     left_out = LeftOut(3, [HOSTILE], [HOSTILE])
     whole = build_report(run, network, evaluation=evaluation, left_out=left_out, name=HOSTILE).read_text()
-    part = section_html(classification(found, HOSTILE))
+    part = section_html(classification(found, HOSTILE, "pictures"))
     for page in (whole, part):
         parser = Balanced()
         parser.feed(page)
@@ -303,7 +303,7 @@ def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sum
     assert curve.steps == curve.values
     assert len(history.phases[0].paces["gflops"].steps) <= 8192
     assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
-    section = speed(history)
+    section = speed(history, "pictures")
     assert section is not None
     assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in section_html(section)
 

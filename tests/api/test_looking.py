@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
     assert found.features.shape == (60, 2, 10, 10) and found.features.dtype == np.float32
     assert len(found) == len(found.names) == len(found.labels) == 60
     assert found.layer == "2.output" and found.left_out == ()
+    assert repr(found) == (
+        "<Features of 60 samples: layer 2.output, float32 (60, 2, 10, 10); labels of 2 classes>"
+    )
     assert list(found.names[:2]) == ["level/000.png", "level/001.png"]
     written = cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npz", labels="folders")
     kept = np.load(written.path)
@@ -78,6 +82,10 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     found = cotswold.predict(desk.layers, tmp_path / "new")
     assert found.classes == ("level", "upright")
     assert np.allclose(found.probabilities.sum(1), 1, atol=1e-5)
+    head, *rows = repr(found).splitlines()
+    assert head == "<Predictions of 20 samples: 2 classes (level, upright)>"
+    assert rows[0] == f"  {found.names[0]}: {found.best[0]} {found.probabilities[0].max():.3f}"
+    assert len(rows) == 3
     right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
     assert np.mean(right) > 0.9
     with pytest.raises(RunError, match="a supervised run is needed"):
@@ -91,6 +99,9 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
     table = cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"])
     assert isinstance(table, analysis.Evaluation)
     (row,) = table.objects
+    assert "level: best held out: this network" in repr(table) and len(repr(table)) < 500
+    assert len(repr(row)) < 300 and len(repr(row.portraits)) < 5000 and len(repr(row.best)) < 300
+    assert "<td>level</td>" in table._repr_html_()
     assert (row.name, row.guess, row.best.layer) == ("level", 0.5, "2.pooled")
     assert cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"]) == table
     assert analysis.Evaluation.read(run.directory.evaluation) == table
@@ -99,6 +110,9 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
 def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     found = cotswold.evaluate(desk.layers)
     assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
+    said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are right"
+    assert repr(found).startswith(said) and len(repr(found)) < 300
+    assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="leave out --positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
 
@@ -118,6 +132,10 @@ def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> 
     heard: list[cotswold.data.Summary] = []
     store = cotswold.prepare(
         desk.pictures, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
+    )
+    assert repr(store) == (
+        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; "
+        "train 57, validation 3; 2 classes>"
     )
     assert (store.shape.height, store.classes) == (12, ("level", "upright"))
     assert sum(store.splits.values()) == sum(heard[0].splits.values()) == 60
@@ -154,13 +172,23 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     found = cotswold.predict(run, tmp_path / "sums.npz")
     assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
     assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
+    before = run.report().read_text()
+    assert "The errors of its predictions have not been measured yet" in before
     errors = cotswold.evaluate(run)
     assert isinstance(errors, analysis.Regression) and errors.samples == 60
     judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
+    assert "2 predicted, variance explained" in repr(errors) and "<td>1</td>" in errors._repr_html_()
+    assert repr(found).startswith("<Predictions of 300 samples: 2 numbers each>")
+    source = cotswold.data.open_samples(tmp_path / "sums.npz", labels="file")
+    assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 numbers to predict>"
     assert errors.loss == pytest.approx(min(judged), rel=1e-4)  # that of the best checkpoint
     assert all(part is not None and part > 0.9 for part in errors.explained)
     assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
-    assert "Variance explained" in run.report().read_text()
+    page = run.report().read_text()
+    assert "Variance explained" in page
+    for each in (before, page):
+        assert "One output layer, trained to predict numbers on 240 samples of 4 features." in each
+        assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
 
 
 def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
@@ -169,5 +197,8 @@ def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
     recipe.write_text(VECTOR_STACK.format(source=tmp_path / "x.npy"))
     run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
     assert cotswold.features(run, tmp_path / "x.npy").features.shape == (60, 6, 1, 1)
+    page = run.report().read_text()
+    assert "trained without labels on 57 samples of 4 features." in page
+    assert not re.search("selectivity|spectrum|pixels", page.partition("</main>")[0], re.IGNORECASE)
     with pytest.raises(UserError, match=r"made for pictures, and the network learnt from vectors"):
         cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

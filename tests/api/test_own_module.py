@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
 def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
     run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
     page = run.report(progress=False).read_text()
-    assert "a module of a Python program, trained on" in page and "The page is without" not in page
+    assert "A module of a program" in page and "The page is without" not in page
     for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
         with pytest.raises(RunError, match=r"module of a Python program; fill it there by .*load\(module\)"):
             ask(run)
@@ -143,6 +144,29 @@ def test_tensors_are_a_data_set_and_the_module_is_at_rest_afterwards(tmp_path: P
 def test_a_factory_makes_both(tmp_path: Path) -> None:
     run = cotswold.train(FACTORY, tmp_path / "run", loss="cross_entropy", **SETTINGS)
     assert accuracy(run.network) == 1.0
+
+
+def test_a_modules_run_has_a_page_of_what_its_files_say(tmp_path: Path) -> None:
+    module, words = network(), {"loss": "cross_entropy", "validation": 0.25, **SETTINGS}
+    cotswold.train(module, halves(), tmp_path / "run", **words)
+    page = cotswold.Run(tmp_path / "run").report().read_text()
+    assert "A module of a program (Sequential), trained on 48 samples." in page
+    sections = re.findall(r'<section id="([^"]*)"', page)
+    assert sections == ["learning", "speed", "account", "configuration", "environment"]
+
+
+def test_what_only_the_program_can_ask_of_its_module_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    cotswold.train(network(), halves(), tmp_path / "run", loss="cross_entropy", **SETTINGS)
+    run = cotswold.Run(tmp_path / "run")
+    asks: list[Callable[[], object]] = [
+        lambda: cotswold.evaluate(run),
+        lambda: cotswold.predict(run, tmp_path),
+        lambda: cotswold.features(run, tmp_path),
+        lambda: run.filters(),
+    ]
+    for ask in asks:
+        with pytest.raises(RunError, match=r"has trained a module of a program.*run\.load\(module\)"):
+            ask()
 
 
 @pytest.mark.slow

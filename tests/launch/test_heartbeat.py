@@ -64,6 +64,14 @@ def test_a_rank_that_is_silent_for_longer_than_the_timeout_is_told_of_before_thi
     assert heartbeat.conclusion == heartbeat.message.end and heartbeat.is_silent
 
 
+def test_who_waits_at_the_end_does_not_take_one_that_failed_for_one_that_has_finished() -> None:
+    failed = Verdict(1, "rank 1 on b failed: ValueError", silent=False)
+    heartbeat = second(begin().finished(), 1.0, [beat(1, State.GONE)], failed)
+    assert not heartbeat.all_done
+    heartbeat = second(heartbeat, 1.1, [beat(1, State.GONE)], failed)
+    assert heartbeat.conclusion == failed and not heartbeat.all_done
+
+
 def test_the_keeper_of_the_store_ends_only_once_the_others_know() -> None:
     found = Verdict(2, "rank 2 on b has died", silent=True)
     heartbeat = second(begin(0, size=3), 1.0, [beat(1), beat(1)], found)

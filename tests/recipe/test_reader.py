@@ -428,3 +428,20 @@ def test_padding_takes_a_number_or_that_word() -> None:
     assert complaint(TEXT, "network.stacks.0.padding=valid").endswith(
         "network.stacks.0.padding must be a whole number >= 0 or \"same\", not 'valid'"
     )
+
+
+def test_a_recipe_made_in_python_is_refused_in_the_words_used_of_a_file() -> None:
+    with pytest.raises(RecipeError, match=r"^Recipe\(\): .* is missing"):
+        Recipe(name="x")
+    data, training = {"source": "builtin:demo"}, {"strategy": "supervised", "epoch": 3}
+    with pytest.raises(RecipeError, match=r"^Recipe\(\): training\.epoch is not a key; did you mean epochs"):
+        Recipe(name="x", data=data, network={"layers": []}, training=training)
+
+
+def test_a_field_that_is_set_says_that_recipes_are_frozen_and_what_to_do() -> None:
+    recipe = load("demo")
+    with pytest.raises(RecipeError, match=r"a Recipe is frozen; give overrides= .* model_copy\(update="):
+        recipe.name = "x"
+    with pytest.raises(RecipeError, match="epochs cannot be set"):
+        recipe.training.epochs = 3.0
+    assert recipe.model_copy(update={"name": "x"}).name == "x" and recipe == load("demo")

@@ -10,6 +10,7 @@ import pytest
 from tests.training.small import greedy
 
 from cotswold.errors import RecipeError
+from cotswold.run import read_events
 from cotswold.training.table import entry
 
 PACKAGE = '''
@@ -127,6 +128,62 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
     assert "'sideways' of cotswold.training, broken:Sideways, cannot be loaded" in sideways
     assert "No module named 'nowhere_at_all'" in sideways and "gives 3.14" in odd
     assert "did you mean greedy?" in misspelt
+
+
+FALLING = """
+from cotswold.training.builders import stack_entry
+from cotswold.training.greedy import Greedy
+
+class Falling(Greedy):
+    def train_step(self, batches):
+        return [][self.step]
+
+ENTRY = stack_entry(Falling)
+"""
+SECTION = """
+from typing import Literal
+from cotswold.recipe.schema.training import GreedyTraining
+
+class FallingTraining(GreedyTraining):
+    \"\"\"Greedy, but it falls.\"\"\"
+
+    strategy: Literal["falling"] = "falling"
+    \"\"\"`falling`: it falls.\"\"\"
+"""
+
+
+@pytest.fixture
+def falling(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process in which a package is installed whose strategy, falling, fails."""
+    package, info = tmp_path / "tumble", tmp_path / "tumble-1.0.dist-info"
+    for folder in (package, info):
+        folder.mkdir()
+    (package / "__init__.py").touch()
+    (package / "strategy.py").write_text(FALLING)
+    (package / "section.py").write_text(SECTION)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tumble\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[cotswold.training]\nfalling = tumble.section:FallingTraining\n"
+        "[cotswold.strategies]\nfalling = tumble.strategy:ENTRY\n"
+    )
+    return {"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"}
+
+
+def told_by(words: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cotswold", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_strategy_that_raises_is_told_with_its_line_in_the_terminal_and_in_the_last_event(
+    pictures: Path, tmp_path: Path, falling: dict[str, str]
+) -> None:
+    recipe = tmp_path / "falling.toml"
+    recipe.write_text(greedy(pictures, strategy="falling"))
+    done = told_by(["train", str(recipe), "--run", "run"], tmp_path, falling)
+    why = "IndexError: list index out of range, in tumble/strategy.py, line 7, train_step"
+    assert done.returncode == 1 and why in " ".join(done.stderr.split())
+    last = list(read_events(tmp_path / "run" / "events.jsonl"))[-1]
+    assert (last["kind"], last["status"], last["why"]) == ("end", "failed", why)
 
 
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:

@@ -6,7 +6,7 @@ Knows: confusion, example pictures. Does not know: where pictures come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cotswold.analysis.pictures import jpeg_uri, picture, signed
 from cotswold.analysis.sealed import Sealed
+from cotswold.analysis.tables import html_table
 from cotswold.errors import SourceError
 
 
@@ -22,7 +23,7 @@ from cotswold.errors import SourceError
 class Example:
     """A picture as the network saw it (a data URI), its class and the network's answer."""
 
-    image: str
+    image: str = field(repr=False)
     truth: str
     answer: str
 
@@ -48,6 +49,36 @@ class Classification:
         """The part that is right."""
         return sum(row[label] for label, row in enumerate(self.confusion)) / max(1, self.pictures)
 
+    @property
+    def mistakes(self) -> list[tuple[int, str, str]]:
+        """How often a class (the second) was taken for another (the third), the most frequent first."""
+        found = [
+            (count, self.classes[truth], self.classes[answer])
+            for truth, row in enumerate(self.confusion)
+            for answer, count in enumerate(row)
+            if count and truth != answer
+        ]
+        return sorted(found, key=lambda each: (-each[0], each[1:]))
+
+    def __repr__(self) -> str:
+        said = (
+            f"Classification of step {self.step}: {self.accuracy:.2%} of {self.pictures:,} samples of "
+            f"{self.split} are right, {len(self.classes)} classes"
+        )
+        mistakes = (f"  {truth} taken for {answer}: {count:,}" for count, truth, answer in self.mistakes[:3])
+        return "\n".join([said, *mistakes])
+
+    def _repr_html_(self) -> str:
+        caption = f"{self.accuracy:.2%} of {self.pictures:,} samples of {self.split} are right"
+        if len(self.classes) > _CLASSES_SHOWN:
+            rows = [[truth, answer, f"{count:,}"] for count, truth, answer in self.mistakes[:_CLASSES_SHOWN]]
+            return html_table(f"{caption}; the most frequent mistakes", ["class", "answer", "samples"], rows)
+        rows = [
+            [name, *(f"{count:,}" for count in row)]
+            for name, row in zip(self.classes, self.confusion, strict=True)
+        ]
+        return html_table(caption, ["class ↓, answer →", *self.classes], rows)
+
     def to_json(self) -> str:
         """Text that `from_json` reads."""
         return CLASSIFICATION.to_json(self)
@@ -67,6 +98,7 @@ class Classification:
         CLASSIFICATION.write(path, self)
 
 
+_CLASSES_SHOWN = 12
 CLASSIFICATION = Sealed(Classification, "classification")
 
 

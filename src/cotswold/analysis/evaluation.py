@@ -6,12 +6,13 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.analysis.neurons import Position
 from cotswold.analysis.sealed import Sealed
 from cotswold.analysis.selectivity import PAPER, ClassWeights, LayerSelectivity, PassTime
+from cotswold.analysis.tables import html_table
 
 THIS_NETWORK = "this network"
 
@@ -23,7 +24,7 @@ class Exemplar:
     name: str
     response: float
     positive: bool
-    image: str
+    image: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Portrait:
     layer: str
     neuron: Position
     accuracy: float
-    image: str
+    image: str = field(repr=False)
     correlation: float
     percentile: float | None
     percentile_random: float | None
@@ -107,6 +108,12 @@ class ObjectSelectivity:
         compared = self.compared
         return max(compared, key=lambda who: compared[who].held_out)
 
+    def __repr__(self) -> str:
+        best = "; ".join(
+            f"{who} {layer.held_out:.3f} ({layer.layer})" for who, layer in self.compared.items()
+        )
+        return f"<{self.name}: best held out: {best}; guessing {self.guess:.3f}>"
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -114,6 +121,20 @@ class Evaluation:
 
     step: int
     objects: tuple[ObjectSelectivity, ...] = ()
+
+    def __repr__(self) -> str:
+        count = len(self.objects)
+        said = f"Evaluation of step {self.step}: {count} object{'' if count == 1 else 's'}"
+        return "\n".join([said, *(f"  {each!r}" for each in self.objects)])
+
+    def _repr_html_(self) -> str:
+        who = list(dict.fromkeys(name for each in self.objects for name in each.compared))
+        rows = []
+        for each in self.objects:
+            found = {name: f"{layer.held_out:.3f} ({layer.layer})" for name, layer in each.compared.items()}
+            rows.append([each.name, f"{each.guess:.3f}", *(found.get(name, "") for name in who)])
+        caption = f"Best neuron on held-out halves (and its layer), step {self.step}"
+        return html_table(caption, ["object", "guessing", *who], rows)
 
     def with_object(self, found: ObjectSelectivity) -> Evaluation:
         """With one more object, in the place of an older result of the same name."""

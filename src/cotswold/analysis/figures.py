@@ -6,15 +6,18 @@ pages, which draw the same curves and filters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
+from textwrap import wrap
 
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cotswold.analysis.history import History
 from cotswold.analysis.learning import learning_panels
 from cotswold.analysis.plots import Palette, draw
-from cotswold.analysis.tiles import filter_tile, places
+from cotswold.analysis.tiles import FilterPlace, filter_tile, filter_weights, places
 from cotswold.errors import UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import Event, RunDirectory, read_events
@@ -22,6 +25,7 @@ from cotswold.run import Event, RunDirectory, read_events
 _PANEL_INCHES = (4.6, 3.0)
 _TILE_INCHES = 0.6
 _COLUMNS = 3
+_FILTERS_INCHES, _LINE_INCHES, _LETTERS_INCH = 4.2, 0.2, 13
 
 
 def curves(run: RunDirectory | Iterable[Event]) -> Figure:
@@ -45,12 +49,13 @@ def curves(run: RunDirectory | Iterable[Event]) -> Figure:
     return figure
 
 
-def filters(stack: SparseAutoencoderStack, *, count: int = 64) -> Figure:
+def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the stack") -> Figure:
     """A grid of ``count`` filters from blocks all over the map, each scaled by itself; grey is 0.
 
     Filters of one channel are grey, those of three are colours; of more channels, as in every stack above the
-    first, the first three principal components are shown. The same filters are shown every time. Raises
-    UserError for a count below 1.
+    first, the first three principal components are shown. The same filters are shown every time.
+    Filters that see one pixel, as those of vectors and frames, are rows of one map of colours. Raises
+    UserError for a count below 1. ``name`` is what the title calls the stack.
     """
     if count < 1:
         raise UserError(f"{count} filters make no figure; ask for 1 or more")
@@ -58,9 +63,51 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64) -> Figure:
     chosen = places(layer.grid, layer.neurons, count)
     columns = ceil(sqrt(len(chosen)))
     rows = ceil(len(chosen) / columns)
-    figure = Figure(figsize=(columns * _TILE_INCHES, rows * _TILE_INCHES), layout="constrained")
+    total = layer.grid[0] * layer.grid[1] * layer.neurons
+    which = f"all {total:,}" if len(chosen) == total else f"{len(chosen):,} of {total:,}"
+    drawn = "" if len(chosen) == total else ", drawn at random from all over the map"
+    flat = layer.y.size == layer.x.size == 1
+    meaning = _ROWS if flat else _meaning(layer.input.channels)
+    title = f"{which} filters of {name}{drawn}; {meaning}"
+    width = max(columns * _TILE_INCHES, _FILTERS_INCHES)
+    lines = wrap(title[0].upper() + title[1:], round(width * _LETTERS_INCH))
+    height = _PANEL_INCHES[1] if flat else rows * width / columns
+    figure = Figure(figsize=(width, height + len(lines) * _LINE_INCHES), layout="constrained")
+    figure.suptitle("\n".join(lines), fontsize="small")
+    if flat:
+        _rows(figure, stack, chosen)
+        return figure
     for number, place in enumerate(chosen, 1):
         axes = figure.add_subplot(rows, columns, number)
         axes.imshow(filter_tile(stack, place), interpolation="nearest")
         axes.set_axis_off()
     return figure
+
+
+_ROWS = "a row is a filter, red is positive, blue negative, white 0"
+
+
+def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[FilterPlace]) -> None:
+    """Filters that see one pixel, such as those of vectors: a row each, a column a channel."""
+    values = np.stack([filter_weights(stack, place)[:, 0, 0] for place in chosen])
+    reach = float(np.abs(values).max()) or 1.0
+    axes = figure.subplots()
+    shown = axes.imshow(
+        values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest"
+    )
+    axes.set(xlabel="channel, counted from 0", ylabel="filter")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    figure.colorbar(shown)
+
+
+def _meaning(channels: int) -> str:
+    """What the colours of tiles mean."""
+    if channels == 1:
+        return "mid-grey is 0, white positive"
+    if channels == 3:
+        return "red, green and blue are its three channels, mid-grey is 0"
+    return (
+        f"its {channels} channels are no colours: shown are each filter's first three principal components, "
+        "mid-grey is 0"
+    )

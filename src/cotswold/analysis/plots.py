@@ -15,6 +15,7 @@ from typing import Any, Literal
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 INK, FAINT = "#010203", "#010204"
 SERIES = ("#010211", "#010212", "#010213", "#010214")
@@ -102,6 +103,8 @@ def draw(
             label=line.label,
         )
     axes.set(xlabel=x, ylabel=y, yscale=scale)
+    if x == "step":  # there is none between two
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.set_ylim(bottom=bottom, top=top)
     axes.margins(x=0.01)
     if len(lines) + len(bands) > 1:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis.sealed import Sealed
+from cotswold.analysis.tables import html_table
 from cotswold.errors import SourceError
 
 
@@ -33,6 +34,22 @@ class Regression:
         """What the loss `squared` measures: the squared error, summed over the numbers."""
         return sum(self.squared_error)
 
+    def __repr__(self) -> str:
+        parts = ["none" if part is None else f"{part:.1%}" for part in self.explained]
+        more = ", …" if len(parts) > _SHOWN else ""
+        return (
+            f"Regression of step {self.step}: squared loss {self.loss:.5g} over {self.samples:,} samples of "
+            f"{self.split}; {len(parts)} predicted, variance explained {', '.join(parts[:_SHOWN])}{more}"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [str(number), f"{error:.5g}", "" if part is None else f"{part:.1%}"]
+            for number, (error, part) in enumerate(zip(self.squared_error, self.explained, strict=True))
+        ]
+        caption = f"Squared loss {self.loss:.5g} over {self.samples:,} samples of {self.split}"
+        return html_table(caption, ["number", "mean squared error", "variance explained"], rows[:_ROWS])
+
     def to_json(self) -> str:
         """Text that `from_json` reads."""
         return REGRESSION.to_json(self)
@@ -52,6 +69,7 @@ class Regression:
         REGRESSION.write(path, self)
 
 
+_SHOWN, _ROWS = 8, 50
 REGRESSION = Sealed(Regression, "regression")
 
 

@@ -84,7 +84,7 @@ class LayerSelectivity:
 
     layer: str
     shape: tuple[int, ...]
-    best: tuple[NeuronScore, ...]
+    best: tuple[NeuronScore, ...] = field(repr=False)
     held_out: float
     spread: float
     measurements: int

@@ -34,8 +34,14 @@ def places(grid: tuple[int, int], neurons: int, most: int) -> list[FilterPlace]:
     return [FilterPlace(*divmod(block, grid[1]), neuron) for block, neuron in found]
 
 
-def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
-    """A filter as an RGB picture ``(field_y, field_x, 3)``, scaled by itself: 0 is mid-grey."""
+def filter_weights(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.float32]:
+    """The weights of a filter, ``(channel, y, x)``."""
     layer = stack.geometry.filters
     one = stack.filters[place.block_y, place.block_x, :, :, place.neuron].detach().float().cpu().numpy()
-    return signed(one.reshape(layer.y.size, layer.x.size, layer.input.channels).transpose(2, 0, 1))
+    found: NDArray[np.float32] = one.reshape(layer.y.size, layer.x.size, layer.input.channels)
+    return found.transpose(2, 0, 1)
+
+
+def filter_tile(stack: SparseAutoencoderStack, place: FilterPlace) -> NDArray[np.uint8]:
+    """A filter as an RGB picture ``(field_y, field_x, 3)``, scaled by itself: 0 is mid-grey."""
+    return signed(filter_weights(stack, place))

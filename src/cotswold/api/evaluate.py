@@ -54,6 +54,7 @@ def evaluate(
         raise UserError(f"--splits {splits} halves nothing; give 1 or more")
     weighed = class_weights(weights)
     known, display = Run(run, stores=stores), display_for(progress)
+    known.refuse_module("an evaluation")
     recipe = known.recipe
     with computing(threads, recipe):
         if not recipe.network.stacks:

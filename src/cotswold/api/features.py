@@ -42,6 +42,14 @@ class Features:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        classes = len({*self.labels.tolist()} - {-1})
+        left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        return (
+            f"<Features of {len(self):,} samples: layer {self.layer}, {self.features.dtype} "
+            f"{self.features.shape}; {f'labels of {classes} classes' if classes else 'no labels'}{left_out}>"
+        )
+
 
 @dataclass(frozen=True)
 class Written:
@@ -160,6 +168,7 @@ def _answering(
     progress: bool | None,
 ) -> Iterator[_Work]:
     known = Run(run, stores=stores)
+    known.refuse_module("features")
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import analysis, training

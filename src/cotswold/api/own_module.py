@@ -330,5 +330,5 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     }
     secret = token_of(os.environ) or token_in(token_file(request.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
-        mesh = Mesh.of(shape, request.training.device.partition(":")[0])
+        mesh = Mesh.of(shape, request.training.device.partition(":")[0], secret)
         yield Team(members, mesh, world.local_rank, world.local_size)

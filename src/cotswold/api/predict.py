@@ -39,10 +39,33 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        width = self.probabilities.shape[1]
+        named = ", ".join(self.classes[:_SHOWN]) + (", …" if width > _SHOWN else "")
+        what = f"{width} classes ({named})" if self.classes else f"{width} numbers each"
+        left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        first = [
+            f"  {name}: " + (f"{best} {row.max():.3f}" if best else _numbers(row.tolist()))
+            for name, row, best in zip(
+                self.names[:_FIRST],
+                self.probabilities[:_FIRST],
+                self.best[:_FIRST] or [""] * _FIRST,
+                strict=False,
+            )
+        ]
+        return "\n".join([f"<Predictions of {len(self):,} samples: {what}{left_out}>", *first])
+
     @property
     def best(self) -> list[str]:
         """The likeliest class of every sample; empty for a run that learnt numbers."""
         return [self.classes[number] for number in self.probabilities.argmax(1)] if self.classes else []
+
+
+_SHOWN, _FIRST = 8, 3
+
+
+def _numbers(row: list[float]) -> str:
+    return ", ".join(f"{each:.4g}" for each in row[:_SHOWN]) + (", …" if len(row) > _SHOWN else "")
 
 
 def predict(
@@ -117,6 +140,7 @@ def answering(
 ) -> Iterator[Answering]:
     """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
     known = Run(run, stores=stores)
+    known.refuse_module("predictions")
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import training

@@ -133,6 +133,14 @@ class Run:
                 return module.eval()
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
 
+    def refuse_module(self, what: str) -> None:
+        """Raise RunError for a run of a module of a program, which only the program can ask for ``what``."""
+        if self.recipe.network.module is not None:
+            raise RunError(
+                f"{self.path} has trained a module of a program, and only the program has the data that it "
+                f"takes: for {what}, fill such a module by run.load(module) and call it on them"
+            )
+
     def curves(self) -> Figure:
         """Training and validation curves over steps, a matplotlib figure; UserError before any step."""
         from cotswold import analysis
@@ -145,12 +153,17 @@ class Run:
         from cotswold import analysis
         from cotswold.nn import StackNetwork
 
+        if self.recipe.network.module is not None:
+            raise RunError(
+                f"{self.path} has trained a module of a program; filters are drawn of stacks (greedy or "
+                "joint), and run.load(module) gives the module's own parameters"
+            )
         network = self.network
         if not isinstance(network, StackNetwork):
             raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")
         if not 1 <= stack <= len(network.stacks):
             raise UserError(f"there is no stack {stack} in a network of {len(network.stacks)} stacks")
-        return analysis.filters(list(network.stacks)[stack - 1], count=count)
+        return analysis.filters(list(network.stacks)[stack - 1], count=count, name=f"stack {stack}")
 
     def report(self, *, threads: int | None = None, progress: bool | None = None) -> Path:
         """Write the run's report, one HTML page, and return where it is; see `cotswold.report`."""

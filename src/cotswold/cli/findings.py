@@ -91,17 +91,10 @@ def print_errors(found: Regression) -> None:
 def _mistakes(found: Classification) -> Table:
     from rich.table import Table
 
-    wrong = [
-        (count, found.classes[truth], found.classes[answer])
-        for truth, row in enumerate(found.confusion)
-        for answer, count in enumerate(row)
-        if count and truth != answer
-    ]
-    wrong.sort(key=lambda each: (-each[0], each[1:]))
     table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
     for heading in ("true class", "answer", "pictures"):
         table.add_column(heading, justify="right" if heading == "pictures" else "left")
-    for count, truth, answer in wrong[:_MISTAKES]:
+    for count, truth, answer in found.mistakes[:_MISTAKES]:
         table.add_row(printable(truth), printable(answer), str(count))
     return table
 

@@ -20,7 +20,7 @@ from cotswold import __version__
 from cotswold.api.progress import say
 from cotswold.api.threads import own_environment
 from cotswold.cli import usage
-from cotswold.errors import CotswoldError
+from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.launch import own_log
 
@@ -162,7 +162,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"
-    return f"{type(error).__name__}: {error}"
+    return told(error)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ from .labelling import Labelling as Labelling
 from .opening import open_samples as open_samples
 from .opening import open_source as open_source
 from .opening import open_vectors as open_vectors
+from .picture import BrokenPictureError as BrokenPictureError
 from .preparation import Preparation as Preparation
 from .preparation import Transform as Transform
 from .preparing import Summary as Summary
@@ -29,6 +30,7 @@ from .whiteness import Whiteness as Whiteness
 __all__ = [
     "AnyPreparation",
     "AnyTransform",
+    "BrokenPictureError",
     "Labelling",
     "Preparation",
     "Reader",

@@ -169,7 +169,10 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
         raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
     where = Path(path).expanduser()
     if not where.exists():
-        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}")
+        scheme, colon, _ = str(path).partition(":")
+        known = joined.schemes() if colon and scheme.isidentifier() else []
+        also = f", or a source of an installed package: {' '.join(known)}" if known else ""
+        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}{also}")
     if not where.is_dir() and not where.is_file():
         raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
     return where

@@ -71,6 +71,17 @@ class SampleSource(ABC):
     def __len__(self) -> int:
         """How many samples there are, broken ones included."""
 
+    def __repr__(self) -> str:
+        labels = f", {len(self.classes)} classes" if self.classes else ""
+        labels = f", {self.targets} numbers to predict" if self.targets else labels
+        sequences = "" if self.lengths is None else f" in {len(self.lengths):,} sequences"
+        return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
+
+    @property
+    def _what(self) -> str:
+        """What a sample is, as `repr` says it."""
+        return self.kind
+
     @abstractmethod
     def name(self, index: int) -> str:
         """What to call a sample in messages: its path inside the source."""
@@ -80,8 +91,16 @@ class SampleSource(ABC):
         """An index into `classes`, or -1 without labels."""
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels, int64 (sample,), or regression targets, float32 (sample, target)."""
-        return np.array([self.label(index) for index in indices.tolist()], np.int64)
+        """Labels, int64 (sample,), or regression targets, float32 (sample, target). Raises SourceError for a
+        label that is no whole number."""
+        labels = [self.label(index) for index in indices.tolist()]
+        for index, label in zip(indices.tolist(), labels, strict=True):
+            if not isinstance(label, int | np.integer):
+                raise SourceError(
+                    f"{self.name(index)}: its label is {label!r:.80}, and must be a class by number: 0 for "
+                    "the first name in classes"
+                )
+        return np.array(labels, np.int64)
 
     def split_of(self, index: int) -> str | None:
         """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""

@@ -68,6 +68,12 @@ class Store:
         store._open(Path(path).expanduser())
         return store
 
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
+        labels = f"; {len(self.classes)} classes" if self.classes else ""
+        labels = f"; {self.targets} numbers to predict" if self.targets else labels
+        return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
+
     @property
     def splits(self) -> dict[str, int]:
         """Samples in each split: `train`, and `validation` and `test` where they have any."""

@@ -76,6 +76,10 @@ class VectorSource(SampleSource):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    @property
+    def _what(self) -> str:
+        return f"{self.kind} of {self.features:,} features"
+
     def name(self, index: int) -> str:
         """The part and the row inside it."""
         part = int(np.searchsorted(self._ends, index, side="right"))

@@ -129,8 +129,9 @@ class Heartbeat:
 
     @property
     def all_done(self) -> bool:
-        """Whether every rank has finished its work."""
-        return all(beat is not None and beat.state is not State.HERE for beat in self.beats)
+        """Whether every rank has finished its work, and none has failed: who fails is gone as well."""
+        done = all(beat is not None and beat.state is not State.HERE for beat in self.beats)
+        return self._verdict is None and done
 
     @property
     def may_leave(self) -> bool:

@@ -20,13 +20,15 @@ from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
-from cotswold.analysis.words import count, duration, percent, scaled
+from cotswold.analysis.report.wording import classifies, lead, samples_word
+from cotswold.analysis.words import count, duration, percent, plain, scaled
+from cotswold.checkpoint import Checkpoints
 from cotswold.data import Transform
 from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, load
-from cotswold.recipe.schema import FrameData, PictureData, VectorData
+from cotswold.recipe.schema import PictureData
 from cotswold.run import RunDirectory, read_events
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Pictures of a run's source that its store left out: how many, and the first with the reason.
+    """Samples of a run's source that its store left out: how many, and the first with the reason.
 
     ``notes`` are what else is to be known of the store, a sentence each.
     """
@@ -67,18 +69,19 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised = not recipe.trains_stacks
+    supervised, word = not recipe.trains_stacks, samples_word(recipe)
+    pictures, module = isinstance(recipe.data, PictureData), recipe.network.module is not None
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history))
+    page.add("Learning", lambda: training.curves(history, word))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
-    if errors is not None:
-        page.add("Errors", lambda: findings.regression(errors))
-    elif supervised and recipe.network.module is None:
-        page.add("Classification", lambda: findings.classification(classified, page.name))
-    elif not supervised:
+    if errors is not None or (supervised and not module and not classifies(recipe, history)):
+        page.add("Errors", lambda: findings.regression(errors, page.name))
+    elif supervised and not module:  # what a module of a program answers, the program alone can ask
+        page.add("Classification", lambda: findings.classification(classified, page.name, word))
+    elif pictures:
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
@@ -90,16 +93,16 @@ def build_report(
         page.add(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
         )
-    page.add("Speed", lambda: training.speed(history))
-    page.add("Account", lambda: training.accounts(history, page.name))
-    page.add("Pictures", lambda: _pictures(left_out))
+    page.add("Speed", lambda: training.speed(history, word))
+    page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
+    page.add(word.capitalize(), lambda: _left_out(left_out, word))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
     text = page_html(
         Page(
             title=f"{recipe.name}: what was learnt",
-            lead=_lead(recipe, history),
-            numbers=_numbers(history, found, classified, _samples(recipe)),
+            lead=lead(recipe, history),
+            numbers=_numbers(history, found, classified, errors, word),
             problems=page.problems,
             sections=page.sections,
             footer=f"Cotswold {cotswold.__version__}. Every figure comes from the files of {run.path.name}.",
@@ -147,60 +150,20 @@ class _Sections:
         return history
 
 
-def _lead(recipe: Recipe, history: History) -> str:
-    """What was trained, in one sentence."""
-    seen = _seen(recipe, history)
-    if recipe.network.module is not None:
-        what = f"{recipe.network.module}, a module of a Python program, trained on {seen}"
-    elif not recipe.trains_stacks:
-        layers = len(recipe.network.layers)
-        what = f"A network of {layers} layers and an output layer, trained with labels on {seen}"
-    else:
-        stacks = len(recipe.network.stacks)
-        name = (
-            "One stack" if stacks == 1 else f"{_NUMBERS.get(stacks, str(stacks))} stacks"
-        ) + " of untied, "
-        how = "one after the other" if recipe.training.strategy == "greedy" else "all at once"
-        what = f"{name}locally connected filters, trained without labels on {seen}"
-        what += f", {how}" if stacks > 1 else ""
-    status = str(history.end.get("status", "")) if history.end else "in progress"
-    ends = {"finished": ".", "in progress": "; training is not finished.", "": "."}
-    return what + ends.get(status, f"; training was {status}.")
-
-
-def _seen(recipe: Recipe, history: History) -> str:
-    """How many samples of which kind were learnt from."""
-    known, data = number(history.start, "pictures"), recipe.data
-    seen = f"{count(known)} {_samples(recipe)}" if known else _samples(recipe)
-    if isinstance(data, PictureData):
-        shape = recipe.input
-        colours = "in colour" if shape.channels == 3 else "in grey"
-        return f"{seen} of {shape.height} × {shape.width} pixels {colours}"
-    if isinstance(data, VectorData | FrameData) and data.features is not None:
-        context = data.context if isinstance(data, FrameData) else 0
-        around = f", each with {context} frames on each side" if context else ""
-        return f"{seen} of {count(data.features)} values{around}"
-    return seen
-
-
-def _samples(recipe: Recipe) -> str:
-    """What the samples of a run are."""
-    return "samples" if recipe.data.type == "dataset" else recipe.data.type
-
-
-_NUMBERS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
-
-
 def _numbers(
-    history: History, evaluation: Evaluation | None, classified: Classification | None, samples: str
+    history: History,
+    evaluation: Evaluation | None,
+    classified: Classification | None,
+    errors: Regression | None,
+    word: str,
 ) -> list[tuple[str, str]]:
     boxes = []
     parameters = number(history.start, "parameters")
     if parameters is not None:
         boxes.append((scaled(parameters, "").strip(), "weights"))
-    seen = number(history.end, "samples")
-    if seen is not None:
-        boxes.append((count(seen), f"{samples} seen"))
+    samples = number(history.end, "samples")
+    if samples is not None:
+        boxes.append((count(samples), f"{word} seen"))
     if history.seconds:
         boxes.append((duration(history.seconds), "of training"))
     rate = number(history.end, "flops_per_second")
@@ -209,7 +172,9 @@ def _numbers(
     for found in evaluation.objects[:3] if evaluation else ():
         boxes += _best_neurons(found)
     if classified is not None:
-        boxes.append((percent(classified.accuracy), f"right, {classified.split} {samples}"))
+        boxes.append((percent(classified.accuracy), f"right, {classified.split} {word}"))
+    if errors is not None:
+        boxes.append((plain(errors.loss), f"squared loss, {errors.split} {word}"))
     return boxes
 
 
@@ -226,21 +191,28 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _pictures(found: LeftOut | None) -> PageSection | None:
-    """What is to be known of the training pictures; how many were left out, and why."""
+def _left_out(found: LeftOut | None, word: str) -> PageSection | None:
+    """What is to be known of the training samples; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
-    blocks: list[Block] = [Paragraph(note) for note in found.notes]
+    blocks: list[Block] = [Paragraph(note[:1].upper() + note[1:]) for note in found.notes]
     if found.count:
         named = found.named[:_NAMED]
-        blocks.append(Paragraph(f"Pictures of the source that are not in training: {count(found.count)}"))
+        blocks.append(
+            Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}")
+        )
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
-    return PageSection("Pictures", "pictures-read", blocks)
+    return PageSection(word.capitalize(), "samples-read", blocks)
 
 
 _NAMED = 20
+
+
+def _steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder, in order."""
+    return [int(path.name.partition("-")[0]) for path in Checkpoints(folder).paths()]
 
 
 def _configuration(run: RunDirectory) -> PageSection:

@@ -234,17 +234,17 @@ def _strip(exemplars: Iterable[Exemplar]) -> FigureGrid:
     return FigureGrid(figures, "strip")
 
 
-def classification(found: Classification | None, run: str) -> PageSection:
-    """Confusion matrix and example pictures of a supervised run."""
+def classification(found: Classification | None, run: str, word: str) -> PageSection:
+    """Confusion matrix and example pictures of a supervised run; ``word`` is what its samples are called."""
     if found is None:
-        text = "No test samples have been classified yet. To classify them, run"
+        text = f"No test {word} have been classified yet. To classify them, run"
         return PageSection("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
     rows = []
     for label, answers in enumerate(found.confusion):
         total = max(1, sum(answers))
         cells = [TableCell(count(value) if value else "·", part=value / total) for value in answers]
         rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
-    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} samples of {found.split} are right."
+    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are right."
     head = ["True class ↓, answer →", "Right", *found.classes]
     blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
     if found.right:
@@ -254,14 +254,17 @@ def classification(found: Classification | None, run: str) -> PageSection:
     return PageSection("Classification", "classification", blocks)
 
 
-def regression(found: Regression) -> PageSection:
+def regression(found: Regression | None, run: str) -> PageSection:
     """Errors of the numbers that a supervised run predicts."""
+    if found is None:
+        text = "The errors of its predictions have not been measured yet. To measure them, run"
+        return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
     lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
-        row(str(number), plain(error), "·" if part is None else percent(part))
-        for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True))
+        row(f"Number {number}", plain(error), "·" if part is None else percent(part))
+        for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True), 1)
     ]
-    head = ["Number", "Mean squared error", "Variance explained"]
+    head = ["Predicted", "Mean squared error", "Variance explained"]
     return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 

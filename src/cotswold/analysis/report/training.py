@@ -25,7 +25,7 @@ from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
 
-def curves(history: History) -> PageSection:
+def curves(history: History, word: str) -> PageSection:
     """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
@@ -33,15 +33,16 @@ def curves(history: History) -> PageSection:
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        blocks = [FigureGrid(drawn), Paragraph(_SUPERVISED if history.trains_layers else _STACKS, "note")]
+        note = _SUPERVISED if history.trains_layers else _STACKS
+        blocks = [FigureGrid(drawn), Paragraph(note.format(many=word, one=word.removesuffix("s")), "note")]
     return PageSection("Learning", "learning", blocks)
 
 
 _SUPERVISED = (
-    "Training values are means since the point before; validation values are over all pictures of that set."
+    "Training values are means since the point before; validation values are over all {many} of that set."
 )
 _STACKS = (
-    "Objective (1) of Coates et al. 2013 per picture: squared error of reconstruction plus λ times the "
+    "Objective (1) of Coates et al. 2013 per {one}: squared error of reconstruction plus λ times the "
     "pooled responses. The training curve is taken under the λ of the moment, which rises over the first "
     "part of a stack ([objective] ramp); validation values use the full λ throughout, so the two can be "
     "compared only after it. The first validation point is the random stack with its gain and α set, "
@@ -126,11 +127,11 @@ class _Spectrum:
         return found + ([] if pictures is None else [("Pictures measured", count(pictures))])
 
 
-def speed(history: History) -> PageSection | None:
-    """Pictures and FLOPs a second over the time of the run, and the time waited for pictures."""
+def speed(history: History, word: str) -> PageSection | None:
+    """Samples and FLOPs a second over the time of the run, and the time waited for samples."""
     figures = []
     for name, label, identity in (
-        ("pictures_per_second", "pictures/s", "pictures"),
+        ("pictures_per_second", f"{word}/s", "pictures"),
         ("gflops", "GFLOP/s", "gflops"),
     ):
         lines = []
@@ -149,22 +150,22 @@ def speed(history: History) -> PageSection | None:
     blocks: list[Block] = [FigureGrid(figures)]
     if trained > 0:
         said = (
-            f"Waiting for pictures took {duration(waited)} of {duration(trained)} of training "
+            f"Waiting for {word} took {duration(waited)} of {duration(trained)} of training "
             f"({percent(waited / trained, 2)})."
         )
         blocks.append(Paragraph(said))
     return PageSection("Speed", "speed", blocks)
 
 
-def accounts(history: History, run: str) -> PageSection:
-    """What was done and what it cost."""
+def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
+    """What was done and what it cost; ``checkpoints`` are the steps of those that are kept."""
     end = history.end
     if not end:
         text = "Training has not ended; the account is written when it does. To see it then, run"
         return PageSection("Account", "account", [Missing(text, f"cotswold report {run}")])
     items = []
     for name, label, shown in (
-        ("samples", "Samples (pictures seen)", count),
+        ("samples", "Samples seen", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
@@ -176,6 +177,9 @@ def accounts(history: History, run: str) -> PageSection:
         value = number(end, name)
         if value is not None:
             items.append((label, shown(value)))
+    if checkpoints:
+        kept = f"{len(checkpoints)}, the newest of step {count(checkpoints[-1])}"
+        items.append(("Checkpoints kept", kept))
     items.append(("Status", str(end.get("status", "unknown"))))
     if history.resumptions:
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))

@@ -74,7 +74,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
         source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
         target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
         lanes_here = w.least(chunk, b.sub(neurons, first))
-        columns = _Columns(w, source, target, (rows, neurons, lanes_here))
+        columns = _NormColumns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
             with one_vector:
                 columns.write_one_vector()
@@ -83,7 +83,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
-class _Columns:
+class _NormColumns:
     """Neurons of a block, and where their norms go."""
 
     def __init__(

@@ -137,26 +137,26 @@ def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weig
     return [one.data_ptr() for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
 
 
-def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Work:
+def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Pass:
     maps = required_pitches(x), None, None, required_pitches(out)
     shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
     aligned = out.data_ptr() % LINE == 0
-    return _Work(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
+    return _Pass(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
 
 
 def _sloping(
     grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers
-) -> _Work:
+) -> _Pass:
     kind = PENALTY if grad is None else SLOPE
     low = smoothing.size - 1 - smoothing.window.low
     first = required_pitches(grad) if grad is not None else None
     maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
     shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
-    return _Work(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
+    return _Pass(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Pass:
     """What is summed over which windows of which map, into which map, and who works."""
 
     kind: PoolKind

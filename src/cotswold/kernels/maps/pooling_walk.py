@@ -63,7 +63,7 @@ def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         (group, lane, beside), first, stop = part_of(w, job, number)
-        _Block(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
+        _WalkBlock(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
         if form.stream:
             w.b.fence("seq_cst")
     return module
@@ -94,7 +94,7 @@ def _from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
     return numbers(first + i)
 
 
-class _Block:
+class _WalkBlock:
     """The block of lanes that a task works on."""
 
     def __init__(
@@ -167,7 +167,7 @@ class _Block:
                 ),
             )
             whole = b.sdiv(self.lanes, integer(self.strip_size))
-            ahead = _Ahead(self, y, top)
+            ahead = _Prefetch(self, y, top)
             with b.if_else(inside) as (then, otherwise):
                 with then, loop(w, whole, integer(0), integer(0)) as strips:
                     lane = b.mul(strips.index, integer(self.strip_size))
@@ -224,14 +224,14 @@ class _Block:
         return self.w.b.icmp_unsigned("<", value, extent)
 
 
-class _Ahead:
+class _Prefetch:
     """What the next rows of outputs read for the first time, which is asked for while these are made.
 
     The lines are asked for in the order in which they lie in memory, a few at every column of every strip: a
     strip by itself would touch a page for every line.
     """
 
-    def __init__(self, block: _Block, y: ir.Value, top: ir.Value) -> None:
+    def __init__(self, block: _WalkBlock, y: ir.Value, top: ir.Value) -> None:
         self.w, self.block = block.w, block
         self.step = max(1, LINE // (block.w.lanes.count * block.w.lanes.scalar_bytes)) * block.w.lanes.count
         b, rows, size = self.w.b, block.form.rows, block.form.size
@@ -261,13 +261,13 @@ class _Walk:
 
     def __init__(
         self,
-        block: _Block,
+        block: _WalkBlock,
         strip: Strip,
         lane: ir.Value,
         y: ir.Value,
         top: ir.Value,
         stop: ir.Value | None,
-        ahead: _Ahead | None,
+        ahead: _Prefetch | None,
     ) -> None:
         self.ahead = ahead
         self.block, self.strip, self.lane, self.w = block, strip, lane, block.w

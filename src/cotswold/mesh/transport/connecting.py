@@ -25,7 +25,7 @@ from cotswold.host.interface import address_for_peers
 from cotswold.host.listener import Listener, TcpListener, call, call_tcp
 from cotswold.host.shared_memory import is_supported
 from cotswold.host.stream import MessageStream
-from cotswold.host.token import is_signed, sign, token_of
+from cotswold.host.token import Token, is_signed, sign
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"
 SOCKETS_SWITCH = "COTSWOLD_SOCKETS"
@@ -73,14 +73,19 @@ class _Peer:
 
 
 def streams_of(
-    gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int, near: Sequence[int]
+    gather: Gather,
+    timeout: timedelta | None,
+    members: Sequence[int],
+    rank: int,
+    near: Sequence[int],
+    token: Token | None,
 ) -> dict[int, MessageStream]:
     """Streams from member ``rank`` of a group to those that are not ``near``; all members call this.
 
-    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a run's token
+    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a ``token``
     nobody else is believed; without one whoever sees the messages of the group is.
     """
-    token, host = token_of(os.environ), address_for_peers(os.environ)
+    host = address_for_peers(os.environ)
     key = b"" if token is None else token.derive("messages of a mesh")
     with ExitStack() as stack:
         listener = None

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from cotswold.errors import RecipeError
 from cotswold.recipe.bounds import at_most, characters, items
 
 Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
@@ -44,3 +45,10 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raise RecipeError: what has been checked stays as it is."""
+        raise RecipeError(
+            f"{name} cannot be set, a {type(self).__name__} is frozen; give overrides= where it is used, or "
+            f"make another one by model_copy(update={{{name!r}: ...}})"
+        )

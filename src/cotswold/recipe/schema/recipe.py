@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
@@ -99,6 +99,17 @@ class Recipe(Section):
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
     """What the machine costs."""
+
+    def __init__(self, **values: object) -> None:
+        """A recipe of these tables; raises RecipeError in the words that are used of a file."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            from cotswold.recipe.complaints import complaint
+
+            raise RecipeError(f"Recipe(){complaint(error, '', ())}") from error
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # files are validated without it
 
     @model_validator(mode="before")
     @classmethod

@@ -15,6 +15,7 @@ from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError
 from cotswold.run import Recorder
 from cotswold.training.phases import Phase
+from cotswold.training.runners.checking import check_state, check_verbs, measured, placed
 from cotswold.training.strategy import Batch, Batches, Strategy
 from cotswold.training.team import SOLO, Team
 
@@ -42,6 +43,10 @@ class Synchronous:
     team: Team = SOLO
     position: Position = field(default_factory=Position)
 
+    def __post_init__(self) -> None:
+        """Raises UserError where the strategy lacks a verb."""
+        check_verbs(self.strategy)
+
     @property
     def number(self) -> int:
         """Steps taken so far: what checkpoints are numbered by."""
@@ -54,6 +59,10 @@ class Synchronous:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        with placed(self.strategy):
+            self._resume(checkpoint)
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
         position = position_from(checkpoint.state)
         if position.phase > len(self.strategy.phases):
             raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
@@ -65,10 +74,15 @@ class Synchronous:
 
     def run(self) -> bool:
         """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
-        cases."""
+        cases. Raises UserError where the strategy answers what it must not."""
+        with placed(self.strategy):
+            return self._run()
+
+    def _run(self) -> bool:
         batches, position, phases = iter(self.batches), self.position, self.strategy.phases
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
+            check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
             if position.step == 0:
                 described = {**self.strategy.describe(), **phases[position.phase].place()}
                 self.recorder.event("stack", **described)
@@ -99,7 +113,7 @@ class Synchronous:
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
-            metrics = strategy.train_step(batches)
+            metrics = measured(strategy, "train_step", strategy.train_step(batches))
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
             position.total += 1
@@ -137,6 +151,7 @@ class Synchronous:
         metrics = self.strategy.validate()
         if metrics is None:
             return
+        measured(self.strategy, "validate", metrics)
         self.recorder.event(
             "validation",
             stack=self.strategy.describe()["stack"],
@@ -155,6 +170,7 @@ class Synchronous:
 
     def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
         kept = self.strategy.state_dict()
+        check_state(self.strategy, kept)
         state: dict[str, object] = {
             "strategy": states.plain(kept),
             "pictures": self.batches.state_dict(),
