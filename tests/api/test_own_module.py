@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 from tests.api.digits import both, halves, network, squared
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 import cotswold
-from cotswold.errors import RecipeError, RunError, UserError
+from cotswold.errors import MachineError, RecipeError, RunError, UserError
 
 FACTORY = "tests.api.digits:both"
 SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
@@ -182,6 +183,28 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
     with pytest.raises(UserError, match="already holds a run"):
         cotswold.train(FACTORY, tmp_path / "alone", loss="cross_entropy", grid="1x2", **SETTINGS)
     capfd.readouterr()
+
+
+@pytest.mark.slow
+def test_an_error_of_a_factory_is_that_of_the_program(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(MachineError, match=r"^ValueError: cannot find my file"):
+        cotswold.train("tests.api.digits:unfit", tmp_path / "run", loss="squared", grid="1x2")
+    capfd.readouterr()
+
+
+def test_a_run_that_never_took_a_step_may_be_removed(tmp_path: Path) -> None:
+    def failing(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise ValueError("a slip")
+
+    with pytest.raises(ValueError, match="a slip"):
+        cotswold.train(network(), halves(), tmp_path / "run", loss=failing, **SETTINGS)
+    with pytest.raises(RunError, match="ended before its first step, so you may as well remove"):
+        cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
+    run = cotswold.train(network(), halves(), tmp_path / "other", loss=squared, **SETTINGS)
+    with pytest.raises(RunError, match=r"already holds a run.* directory$"):
+        cotswold.train(network(), halves(), run, loss=squared, **SETTINGS)
 
 
 @pytest.mark.parametrize(

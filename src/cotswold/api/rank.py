@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def main(word: str) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except (
+        Exception
+    ) as error:  # of the factory, the data set or the loss: the program that started this hears
+        traceback.print_exc()
+        say(f"{type(error).__name__}: {error}")
+        return 1
 
 
 if __name__ == "__main__":

@@ -54,12 +54,13 @@ def train(
     ``{"training.epochs": 3}`` or ``["training.epochs=3"]``. ``stores``: where prepared samples are kept.
 
     **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
-    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader. ``loss`` takes
-    (output, target), or is a name: cross_entropy, squared, logistic. ``validation``: a data set, or the
-    fraction of a map-style one that is kept for it. ``settings`` are the fields of ``[training]`` that
-    ``strategy`` has: epochs, batch_size, learning_rate and so on. The module is trained in place. For several
-    processes give ``"package:function"`` in its place: the function makes ``(module, dataset)`` in each of
-    them.
+    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader, which keeps its
+    batch size, or (inputs, targets). ``loss`` takes (output, target), or is a name: cross_entropy, squared,
+    logistic. ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings``
+    are the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. The
+    module is trained in place, and in eval mode afterwards. A run that is resumed knows what is not given
+    again: settings, a loss by name, a fraction for validation. For several processes give
+    ``"package:function"`` in the module's place: the function makes ``(module, dataset)`` in each of them.
 
     The directory must not exist, unless the run is resumed: ``resume=True`` goes on from the newest good
     checkpoint, ``"if_started"`` goes on if there is a run, and begins one otherwise. ``grid="2x2"`` cuts

@@ -62,7 +62,8 @@ def open_module_job(
     """A job that trains any module by the strategy `supervised`, in a new directory or an old one.
 
     ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
-    batches of ``settings.batch_size`` are made, or a DataLoader, which makes its own. ``loss`` takes (output,
+    batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
+    makes its own, or (inputs, targets). ``loss`` takes (output,
     target) and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`.
     Where targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
     fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
