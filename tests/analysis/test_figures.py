@@ -18,7 +18,6 @@ from cotswold.nn import SparseAutoencoderStack, StackNetwork
 from cotswold.recipe import parse
 from cotswold.run import Event, RunDirectory, read_events
 
-
 VECTORS = """
 name = "vectors"
 data = { type = "vectors", source = "x.npy", features = 4 }

@@ -88,6 +88,8 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     assert len(rows) == 3
     right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
     assert np.mean(right) > 0.9
+    with pytest.raises(UserError, match=r"^threads cannot be 0"):
+        cotswold.predict(desk.layers, tmp_path / "new", threads=0)
     with pytest.raises(RunError, match="a supervised run is needed"):
         cotswold.predict(desk.stacks, tmp_path / "new")
 
@@ -113,7 +115,7 @@ def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are right"
     assert repr(found).startswith(said) and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
-    with pytest.raises(UserError, match="leave out --positives"):
+    with pytest.raises(UserError, match="leave out positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
 
 
@@ -134,7 +136,8 @@ def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> 
         desk.pictures, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
     )
     assert repr(store) == (
-        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; train 57, validation 3; 2 classes>"
+        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; train 57, validation 3; "
+        "2 classes>"
     )
     assert (store.shape.height, store.classes) == (12, ("level", "upright"))
     assert sum(store.splits.values()) == sum(heard[0].splits.values()) == 60

@@ -63,7 +63,7 @@ def test_a_factory_makes_both(tmp_path: Path) -> None:
 
 def test_a_modules_run_has_a_page_of_what_its_files_say(tmp_path: Path) -> None:
     module, words = network(), {"loss": "cross_entropy", "validation": 0.25, **SETTINGS}
-    cotswold.train(module, halves(), tmp_path / "run", **words)  # type: ignore[arg-type]  # mixed values
+    cotswold.train(module, halves(), tmp_path / "run", **words)
     page = cotswold.Run(tmp_path / "run").report().read_text()
     assert "A module of a program (Sequential), trained on 48 samples." in page
     sections = re.findall(r'<section id="([^"]*)"', page)

@@ -12,9 +12,7 @@ from html import escape
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Rows of texts below a caption and headings."""
     headings = "".join(f"<th>{escape(each)}</th>" for each in head)
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows
-    )
+    lines = "".join("<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows)
     return (
         f"<table><caption>{escape(caption)}</caption><thead><tr>{headings}</tr></thead>"
         f"<tbody>{lines}</tbody></table>"

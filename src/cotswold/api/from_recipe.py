@@ -26,7 +26,7 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
     from cotswold.launch import world_of
 
     if restarts < 0:
-        raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
+        raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:
         order = replace(order, overrides=[*order.overrides, ranks.override(grid)])
     display = hearing.display
@@ -35,8 +35,9 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
     if world is not None and world.size > 1:
         if restarts and world.launcher != "cotswold":
             raise UserError(
-                f"--restarts is for ranks that this command starts; these were started by {world.launcher}, "
-                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started)"
+                f"restarts is for ranks that Cotswold starts; these were started by {world.launcher}, "
+                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started, Python: "
+                'resume="if_started")'
             )
         with own_environment(), own_threads():
             ranks.prepare(world)
@@ -50,7 +51,7 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
             place = order.directory or Path("runs") / wanted.name
             return on_ranks(RankWords(order, place, shape), place, shape, restarts, hearing)
     if restarts:
-        raise UserError("--restarts watches over several ranks; give --grid, such as --grid 1x2")
+        raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
         from cotswold.training.team import SOLO
 

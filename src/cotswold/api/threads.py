@@ -80,5 +80,5 @@ def threads_override(wanted: int | None) -> list[str]:
 
 def _checked(wanted: int) -> int:
     if not 1 <= wanted <= THREADS_MOST:
-        raise UserError(f"--threads {wanted} is no number of threads; give 1 to {THREADS_MOST}")
+        raise UserError(f"threads cannot be {wanted}; give 1 to {THREADS_MOST}")
     return wanted

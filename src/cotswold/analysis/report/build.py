@@ -198,7 +198,9 @@ def _left_out(found: LeftOut | None, word: str) -> Section | None:
     blocks: list[Block] = [Paragraph(note[:1].upper() + note[1:]) for note in found.notes]
     if found.count:
         named = found.named[:_NAMED]
-        blocks.append(Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}"))
+        blocks.append(
+            Paragraph(f"{word.capitalize()} of the source that are not in training: {count(found.count)}")
+        )
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
