@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
+from cotswold.api.given import check_whole
 from cotswold.api.order import Order, RankWords
 from cotswold.api.threads import computing, own_environment, own_threads
 from cotswold.errors import UserError
@@ -25,6 +26,7 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
     from cotswold.api import ranks
     from cotswold.launch import world_of
 
+    check_whole("restarts", restarts)
     if restarts < 0:
         raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:

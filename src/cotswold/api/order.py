@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.run import Run
+from cotswold.errors import UserError
 from cotswold.recipe import Recipe
 from cotswold.recipe.writer import value_text
 
@@ -62,6 +63,8 @@ class RankWords:
 
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
     """Overrides as `section.key=value`; a None of a mapping takes the field away."""
+    if isinstance(overrides, str):
+        raise UserError(f'overrides are a mapping or a list; write ["{overrides[:40]}"]')
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{name}={'' if value is None else _text(value)}" for name, value in overrides.items()]
