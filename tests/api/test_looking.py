@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
 def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
     found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
     assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
+    assert cotswold.features(desk.stacks, desk.pictures, layer=1).layer == "1.output"
     with pytest.raises(UserError, match=r"there is no layer 7\.pooled"):
         cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
 
@@ -88,8 +90,32 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
     assert len(rows) == 3
     right = [name.split("/")[0] == best for name, best in zip(found.names, found.best, strict=True)]
     assert np.mean(right) > 0.9
+    with pytest.raises(UserError, match=r"^threads cannot be 0"):
+        cotswold.predict(desk.layers, tmp_path / "new", threads=0)
     with pytest.raises(RunError, match="a supervised run is needed"):
         cotswold.predict(desk.stacks, tmp_path / "new")
+
+
+def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: Path) -> None:
+    tensor: Any = torch.zeros(2, 3, 16, 16)
+    array, word, store = tensor.numpy(), "big", tmp_path / "store"
+    run: Any = 3
+    asks: dict[str, Callable[[], object]] = {
+        "the source must be a path, not a Tensor; save": lambda: cotswold.features(desk.stacks, tensor),
+        "the source must be a path, not a ndarray; save": lambda: cotswold.predict(desk.layers, array),
+        "a run must be a path, not 3": lambda: cotswold.Run(run),
+        "1.5 is no layer|'1.5' is no layer": lambda: cotswold.features(desk.stacks, ".", layer=1.5),  # type: ignore[arg-type]
+        "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),  # type: ignore[arg-type]
+        "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),  # type: ignore[arg-type]
+        "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),  # type: ignore[arg-type]
+        "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),  # type: ignore[arg-type]
+        "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),  # type: ignore[arg-type]
+        "overrides are a mapping or a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
+    }
+    for sentence, ask in asks.items():
+        with pytest.raises(UserError, match=sentence):
+            ask()
+    assert not store.exists()
 
 
 def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> None:
@@ -113,7 +139,7 @@ def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
     said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are right"
     assert repr(found).startswith(said) and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
-    with pytest.raises(UserError, match="leave out --positives"):
+    with pytest.raises(UserError, match="leave out positives"):
         cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
 
 

@@ -155,4 +155,4 @@ def test_a_run_on_a_grid_goes_on_in_one_process_by_none(desk: Desk, tmp_path: Pa
 
 def test_restarts_are_for_ranks(desk: Desk, tmp_path: Path) -> None:
     said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--restarts", "2")
-    assert said.status == 2 and "--grid" in said.error
+    assert said.status == 2 and "give a grid" in said.error

@@ -32,7 +32,8 @@ def test_an_empty_directory_will_do(tmp_path: Path) -> None:
 def test_a_second_run_in_a_directory_is_refused_and_the_first_is_as_it_was(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "one", "a = 1", {})
     with pytest.raises(
-        RunError, match=r"already holds a run; go on with --resume \(resume=True\), or choose another"
+        RunError,
+        match=r"already holds a run; resume it with --resume \(Python: resume=True\), or choose another",
     ):
         RunDirectory.create(tmp_path / "one", "a = 2", {})
     assert RunDirectory.open(tmp_path / "one").recipe.read_text() == "a = 1"

@@ -103,7 +103,8 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
         asked = field.question(*sources)
         if not wishes.anew and evaluation.answers(test.name, asked):
             wishes.display.say(
-                f"{test.name}: tested before in the same way, that result is kept (--anew tests again)"
+                f"{test.name}: tested before in the same way, that result is kept (--anew, Python: "
+                "anew=True, tests again)"
             )
         else:
             waiting.append((test.name, sources, asked))

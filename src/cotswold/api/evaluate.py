@@ -51,7 +51,7 @@ def evaluate(
     and 1. Raises RunError, SourceError, StoreError, UserError.
     """
     if splits < 1:
-        raise UserError(f"--splits {splits} halves nothing; give 1 or more")
+        raise UserError(f"splits: {splits} halves nothing; give 1 or more")
     weighed = class_weights(weights)
     known, display = Run(run, stores=stores), display_for(progress)
     known.refuse_module("an evaluation")
@@ -61,16 +61,16 @@ def evaluate(
             if positives is not None or negatives is not None:
                 raise UserError(
                     f"{_named(run)} is a supervised run, which is tested on its own labelled samples; leave "
-                    "out --positives and --negatives"
+                    "out positives and negatives"
                 )
             return _supervised(known, display)
         if (positives is None) != (negatives is None):
-            raise UserError("selectivity needs both --positives and --negatives; give the other one too")
+            raise UserError("selectivity needs both positives and negatives; give the other one too")
         tests = recipe.evaluate
         if positives is not None and negatives is not None:
             tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
         if not tests:
-            raise UserError(f"the recipe of {_named(run)} names no tests; give --positives and --negatives")
+            raise UserError(f"the recipe of {_named(run)} names no tests; give positives and negatives")
         from cotswold.api import contest
 
         rival = None if control is None else Path(_named(control))
@@ -94,7 +94,7 @@ def class_weights(words: str | float) -> ClassWeights | None:
         return ClassWeights(positives, 1 - positives)
     except ValueError:
         raise UserError(
-            f"--weights {str(words)[:40]} is neither paper, equal, counts nor a number between 0 and 1; give "
+            f"weights: {str(words)[:40]} is neither paper, equal, counts nor a number between 0 and 1; give "
             "one of these"
         ) from None
 
@@ -115,12 +115,13 @@ def _supervised(run: Run, display: Display) -> Classification | Regression:
     except SourceError as error:
         raise SourceError(
             f"a supervised run is tested on its own labelled samples, which are not here ({error}); copy "
-            "them or their store (--stores), or name the classes of others by cotswold predict"
+            "them or their store (--stores, Python: stores=), or name the classes of others by "
+            "cotswold predict"
         ) from error
     if store.identity != trained.prepared.store:
         raise StoreError(
             f"the store {store.path} is not the one that {directory.path} learnt from; give the run's own "
-            "(--stores)"
+            "(--stores, Python: stores=)"
         )
     split = next(each for each in ("test", "validation", "train") if store.splits.get(each))
     batches = training.labelled_batches(store, recipe, split)

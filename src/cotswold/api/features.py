@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.display import Display, display_for
+from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
 
@@ -66,7 +67,7 @@ def features(
     run: Run | str | Path,
     source: str | Path,
     *,
-    layer: str | None = None,
+    layer: str | int | None = None,
     labels: Labels = "none",
     stores: str | Path | None = None,
     threads: int | None = None,
@@ -76,9 +77,10 @@ def features(
 
     Samples (pictures, vectors or frames: a folder, zip or array file) are prepared as the run's own were.
     ``layer`` is a stack from 1 upwards and one of its maps, such as ``"2.pooled"`` (filters, pooled or
-    output); the last stack's output by default. ``labels``: ``"folders"`` takes a picture's parent folder,
-    ``"file"`` what npz, idx and CIFAR-10 carry. All responses are in memory; `write_features` is for more.
-    Raises RunError, SourceError, UserError (no such layer), MemoryLimitError.
+    output); a number alone is that stack's output; the last stack's output by default. ``labels``:
+    ``"folders"`` takes a picture's parent folder, ``"file"`` what npz, idx and CIFAR-10 carry; -1 without.
+    All responses are in memory; `write_features` is for more. Raises RunError, SourceError, UserError (no
+    such layer), MemoryLimitError.
     """
     import numpy as np
 
@@ -102,7 +104,7 @@ def write_features(
     source: str | Path,
     out: str | Path,
     *,
-    layer: str | None = None,
+    layer: str | int | None = None,
     labels: Labels = "none",
     stores: str | Path | None = None,
     threads: int | None = None,
@@ -161,7 +163,7 @@ class _Work:
 def _answering(
     run: Run | str | Path,
     source: str | Path,
-    layer: str | None,
+    layer: str | int | None,
     labels: Labels,
     stores: str | Path | None,
     threads: int | None,
@@ -169,13 +171,17 @@ def _answering(
 ) -> Iterator[_Work]:
     known = Run(run, stores=stores)
     known.refuse_module("features")
+    check_path("the source", source)
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import analysis, training
         from cotswold.data import open_samples, stream
 
         trained = training.trained_stacks(known.directory, known.stores)
-        chosen = analysis.Layer.named(layer) if layer else analysis.top_layers(trained.network, "output")[-1]
+        if layer is None:
+            chosen = analysis.top_layers(trained.network, "output")[-1]
+        else:
+            chosen = analysis.Layer.named(f"{layer}.output" if isinstance(layer, int) else str(layer))
         respond = analysis.StackLayers(trained.network, [chosen])
         transform = trained.prepared.transform
         found = open_samples(source, transform.preparation.kind, labels=labels)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
+from cotswold.api.given import check_whole
 from cotswold.api.request import RankWords, Request
 from cotswold.api.threads import computing, own_environment, own_random, own_threads
 from cotswold.errors import UserError
@@ -25,8 +26,9 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
     from cotswold.api import ranks
     from cotswold.launch import world_of
 
+    check_whole("restarts", restarts)
     if restarts < 0:
-        raise UserError(f"--restarts is how often to begin again, 0 or more, not {restarts}")
+        raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:
         request = replace(request, overrides=[*request.overrides, ranks.override(grid)])
     display = hearing.display
@@ -35,8 +37,9 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
     if world is not None and world.size > 1:
         if restarts and world.launcher != "cotswold":
             raise UserError(
-                f"--restarts is for ranks that this command starts; these were started by {world.launcher}, "
-                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started)"
+                f"restarts is for ranks that Cotswold starts; these were started by {world.launcher}, "
+                "which has a way of its own (torchrun: --max-restarts, with --resume-if-started, Python: "
+                'resume="if_started")'
             )
         with own_environment(), own_threads():
             ranks.prepare(world)
@@ -50,7 +53,7 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
             place = request.directory or Path("runs") / wanted.name
             return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)
     if restarts:
-        raise UserError("--restarts watches over several ranks; give --grid, such as --grid 1x2")
+        raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
         from cotswold.training.team import SOLO
 

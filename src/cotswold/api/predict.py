@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display, display_for
+from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
 
@@ -141,6 +142,7 @@ def answering(
     """A run's network and a source, opened; answers come batch by batch inside the `with` block."""
     known = Run(run, stores=stores)
     known.refuse_module("predictions")
+    check_path("the source", source)
     recipe = known.recipe
     with computing(threads, recipe):
         from cotswold import training

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cotswold.api.display import display_for
+from cotswold.api.given import check_number, check_path, check_truth, check_whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,6 +64,21 @@ def prepare(
     """
     from cotswold import data
 
+    for name, whole in {
+        "size": size,
+        "width": width,
+        "context": context,
+        "limit": limit,
+        "jobs": jobs,
+    }.items():
+        check_whole(name, whole)
+    check_whole("seed", seed)
+    check_path("the source", source)
+    for name, number in {"band": band, "validation": validation, "test": test}.items():
+        check_number(name, number)
+    truths = {"contrast": contrast, "whiten": whiten, "unit": unit, "standardise": standardise}
+    for name, truth in truths.items():
+        check_truth(name, truth)
     found = data.open_samples(source, include=include, exclude=exclude, labels=labels)
     asked = {
         "size": size,

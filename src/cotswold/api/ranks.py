@@ -48,9 +48,12 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
         known = RunDirectory.open(run)
         return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
     if name is None and run is not None:
-        raise RunError(f"there is no run in {run} to resume; name a recipe, without --resume, to begin one")
+        raise RunError(f"there is no run in {run} to resume; name a recipe, without resuming, to begin one")
     if name is None:
-        raise UserError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+        raise UserError(
+            "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
+            "resume=True)"
+        )
     return recipe.load(name, overrides, tell)
 
 
@@ -85,7 +88,7 @@ def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
     if grid.size != ranks:
         raise UserError(
             f"a {grid} grid has {grid.size} ranks, and {ranks} were started; "
-            "start as many, or let --grid auto choose"
+            "start as many, or let grid auto choose"
         )
     return grid
 

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotswold.api.given import check_path, check_whole
 from cotswold.api.progress import describe, phase_name
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
@@ -42,6 +43,8 @@ class Run:
         stores: str | Path | None = None,
         module: Callable[[], nn.Module] | None = None,
     ) -> None:
+        if not isinstance(path, Run):
+            check_path("a run", path)
         known = path.path if isinstance(path, Run) else Path(path)
         self.directory = RunDirectory.open(known)
         self.stores = None if stores is None else Path(stores)
@@ -158,6 +161,8 @@ class Run:
                 f"{self.path} has trained a module of a program; filters are drawn of stacks (greedy or "
                 "joint), and run.load(module) gives the module's own parameters"
             )
+        check_whole("stack", stack)
+        check_whole("count", count)
         network = self.network
         if not isinstance(network, StackNetwork):
             raise RunError(f"{self.path} is a run of layers; filters are drawn of stacks (greedy or joint)")

@@ -78,11 +78,11 @@ def _grids(
 
     if grid != "auto":
         if ranks is not None:
-            raise UserError(f"--grid {grid} says how many ranks there are; leave out --ranks")
+            raise UserError(f"grid {grid} says how many ranks there are; leave out ranks")
         return [_possible(Grid.parse(grid), cluster)]
     counts = [ranks] if isinstance(ranks, int) else list(ranks or [cluster.size])
     if min(counts) < 1:
-        raise UserError(f"--ranks {min(counts)} is not a number of ranks; write 4, or several as 1,4,16")
+        raise UserError(f"ranks: {min(counts)} is not a number of ranks; write 4, or several as 1,4,16")
     _possible(Grid(1, max(counts)), cluster)
     return [fastest_grid(cluster, updates, count) for count in counts]
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cotswold.api.given import check_whole
 from cotswold.errors import UserError
 from cotswold.host import granted_cores, waiting_settings
 
@@ -100,6 +101,7 @@ def threads_override(wanted: int | None) -> list[str]:
 
 
 def _checked(wanted: int) -> int:
+    check_whole("threads", wanted)
     if not 1 <= wanted <= THREADS_MOST:
-        raise UserError(f"--threads {wanted} is no number of threads; give 1 to {THREADS_MOST}")
+        raise UserError(f"threads cannot be {wanted}; give 1 to {THREADS_MOST}")
     return wanted

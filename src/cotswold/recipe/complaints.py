@@ -97,6 +97,7 @@ def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequ
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
         return f"is not a key; {elsewhere[0]} belongs to {_named(field, _having(elsewhere[0], beside))}"
+    close = close or [name for name in known if get_close_matches(key, name.split("_"), n=1, cutoff=0.7)]
     close = close or places_of(key)
     if close:
         return f"is not a key; did you mean {close[0]}?"

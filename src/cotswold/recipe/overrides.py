@@ -106,5 +106,5 @@ def _toml_value(written: str, quoted: str) -> object:
             raise RecipeError(f"override {quoted} does not hold a TOML value: {error}") from error
         return word  # a bare word: training.strategy=joint
     if parsed.keys() != {"value"}:
-        raise RecipeError(f"override {quoted} holds more than one value; give each its own --set")
+        raise RecipeError(f"override {quoted} holds more than one value; give each by itself")
     return parsed["value"]

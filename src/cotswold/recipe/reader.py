@@ -54,10 +54,13 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
         raise RecipeError(f"{origin} is no recipe: {shortened(str(error), 300)}") from error
-    values = migrated(values, origin, tell)
-    for sentence in override_all(values, overrides):
+    sentences: list[str] = []
+    values = migrated(values, origin, sentences.append)
+    sentences += override_all(values, overrides)
+    recipe = _checked(values, origin, text, overrides)
+    for sentence in sentences:  # of a recipe that is refused nobody needs to know more
         tell(sentence)
-    return _checked(values, origin, text, overrides)
+    return recipe
 
 
 def from_values(values: Values, origin: str) -> Recipe:

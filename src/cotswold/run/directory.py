@@ -174,4 +174,7 @@ def _why(error: Exception) -> str:
 
 
 def _taken(path: Path) -> str:
-    return f"{path} already holds a run; go on with --resume (resume=True), or choose another directory"
+    return (
+        f"{path} already holds a run; resume it with --resume (Python: resume=True), or choose another "
+        "directory"
+    )

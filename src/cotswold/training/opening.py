@@ -92,7 +92,10 @@ def open_job(
         }
 
     if recipe is None and (directory is None or resume is Resume.NEVER):
-        raise RunError("name a recipe to train, or a run to go on with: --run DIRECTORY --resume")
+        raise RunError(
+            "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
+            "resume=True)"
+        )
     return agreed(team, opened, tell, lambda found: _joined(found, team))
 
 
@@ -129,10 +132,10 @@ def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
     for. ``named``: it is known what to begin where there is none."""
     started = (path / "recipe.toml").is_file()
     if not started and (resume is Resume.ALWAYS or not named):
-        raise RunError(f"there is no run in {path} to resume; name a recipe, without --resume, to begin one")
+        raise RunError(f"there is no run in {path} to resume; name a recipe, without resuming, to begin one")
     if started and resume is Resume.NEVER:
         raise RunError(
-            f"{path} already holds a run; go on with --resume (resume=True), or choose another --run "
+            f"{path} already holds a run; go on with --resume (Python: resume=True), or choose another "
             f"directory{_NOTHING_LOST if _never_stepped(RunDirectory.open(path)) else ''}"
         )
     return started
@@ -248,5 +251,5 @@ def same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
     if differing is not None:
         raise RunError(
             f"the run in {path} has another recipe, which differs in {differing}; resume it "
-            "without changing these, or choose another --run directory"
+            "without changing these, or choose another directory"
         )

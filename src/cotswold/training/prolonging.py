@@ -58,7 +58,7 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
         )
         raise RunError(
             f"the run in {run.path} is trained for {_listed(last)} epochs, and {_listed(asks)} are fewer; "
-            "a run can only be prolonged: give more, or choose another --run directory; it goes on as it was "
+            "a run can only be prolonged: give more, or choose another directory; it goes on as it was "
             f"begun by: {goes_on}"
         )
     return wanted, (*noted, asks)
@@ -86,7 +86,7 @@ def read(run: RunDirectory) -> tuple[Epochs, ...]:
 def _damaged(run: RunDirectory, said: str) -> MachineError:
     return MachineError(
         f"{run.path / NAME} {said}; copy it again, or remove it and ask for the same epochs again "
-        "(--set training.epochs=N)"
+        "(training.epochs)"
     )
 
 

@@ -227,7 +227,9 @@ def newest(
 def _newest(run: RunDirectory, take: Callable[[Checkpoint], None]) -> Checkpoint:
     checkpoint = Checkpoints(run.checkpoints, identity=run.identity).latest(take).checkpoint
     if checkpoint is None:
-        raise RunError(f"{run.path} has no checkpoint yet; train it first, or go on with --resume")
+        raise RunError(
+            f"{run.path} has no checkpoint yet; train it first, or go on with --resume (Python: resume=True)"
+        )
     return checkpoint
 
 

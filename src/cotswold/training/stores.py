@@ -166,7 +166,8 @@ def store_of(
     if identity is not None and store.identity != identity:
         raise StoreError(
             f"the store {store.path} is not the one that {run.path} learnt from: its samples, and so their "
-            "transform, are others; give the run's own (--stores), or train a new run on this one"
+            "transform, are others; give the run's own (--stores, Python: stores=), or train a new run on "
+            "this one"
         )
     return store
 

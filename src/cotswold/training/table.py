@@ -79,7 +79,7 @@ class Entry:
         """The runner of a recipe; raises RecipeError where the strategy cannot be where the recipe wants."""
         name = setting.recipe.training.strategy
         if setting.team.mesh is not None:
-            chosen, where = self.on_mesh, "over several ranks; train it in one process (--grid none)"
+            chosen, where = self.on_mesh, "over several ranks; train it in one process (grid none)"
         elif setting.recipe.offloaded:
             chosen, where = self.on_disk, "from the disk; set training.offload=none"
         else:

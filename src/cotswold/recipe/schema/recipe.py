@@ -149,7 +149,7 @@ class Recipe(Section):
         if self.offloaded:
             if self.mesh.grid not in (None, "1x1"):
                 raise ValueError(
-                    'training.offload = "disk" is for one process, --grid none; or set training.offload=none'
+                    'training.offload = "disk" is for one process, grid none; or set training.offload=none'
                 )
             if training.device != "cpu":
                 raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
