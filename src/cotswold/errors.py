@@ -33,6 +33,10 @@ class RecipeError(UserError):
     """A recipe that does not parse, has an unknown key, or contradicts itself."""
 
 
+class UnknownStrategyError(RecipeError):
+    """A recipe whose strategy nobody has: misspelt, or of a package that is not installed or broken."""
+
+
 class GeometryError(UserError, ValueError):
     """Windows, steps, blocks or maps that do not fit each other."""
 

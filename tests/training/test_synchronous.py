@@ -13,7 +13,7 @@ from cotswold.checkpoint import Checkpoint, Checkpoints, StateDict, StateValue
 from cotswold.errors import CheckpointError, DivergedError, UserError, told
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 from cotswold.training.phases import Phase
-from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.runners.synchronous import Position, Synchronous
 from cotswold.training.strategy import Batch
 
 
@@ -249,3 +249,39 @@ def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) ->
     with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(StopIteration) as raised:
         runner_in(tmp_path, Broken(), Numbers(), Stop(), log).run()
     assert "test_synchronous.py, line" in told(raised.value) and told(raised.value).endswith("train_step")
+
+
+class Noisy(Sums):
+    """Adds noise that it draws, and keeps no random state."""
+
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        self.sum += torch.rand(1)
+        return super().train_step(batches)
+
+
+def test_a_strategy_that_keeps_no_random_state_draws_the_same_after_a_resume(tmp_path: Path) -> None:
+    sums = []
+    for stop_at in (-1, 4):
+        folder, stop = tmp_path / str(stop_at), Stop()
+        folder.mkdir()
+        torch.manual_seed(0)
+        with EventLog(folder / "events.jsonl") as log:
+            strategy: Sums = Noisy(stop, stop_at)
+            if not runner_in(folder, strategy, Numbers(), stop, log).run():
+                torch.manual_seed(7)
+                strategy = Noisy()
+                runner = runner_in(folder, strategy, Numbers(), Stop(), log)
+                runner.recorder.resume(runner.resume)
+                assert runner.run()
+        sums.append(float(strategy.sum))
+    assert sums[0] == sums[1]
+
+
+def test_a_checkpoint_without_a_random_state_is_gone_on_with(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        runner = runner_in(tmp_path, Sums(), Numbers(), Stop(), log)
+        state = {"strategy": {"taken": 3}, "pictures": {"next": 3}, "position": vars(Position(0, 3, 3))}
+        runner.recorder.checkpoints.save(3, {"sum": torch.full((1,), 6.0)}, {**state, "account": {}})
+        runner.resume(newest(tmp_path))
+        assert runner.run()
+    assert float(runner.strategy.state_dict()["sum"]) == sum(range(1, 11))  # type: ignore[arg-type]  # a tensor

@@ -208,6 +208,7 @@ class StoreJob(Job):
             fresh=fresh,
             open_things=open_things,
         )
+        torch.manual_seed(self.recipe.training.seed)  # for what strategies draw without seeding it
         return table.entry(self.recipe.training.strategy).build(setting)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:

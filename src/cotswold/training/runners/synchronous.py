@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+import torch
+
+from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
 from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError
 from cotswold.run import Recorder
@@ -21,6 +23,10 @@ from cotswold.training.team import SOLO, Team
 
 EVENTS_LEAST = 60
 """Events of a phase at least, however short it is: the points of its curves."""
+
+
+RANDOM = "random"
+"""What checkpoints call torch's random state on the CPU, which a strategy brings or the runner adds."""
 
 
 @dataclass
@@ -67,8 +73,12 @@ class Synchronous:
         if position.phase > len(self.strategy.phases):
             raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
         self.strategy.enter(position.phase, position.step)
-        kept = _table(checkpoint.state, "strategy")
-        self.strategy.load_state_dict(states.load(self.strategy.state_dict(), checkpoint, kept))
+        own = self.strategy.state_dict()
+        state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
+        drawn = None if RANDOM in own else state.pop(RANDOM, None)
+        if isinstance(drawn, IfThere):
+            torch.set_rng_state(drawn.tensor)
+        self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
         self.position = position
 
@@ -171,12 +181,21 @@ class Synchronous:
     def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
         kept = self.strategy.state_dict()
         check_state(self.strategy, kept)
+        kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain(kept),
             "pictures": self.batches.state_dict(),
             "position": vars(self.position).copy(),
         }
         return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
+
+
+def _with_random(state: StateDict) -> StateDict:
+    """The state of a strategy, and torch's random state, where it does not bring that itself: dropout draws.
+
+    Checkpoints of before may lack it.
+    """
+    return state if RANDOM in state else {**state, RANDOM: IfThere(torch.get_rng_state())}
 
 
 def position_from(state: Mapping[str, object]) -> Position:
