@@ -90,23 +90,31 @@ class Checkpoints:
 
         One that is damaged, or for which ``use`` raises CheckpointError on any rank, is passed over for the
         one before; ``use`` must not wait for other ranks, and be able to begin again. Raises CheckpointError
-        if there are some and all are damaged, RunError if one is another run's.
+        if there are some and none can be used, RunError if one is another run's.
         """
-        skipped: list[str] = []
+        skipped, refused = list[str](), False
         with self._agreed():
             own = [path.name for path in self.paths()]
         for name in reversed(self._ranks.gather(own)[0]):
+            loaded = False
             try:
                 checkpoint = self.load(self.folder / name)
+                loaded = True
                 if use is not None:
                     with raise_on_all(self._ranks, CheckpointError):
                         use(checkpoint)
             except CheckpointError as error:
                 skipped.append(str(error))
+                refused = refused or loaded
             else:
                 return Latest(checkpoint, tuple(skipped))
         if skipped:
-            raise CheckpointError(f"every checkpoint in {self.folder} is damaged: {'; '.join(skipped)}")
+            what = (
+                f"no checkpoint in {self.folder} can be used"
+                if refused
+                else f"every checkpoint in {self.folder} is damaged"
+            )
+            raise CheckpointError(f"{what}: {'; '.join(skipped)}")
         return Latest(None, ())
 
     def load(self, path: Path) -> Checkpoint:
