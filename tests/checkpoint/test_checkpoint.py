@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
-from cotswold.errors import CheckpointError, DiskFullError, RunError
+from cotswold.errors import CheckpointError, MismatchError, DiskFullError, RunError
 from cotswold.geometry import Box
 
 DTYPES = [
@@ -413,3 +413,14 @@ def test_a_piece_whose_box_is_not_its_shape_is_refused() -> None:
         Piece("w", torch.zeros(2), Box((0,), (3,)), (6,))
     with pytest.raises(ValueError, match="both its box and the shape"):
         Piece("w", torch.zeros(2), Box((0,), (2,)))
+
+
+def test_checkpoints_that_are_whole_but_of_no_use_are_not_called_damaged(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"w": torch.ones(2)}, {})
+
+    def use(checkpoint: Checkpoint) -> None:
+        checkpoint.read("momentum")
+
+    with pytest.raises(MismatchError, match=r"^(?!every checkpoint).* has no tensor momentum"):
+        checkpoints.latest(use)

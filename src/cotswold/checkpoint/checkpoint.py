@@ -96,5 +96,8 @@ class Checkpoint:
 
     def _records(self, name: str) -> list[PieceRecord]:
         if name not in self._pieces:
-            raise MismatchError(f"{self.path} has no tensor {name}; it was written by another network")
+            raise MismatchError(
+                f"{self.path} has no tensor {name}; it was written by another network, or with a "
+                "state_dict that lacks it"
+            )
         return self._pieces[name]

@@ -90,10 +90,10 @@ class Checkpoints:
 
         One that is damaged, or for which ``use`` raises CheckpointError on any rank, is passed over for the
         one before; ``use`` must not wait for other ranks, and be able to begin again. Raises CheckpointError
-        if there are some and all are damaged, MismatchError (of the newest) if those that are not damaged do
+        if there are some and none can be used, MismatchError (of the newest) if those that are not damaged do
         not fit, RunError if one is another run's.
         """
-        skipped: list[str] = []
+        skipped = list[str]()
         misfit: MismatchError | None = None
         with self._agreed():
             own = [path.name for path in self.paths()]

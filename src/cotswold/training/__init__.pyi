@@ -15,6 +15,7 @@ from .restore import not_begun as not_begun
 from .restore import random_stacks as random_stacks
 from .restore import trained_layers as trained_layers
 from .restore import trained_stacks as trained_stacks
+from .resuming import check_resume as check_resume
 from .sample_spec import SampleSpec as SampleSpec
 from .stores import kept_store as kept_store
 from .stores import open_store as open_store
@@ -30,6 +31,7 @@ __all__ = [
     "Trained",
     "build_layers",
     "build_stacks",
+    "check_resume",
     "kept_store",
     "labelled_batches",
     "load_stacks",
