@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Piece
-from cotswold.errors import CheckpointError, MismatchError, DiskFullError, RunError
+from cotswold.errors import CheckpointError, DiskFullError, MismatchError, RunError
 from cotswold.geometry import Box
 
 DTYPES = [
