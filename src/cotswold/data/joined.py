@@ -43,7 +43,7 @@ def open_joined(
     points = {point.value: point for point in entry_points(group=GROUP, name=scheme)}
     if len(points) > 1:
         raise SourceError(
-            f"{text[:80]} cannot be opened: {' and '.join(map(_origin, points.values()))} all bring sources "
+            f"{text[:80]} cannot be opened: {' and '.join(sorted(map(_origin, points.values())))} all bring sources "
             f"{scheme}:; remove all packages but one"
         )
     (point,) = points.values()
