@@ -101,9 +101,8 @@ def entry(name: str) -> Entry:
         raise RecipeError(f"there is no strategy {name!r}; there are {', '.join(known)}")
     points = {point.value: point for point in found}
     if len(points) > 1:
-        raise RecipeError(
-            f"several packages bring strategy {name!r}: {', '.join(sorted(points))}; remove all packages but one"
-        )
+        origins = ", ".join(sorted(points))
+        raise RecipeError(f"several packages bring strategy {name!r}: {origins}; remove all packages but one")
     try:
         loaded = next(iter(points.values())).load()
     except Exception as error:  # whatever it is, it is the package's
