@@ -246,6 +246,19 @@ def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(
         recipes.load(tmp_path / "run")
 
 
+def test_a_strategy_of_two_packages_is_refused_with_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[cotswold.strategies]\nboth = {name}.strategy:ENTRY\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RecipeError, match=r"'both': first\.strategy:ENTRY, second\.strategy:ENTRY; remove"):
+        entry("both")
+
+
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(RecipeError, match="no strategy 'downhill'; there are greedy, joint, supervised"):
         entry("downhill")

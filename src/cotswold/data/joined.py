@@ -42,9 +42,9 @@ def open_joined(
     scheme = text.partition(":")[0]
     points = {point.value: point for point in entry_points(group=GROUP, name=scheme)}
     if len(points) > 1:
+        origins = " and ".join(sorted(map(_origin, points.values())))
         raise SourceError(
-            f"{text[:80]} cannot be opened: {' and '.join(map(_origin, points.values()))} all bring sources "
-            f"{scheme}:; remove all packages but one"
+            f"{text[:80]} cannot be opened: {origins} bring sources {scheme}:; remove all packages but one"
         )
     (point,) = points.values()
     try:

@@ -90,7 +90,7 @@ class Entry:
 
 
 def entry(name: str) -> Entry:
-    """The entry of a strategy; raises RecipeError for a name that nobody has."""
+    """The entry of a strategy; raises RecipeError for a name that nobody has, or two packages."""
     from cotswold.training.builders import ENTRIES
 
     if name in ENTRIES:
@@ -99,8 +99,12 @@ def entry(name: str) -> Entry:
     if not found:
         known = sorted({*ENTRIES, *entry_points(group=GROUP).names})
         raise RecipeError(f"there is no strategy {name!r}; there are {', '.join(known)}")
+    points = {point.value: point for point in found}
+    if len(points) > 1:
+        origins = ", ".join(sorted(points))
+        raise RecipeError(f"several packages bring strategy {name!r}: {origins}; remove all packages but one")
     try:
-        loaded = next(iter(found)).load()
+        loaded = next(iter(points.values())).load()
     except Exception as error:  # whatever it is, it is the package's
         raise RecipeError(
             f"the entry point {name!r} of {GROUP} cannot be loaded ({type(error).__name__}: {error}); mend "
