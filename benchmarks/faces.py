@@ -12,6 +12,7 @@ is done already in FOLDER is not done again.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -84,4 +85,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where runs and stores are kept")
+    main(parser.parse_args().folder)

@@ -9,9 +9,9 @@ what the papers state in words beside what is predicted. Takes some two minutes;
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, p
 from cotswold.simulate.layers import LayerWork
 from cotswold.simulate.papers import adam, ladder, pictures, speech
 from cotswold.simulate.prediction import Workload
-from simulate_pictures import draw_all
+from measures.predictions.pictures import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)
@@ -234,10 +234,8 @@ def main(folder: Path) -> None:
     table("what the papers say, and what is predicted", said)
 
 
-def arguments(words_: Sequence[str]) -> Path:
-    """The folder."""
-    return Path(words_[0]) if words_ else Path(__file__).parent / "results"
-
-
 if __name__ == "__main__":
-    main(arguments(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    results = Path(__file__).parent / "results"
+    parser.add_argument("folder", type=Path, nargs="?", default=results, help="where files are written")
+    main(parser.parse_args().folder)

@@ -9,6 +9,9 @@ traceback only with ``--debug``.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 ANOTHER_RANK_EXIT = 75
 """Exit code of a rank that ends because another has died, failed or hung: EX_TEMPFAIL of sysexits.h, "try
 again". The one at fault ends with a code of its own, 1 or 2 or a signal's."""
@@ -28,6 +31,10 @@ class UserError(CotswoldError):
 
 class RecipeError(UserError):
     """A recipe that does not parse, has an unknown key, or contradicts itself."""
+
+
+class UnknownStrategyError(RecipeError):
+    """A recipe whose strategy nobody has: misspelt, or of a package that is not installed or broken."""
 
 
 class GeometryError(UserError, ValueError):
@@ -74,6 +81,10 @@ class CheckpointError(MachineError):
     """A checkpoint that cannot be read or written; the message names the file."""
 
 
+class MismatchError(CheckpointError):
+    """A sound checkpoint, of another network than the one that is to be filled from it."""
+
+
 class DiskFullError(MachineError):
     """No room left where a file was to be written."""
 
@@ -96,3 +107,22 @@ class DivergedError(MachineError):
 
 class MissingExtraError(MachineError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
+
+
+def place_of(error: BaseException, module: str) -> str:
+    """The innermost line of the package that ``module`` is of where an exception came through: `in
+    package/file.py, line 3, function`; empty where it came through none."""
+    package = module.partition(".")[0]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        name, code = str(frame.f_globals.get("__name__")), frame.f_code
+        if package and name.partition(".")[0] == package:
+            file = "/".join(Path(code.co_filename).parts[-1 - ("." in name) :])
+            return f"in {file}, line {line}, {code.co_name}"
+    return ""
+
+
+def told(error: BaseException, module: str = "") -> str:
+    """An exception in words: its kind, its text, what was noted at it, and its place in the package that
+    ``module`` is of."""
+    words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place_of(error, module)]))

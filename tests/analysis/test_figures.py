@@ -67,7 +67,7 @@ def test_every_stack_of_a_run_has_axes_of_its_own() -> None:
 
 
 def test_a_supervised_run_has_axes_for_loss_and_accuracy() -> None:
-    events: list[Event] = [{"kind": "start", "strategy": "supervised"}]
+    events: list[Event] = [{"kind": "start"}, {"kind": "stack", "stack": "layers", "parameters": 7}]
     events += [step(at, loss=1 / at, accuracy=at / 4) for at in (1, 2, 3)]
     events.append({"kind": "validation", "at": 3, "loss": 0.5, "accuracy": 0.6})
     loss, accuracy = curves(events).axes

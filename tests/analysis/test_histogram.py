@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.analysis.histogram import GROUPS, Histogram, Ranges
+from cotswold.analysis.histogram import GROUPS, Histogram, ResponseRanges
 
 
 def counted(responses: torch.Tensor, thresholds: int, batch: int, threads: int = 1) -> Histogram:
-    ranges = Ranges()
+    ranges = ResponseRanges()
     ranges.add(responses)
     histogram = Histogram(*ranges.bounds(), thresholds, threads)
     for start in range(0, responses.shape[1], batch):
@@ -85,7 +85,7 @@ def test_responses_with_a_pitch_between_neurons_are_read_in_place() -> None:
 
 
 def test_a_range_that_is_not_finite_is_found_with_its_row() -> None:
-    ranges = Ranges()
+    ranges = ResponseRanges()
     ranges.add(torch.tensor([[0.0, 1.0], [0.0, float("nan")]]))
     found = ranges.not_finite()
     assert found is not None

@@ -22,7 +22,7 @@ from cotswold.analysis.noise import noise_share
 from cotswold.analysis.objects import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
-from cotswold.analysis.report.blocks import Cell, Page, Section, Table, row
+from cotswold.analysis.report.blocks import Page, PageSection, Table, TableCell, row
 from cotswold.analysis.report.findings import classification
 from cotswold.analysis.report.render import page_html, section_html
 from cotswold.analysis.report.training import speed
@@ -211,8 +211,8 @@ def test_the_best_of_network_and_baselines_is_marked_and_named_whoever_it_is(
 
 
 def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() -> None:
-    cells = [*row("faces", "1"), Cell("2", best=True), Cell("3")]
-    wide = section_html(Section("", "", [Table(["Object", "Stack 1\npooled", "a<b", "c"], [cells])]))
+    cells = [*row("faces", "1"), TableCell("2", best=True), TableCell("3")]
+    wide = section_html(PageSection("", "", [Table(["Object", "Stack 1\npooled", "a<b", "c"], [cells])]))
     assert '<th scope="col">Stack 1<br>pooled</th>' in wide
     assert re.findall(r'data-name="([^"]*)"', wide) == ["Stack 1 pooled", "a&lt;b", "c"]
     assert 'class="scroll listed"' in wide

@@ -160,8 +160,8 @@ def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> 
         desk.pictures, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
     )
     assert repr(store) == (
-        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; train 57, validation 3; "
-        "2 classes>"
+        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; "
+        "train 57, validation 3; 2 classes>"
     )
     assert (store.shape.height, store.classes) == (12, ("level", "upright"))
     assert sum(store.splits.values()) == sum(heard[0].splits.values()) == 60

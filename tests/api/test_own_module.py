@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from tests.api.digits import both, halves, network, squared
+from torch import Tensor
+from torch.utils.data import DataLoader
 
 import cotswold
-from cotswold.errors import RecipeError, RunError, UserError
+from cotswold.errors import MachineError, RecipeError, RunError, UserError
 
 FACTORY = "tests.api.digits:both"
 SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
@@ -42,6 +44,17 @@ def test_another_program_fills_its_own_module_from_the_run(tmp_path: Path) -> No
     assert accuracy(run.load(network())) == 1.0
 
 
+def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Path) -> None:
+    run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
+    page = run.report(progress=False).read_text()
+    assert "A module of a program" in page and "The page is without" not in page
+    for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
+        with pytest.raises(RunError, match=r"fill such a module by run\.load\(module\)"):
+            ask(run)
+    with pytest.raises(RunError, match=r"go on from there: cotswold.train\(module, dataset"):
+        cotswold.train(directory=run, resume=True)
+
+
 def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     def hear(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and event["step"] == 5:
@@ -54,6 +67,78 @@ def test_an_interrupted_module_goes_on_with_the_same_bits(tmp_path: Path) -> Non
     run = cotswold.train(network(), halves(), tmp_path / "run", resume=True, **words)
     pairs = zip(whole.network.parameters(), run.network.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_a_program_draws_on_as_if_nothing_had_been_trained(tmp_path: Path) -> None:
+    module = network()
+    torch.manual_seed(4)
+    before, wanted = torch.get_rng_state(), torch.rand(3)
+    torch.set_rng_state(before)
+    cotswold.train(module, halves(), tmp_path / "run", loss="cross_entropy", **SETTINGS)
+    assert torch.initial_seed() == 4 and torch.rand(3).equal(wanted)
+
+
+def stopped(place: Path, *given: Any, **words: Any) -> None:
+    def hear(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        cotswold.train(given[0], given[1] if len(given) > 1 else None, place, on_event=hear, **words)
+
+
+def same(one: cotswold.Run, other: cotswold.Run) -> bool:
+    pairs = zip(one.network.parameters(), other.network.parameters(), strict=True)
+    return all(torch.equal(first, second) for first, second in pairs)
+
+
+def steps(run: cotswold.Run) -> object:
+    return [event["step"] for event in run.events if event["kind"] == "step"][-1]
+
+
+def test_a_run_that_is_resumed_says_itself_what_is_not_given_again(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"loss": "cross_entropy", "validation": 0.25, **SETTINGS}
+    whole = cotswold.train(network(), halves(), tmp_path / "whole", **words)
+    stopped(tmp_path / "run", network(), halves(), **words)
+    run = cotswold.train(network(), halves(), tmp_path / "run", resume=True)
+    assert same(run, whole) and steps(run) == steps(whole)
+    stopped(tmp_path / "made", FACTORY, **words)
+    assert same(cotswold.train(FACTORY, tmp_path / "made", resume=True), whole)
+    more = steps(cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=5))
+    again = cotswold.train(network(), halves(), tmp_path / "run", resume=True)
+    assert steps(again) == more == 5 * 6
+    with pytest.raises(RunError, match=r"5 epochs, and 3 are fewer.* resume=True without epochs"):
+        cotswold.train(network(), halves(), tmp_path / "run", resume=True, epochs=3)
+
+
+def test_what_a_run_cannot_keep_must_be_given_again(tmp_path: Path) -> None:
+    words: dict[str, Any] = {"loss": squared, "validation": halves(), **SETTINGS}
+    run = cotswold.train(network(), halves(), tmp_path / "run", **words)
+    with pytest.raises(UserError, match=r"by a loss of the program's own.* give the same again"):
+        cotswold.train(network(), halves(), run, resume=True)
+    with pytest.raises(UserError, match="validated on a data set of its own; give that again"):
+        cotswold.train(network(), halves(), run, resume=True, loss=squared)
+    with pytest.raises(UserError, match="give the module and its data set again"):
+        cotswold.train(directory=run, resume=True, loss=squared)
+    with pytest.raises(RunError, match=r"cotswold\.train\(module, dataset, directory, resume=True"):
+        cotswold.train(directory=run, resume=True)
+
+
+class Renamed(torch.nn.Sequential):
+    """The same module, of a class with another name in another place."""
+
+
+def test_the_place_of_a_class_does_not_make_another_module(tmp_path: Path) -> None:
+    run = cotswold.train(network(), halves(), tmp_path / "run", loss="cross_entropy", **SETTINGS)
+    more = cotswold.train(Renamed(*network().children()), halves(), run, resume=True, epochs=5)
+    assert steps(more) == 5 * 8
+
+
+def test_tensors_are_a_data_set_and_the_module_is_at_rest_afterwards(tmp_path: Path) -> None:
+    module = network()
+    run = cotswold.train(module, halves().tensors, tmp_path / "run", loss="cross_entropy", **SETTINGS)
+    assert accuracy(module) == 1.0 and not module.training
+    assert not run.load(network().train()).training
 
 
 def test_a_factory_makes_both(tmp_path: Path) -> None:
@@ -100,6 +185,28 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
     capfd.readouterr()
 
 
+@pytest.mark.slow
+def test_an_error_of_a_factory_is_that_of_the_program(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(MachineError, match=r"^ValueError: cannot find my file"):
+        cotswold.train("tests.api.digits:unfit", tmp_path / "run", loss="squared", grid="1x2")
+    capfd.readouterr()
+
+
+def test_a_run_that_never_took_a_step_may_be_removed(tmp_path: Path) -> None:
+    def failing(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise ValueError("a slip")
+
+    with pytest.raises(ValueError, match="a slip"):
+        cotswold.train(network(), halves(), tmp_path / "run", loss=failing, **SETTINGS)
+    with pytest.raises(RunError, match="ended before its first step, so you may as well remove"):
+        cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
+    run = cotswold.train(network(), halves(), tmp_path / "other", loss=squared, **SETTINGS)
+    with pytest.raises(RunError, match=r"already holds a run.* directory$"):
+        cotswold.train(network(), halves(), run, loss=squared, **SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("given", "words", "sentence"),
     [
@@ -118,7 +225,30 @@ def test_a_factory_trains_over_processes(tmp_path: Path, capfd: pytest.CaptureFi
         (("demo", halves()), {}, "a recipe names its own data"),
         (("demo", "x"), {"epochs": 3}, "epochs: a recipe says that itself"),
         (("demo", "x", "y"), {}, "given twice"),
-        ((torch.nn.ReLU,), {}, "is neither a recipe .* nor a module"),
+        ((torch.nn.ReLU,), {}, r"ReLU is a class; give a module, which it makes: ReLU\("),
+        ((torch.nn.ReLU, halves()), {"loss": squared}, "ReLU is a class"),
+        ((3, "d"), {}, "3 is neither a recipe .* nor a module"),
+        ((3, halves()), {"loss": squared}, "3 is no torch.nn.Module"),
+        ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "as many of each; these are 3, 2"),
+        ((network(), "x".join), {"loss": squared}, "is no data set"),
+        (("demo", "x"), {"resume": "yes"}, "resume='yes' says nothing"),
+        (
+            ("demo", "x"),
+            {"overrides": "training.epochs=3"},
+            r'is a text; give a list, \["training.epochs=3"\]',
+        ),
+        ((torch.nn.LazyLinear(2), halves()), {"loss": squared}, "weight, bias of LazyLinear have no shape"),
+        ((network(), halves()), {"loss": squared, "patience": 2}, "patience=2 stops .* give validation"),
+        (
+            (network(), halves()),
+            {"loss": squared, "validation": 1.5},
+            "1.5 is no fraction, .* between 0 and 1",
+        ),
+        (
+            (network(), DataLoader(halves(), 64)),
+            {"loss": squared, "batch_size": 16},
+            "batch_size=16 was asked for, and the DataLoader makes its own batches of 64",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_a_remedy(

@@ -173,13 +173,14 @@ def test_an_interrupt_in_a_callback_stops_the_run_as_ctrl_c_does(desk: Desk, tmp
 
 
 def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Desk, tmp_path: Path) -> None:
-    before, count = dict(os.environ), torch.get_num_threads()
+    before, count, random = dict(os.environ), torch.get_num_threads(), torch.get_rng_state()
     seen: list[int] = []
     trained(
         desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads())
     )
     assert set(seen) == {count + 1}
     assert dict(os.environ) == before and torch.get_num_threads() == count
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 def test_training_is_quiet_where_nobody_looks_and_speaks_where_it_is_told_to(

@@ -4,21 +4,21 @@ from typing import Any
 import pytest
 
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Ceiling, RowKey, Verdict, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Ceiling, Comparison, RowKey, beside_best_baseline, timed
 
 
 @pytest.mark.parametrize(("median", "sense", "met"), [(0.9, "at least", True), (0.89, "at least", False)])
 def test_a_bar_is_met_by_the_median_and_by_no_less(median: float, sense: Any, met: bool) -> None:
-    assert Verdict("x", Spread(0.1, 0.1, median, 2, 2), 0.9, sense).met is met
+    assert Comparison("x", Spread(0.1, 0.1, median, 2, 2), 0.9, sense).met is met
 
 
 @pytest.mark.parametrize(("median", "met"), [(0.1, True), (0.11, False)])
 def test_a_limit_is_met_from_below(median: float, met: bool) -> None:
-    assert Verdict("x", Spread(0, 0, median, 9, 9), 0.1, "at most").met is met
+    assert Comparison("x", Spread(0, 0, median, 9, 9), 0.1, "at most").met is met
 
 
 def test_without_a_bar_nothing_is_judged() -> None:
-    assert Verdict("x", Spread.of([1.0])).met is None
+    assert Comparison("x", Spread.of([1.0])).met is None
 
 
 def test_the_share_of_a_ceiling_is_taken_round_by_round() -> None:

@@ -14,7 +14,7 @@ from cotswold.bench.case import Case, some
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Row, RowKey, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
@@ -129,7 +129,7 @@ def lethal(subject: str, effort: Any) -> list[Row]:
 def told(subject: str, effort: Any) -> list[Row]:
     spread = Spread.of([0.5, 1.0, 1.5])
     where = RowKey(subject, "a shape", "an operation", 4)
-    verdicts = [Verdict(ONE, spread, 0.9), Verdict("another", spread)]
+    verdicts = [Comparison(ONE, spread, 0.9), Comparison("another", spread)]
     return [Row(where, "ms", {OURS: spread}, {OURS: [1.0]}, "seconds", verdicts)]
 
 

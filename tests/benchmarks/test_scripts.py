@@ -103,3 +103,10 @@ def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / "scaling.py"), "--help"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "scaling.py" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["faces", "road", "simulate"])
+def test_help_measures_nothing(name: str, tmp_path: Path) -> None:
+    words = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"{name}.py" in done.stdout and not [*tmp_path.iterdir()]

@@ -14,7 +14,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
 from cotswold.mesh import Mesh, partition
 from cotswold.simulate import Cluster, LayerWork, StackWork, predict
-from cotswold.simulate.layers import Layer
+from cotswold.simulate.layers import LayerGeometry
 from measures.predictions import updates
 
 
@@ -57,8 +57,8 @@ def test_predicted_bytes_are_those_that_ranks_send(strategy: Any, grid: Grid) ->
 @pytest.mark.parametrize("grid", [Grid(2, 2), Grid(1, 2), Grid(2, 1)], ids=str)
 def test_predicted_bytes_of_convolutions_are_those_that_ranks_send_gradients_too(grid: Grid) -> None:
     window = Window(3, 1, 1, 1)
-    below = Layer("convolution", MapShape(3, 12, 12), window, window, 8)
-    work = LayerWork((below, Layer("convolution", below.output, window, window, 8)), 2)
+    below = LayerGeometry("convolution", MapShape(3, 12, 12), window, window, 8)
+    work = LayerWork((below, LayerGeometry("convolution", below.output, window, window, 8)), 2)
     found = predict(_hosts(grid.size), work, grid)
     assert on_ranks(grid.size, sent_by_convolutions, grid) == [found.wire_bytes] * grid.size
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, Latest
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, MismatchError
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3), "random": torch.arange(5, dtype=torch.uint8)}
 
@@ -184,6 +184,14 @@ def test_a_folder_with_a_name_that_is_no_number_is_none_of_the_checkpoints(folde
         (folder / name).mkdir()
     found = Checkpoints(folder).latest()
     assert found.checkpoint is not None and found.checkpoint.step == 2 and not found.skipped
+
+
+def test_checkpoints_of_another_network_are_not_called_damaged(folder: Path) -> None:
+    def take(checkpoint: Checkpoint) -> None:
+        checkpoint.read_into("no such", torch.zeros(1))
+
+    with pytest.raises(MismatchError, match=r"^[^;]*00000002 has no tensor no such[^;]*; [^;]*$"):
+        Checkpoints(folder).latest(take)
 
 
 def test_a_checkpoint_that_its_user_cannot_take_is_passed_over(folder: Path) -> None:

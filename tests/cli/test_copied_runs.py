@@ -169,7 +169,7 @@ def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(ho
     home.lose_store()
     home.lose_pictures()
     said = cotswold("evaluate", home.run)
-    assert said.status == 2 and "its own labelled pictures, which are not here" in said.error
+    assert said.status == 2 and "its own labelled samples, which are not here" in said.error
     assert "--stores" in said.error and "cotswold predict" in said.error
 
 

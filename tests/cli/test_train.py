@@ -60,9 +60,9 @@ def copied(run: Path, to: Path) -> Path:
 def test_a_directory_that_holds_a_run_is_refused_without_resume(desk: Desk) -> None:
     said = cotswold("train", desk.stacks_recipe, "--run", desk.stacks, "--stores", desk.stores)
     assert said.status == 2
-    assert (
-        said.error
-        == f"{desk.stacks} already holds a run; go on with --resume, or choose another --run directory"
+    assert said.error == (
+        f"{desk.stacks} already holds a run; go on with --resume (Python: resume=True), or choose another "
+        "directory"
     )
 
 

@@ -114,6 +114,8 @@ def test_peers_are_told_the_address_of_the_named_interface_or_of_the_way_to_the_
     assert address_for_peers({"GLOO_SOCKET_IFNAME": "eth7,eth8", "MASTER_ADDR": "master"}) == "203.0.113.9"
     assert address_for_peers({"MASTER_ADDR": "master"}) == OUTSIDE, "its own name may lead to the loopback"
     assert address_for_peers({}) == OUTSIDE
+    for here in ("localhost", "127.0.0.1", "::1"):
+        assert address_for_peers({"MASTER_ADDR": here}) == "127.0.0.1", "nobody else can be there"
     ways[interface._ELSEWHERE] = ""
     assert address_for_peers({"MASTER_ADDR": "master"}) == "127.0.0.1"
     assert address_for_peers({}) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
@@ -85,6 +86,16 @@ def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: List
     with _stranger(listener), pytest.raises(TimeoutError, match=r"rank 2 did not come within 0.05 s") as late:
         listener.answered({2: "rank 2"}, 0.05)
     assert peer_lost(late.value)
+
+
+def test_strangers_that_call_without_a_pause_do_not_move_the_deadline(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_came", lambda ready: [])  # so one caller is always waiting
+    begun = time.monotonic()
+    with _stranger(listener):
+        assert listener.answered_in_time({2: "rank 2"}, 0.1) == {}
+    assert time.monotonic() - begun < 5
 
 
 def test_a_listener_that_is_gone_is_named_as_lost(listener: Listener) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from cotswold.host.channel import Channel
 from cotswold.host.messages import Messages
 from cotswold.host.shared_memory import NAME, is_supported
-from cotswold.host.stream import MOST_BYTES, Stream
+from cotswold.host.stream import MOST_BYTES, MessageStream
 from cotswold.launch.failure import peer_lost
 
 Pair = tuple[Messages, Messages, socket.socket]
@@ -30,7 +31,7 @@ def _sockets(kind: type[Messages]) -> tuple[socket.socket, socket.socket]:
 @pytest.fixture(
     params=[
         pytest.param(Channel, marks=pytest.mark.skipif(not is_supported(), reason="is Linux's")),
-        Stream,
+        MessageStream,
     ]
 )
 def kind(request: pytest.FixtureRequest) -> type[Messages]:
@@ -165,7 +166,7 @@ def test_a_peer_that_hears_nothing_is_waited_for_no_longer_than_the_timeout(kind
     ours, theirs = _sockets(kind)
     near = kind(ours, "rank 1", 0.05)
     with theirs, pytest.raises(TimeoutError, match="rank 1 heard nothing"):
-        _send_many(near, MOST_BYTES if kind is Stream else 1)
+        _send_many(near, MOST_BYTES if kind is MessageStream else 1)
 
 
 def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> None:
@@ -187,14 +188,25 @@ def test_a_forked_child_keeps_no_connection_of_its_parent_open(pair: Pair) -> No
 
 
 def test_a_stream_takes_no_long_message_and_believes_none() -> None:
-    ours, theirs = _sockets(Stream)
-    near = Stream(ours, "rank 1", 5)
+    ours, theirs = _sockets(MessageStream)
+    near = MessageStream(ours, "rank 1", 5)
     with pytest.raises(ValueError, match="at most"):
         _send(near, 1, bytes(MOST_BYTES + 1))
     theirs.sendall(bytes(8) + (1 << 40).to_bytes(8, "little") + bytes(8))
     with pytest.raises(ConnectionResetError, match="rank 1 sent no message of ours"):
         near.receive(0)
     theirs.close()
+
+
+def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
+    ours, theirs = _sockets(MessageStream)
+    near, far = MessageStream(ours, "rank 1", 0.05), MessageStream(theirs, "rank 0", 5)
+    with pytest.raises(TimeoutError):
+        _send_many(near, MOST_BYTES)
+    with pytest.raises(ConnectionResetError):
+        _send(near, 10_000, b"the rest of another message")
+    with pytest.raises(ConnectionResetError, match="connection closed by peer: rank 0"):
+        far.receive(10_000)
 
 
 @pytest.mark.skipif(not is_supported(), reason="memory without a name is Linux's")
@@ -237,6 +249,32 @@ class TestChannel:
             near.abandon(tag)
             far.abandon(tag)
         assert near.kept_bytes <= 3 << 20
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            pytest.param((1, 0, 1 << 16, 8, -1), id="a block larger than its file"),
+            pytest.param((1, 0, -1, 8, -1), id="a block of a negative size"),
+            pytest.param((1, 0, 4096, 4097, -1), id="a message larger than its block"),
+            pytest.param((1, 0, 4096, -1, -1), id="a message of a negative size"),
+            pytest.param((1, 7, 4096, 8, -1), id="a block that was never shown"),
+            pytest.param((-1, 7, 0, 0, -1), id="a block given back that was never lent"),
+            pytest.param((-2, 7, 0, 0, -1), id="a block dropped that was never shown"),
+            pytest.param((1,), id="half a header"),
+        ],
+    )
+    def test_what_no_channel_says_is_refused_and_leaves_no_descriptor(self, header: tuple[int, ...]) -> None:
+        ours, theirs = _sockets(Channel)
+        near, before = Channel(ours, "rank 1", 5), _descriptors()
+        block = os.memfd_create("4096 bytes")
+        os.ftruncate(block, 4096)
+        shown = [] if 7 in header else [block]
+        socket.send_fds(theirs, [struct.pack(f"={len(header)}q", *header)], shown)
+        os.close(block)
+        with pytest.raises(ConnectionResetError, match="rank 1 sent no message of ours"):
+            near.receive(1)
+        assert _descriptors() == before
+        theirs.close()
 
     def test_a_message_that_cannot_be_written_leaves_nothing(self) -> None:
         near, far = self._pair()

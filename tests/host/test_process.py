@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import process
-from cotswold.host.process import effort_of, identity, is_stopped, kill
+from cotswold.host.process import identity, is_stopped, kill, usage_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 PRINT = (
@@ -46,21 +46,21 @@ def test_a_process_that_has_the_number_of_another_is_left_alone() -> None:
 
 
 def test_what_a_thread_its_processes_and_the_disk_do_is_effort_and_waiting_is_none(tmp_path: Path) -> None:
-    effort = effort_of(threading.get_ident())
-    before = effort()
+    usage = usage_of(threading.get_ident())
+    before = usage()
     time.sleep(0.2)  # what is measured
-    rested = effort()
+    rested = usage()
     assert rested.core_seconds - before.core_seconds < 0.1 and rested.blocks == before.blocks
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     if not on_memory(tmp_path):
-        assert effort().blocks > rested.blocks
+        assert usage().blocks > rested.blocks
     computing = "print(sum(range(5_000_000)), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", computing], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert effort().core_seconds - rested.core_seconds > 0.03
+        assert usage().core_seconds - rested.core_seconds > 0.03
         process.communicate(b"\n")
 
 

@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.shared_memory import BOUND, LEAST_BYTES, NAME, PERIOD, Block, Pool, is_supported, rounded
+from cotswold.host.shared_memory import (
+    BOUND,
+    LEAST_BYTES,
+    NAME,
+    PERIOD,
+    Block,
+    BlockPool,
+    is_supported,
+    rounded,
+)
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="memory without a name is Linux's")
 MIB = 1 << 20
 
 
-def _send(pool: Pool, count: int) -> None:
+def _send(pool: BlockPool, count: int) -> None:
     """A message that its receiver has read."""
     block, descriptor = pool.lend(count)
     if descriptor is not None:
@@ -37,7 +46,7 @@ def test_two_mappings_of_a_block_are_the_same_memory_which_ends_with_the_last() 
 
 
 def test_a_smaller_message_takes_a_larger_block() -> None:
-    pool = Pool()
+    pool = BlockPool()
     for size in (16, 8, 4, 2, 1):
         _send(pool, size * MIB)
     assert pool.kept_bytes == 16 * MIB
@@ -47,7 +56,7 @@ def test_a_smaller_message_takes_a_larger_block() -> None:
 def test_sizes_that_come_by_turns_keep_no_more_than_the_bound_and_make_no_new_blocks_for_ever(
     sizes: tuple[int, ...],
 ) -> None:
-    pool = Pool()
+    pool = BlockPool()
     for _ in range(3):
         for size in sizes:
             _send(pool, size * MIB)
@@ -58,7 +67,7 @@ def test_sizes_that_come_by_turns_keep_no_more_than_the_bound_and_make_no_new_bl
 
 
 def test_what_was_not_needed_for_two_periods_is_given_back() -> None:
-    pool = Pool()
+    pool = BlockPool()
     for _ in range(5):
         _send(pool, 64 * MIB)
     for _ in range(2 * PERIOD):
@@ -67,7 +76,7 @@ def test_what_was_not_needed_for_two_periods_is_given_back() -> None:
 
 
 def test_blocks_under_way_at_once_are_all_kept() -> None:
-    pool = Pool()
+    pool = BlockPool()
     for _ in range(3):
         lent = [pool.lend(size * MIB) for size in (1, 2, 3)]
         for block, descriptor in lent:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.cuda import launch, products
-from cotswold.kernels.cuda.tiles import LEAST_SIDE, Tile
+from cotswold.kernels.cuda.tiles import LEAST_SIDE, ProgramTile
 
 Sides = Mapping[str, int]
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ class Device:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("_PRODUCT", "_ADJOINT", "_OUTER"):
                 program = getattr(products, name)
-                tile = Tile(
+                tile = ProgramTile(
                     {side: max(sides.get(side, 0), LEAST_SIDE) for side in program.tiles[0].sides}, 4, 2
                 )
                 if sides:

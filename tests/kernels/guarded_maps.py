@@ -40,7 +40,7 @@ def scratch_of(guard: Guard) -> Iterator[None]:
             return usual(size, **options)  # type: ignore[call-overload, no-any-return]  # handed on
         return guard.numbers(-(-size // FACTOR), torch.float32).view(torch.uint8)
 
-    torch.empty = guarded  # type: ignore[assignment]  # as `Prepared.run` calls it
+    torch.empty = guarded  # type: ignore[assignment]  # as `PreparedKernel.run` calls it
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.kernels import available
 from cotswold.kernels.compile import engine
 from cotswold.kernels.machine import processor
-from cotswold.kernels.microkernels.driver import Kind
+from cotswold.kernels.microkernels.driver import ProductKind
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
 
@@ -40,7 +40,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = kernels._ready
 
-    def noted(kind: Kind, *rest: object) -> PreparedProduct:
+    def noted(kind: ProductKind, *rest: object) -> PreparedProduct:
         found.append(kind.name)
         return usual(kind, *rest)  # type: ignore[arg-type]  # handed on
 

@@ -33,6 +33,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=4.0)
     parser.add_argument("--arrival", type=float, default=60.0)
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--destroy", action="store_true", help="end the job's group inside of the block")
+    parser.add_argument("--exit", type=int, help="sys.exit with this inside of the block")
     given = parser.parse_args(words)
     dist.init_process_group("gloo")
     rank, before = dist.get_rank(), describe_environment()
@@ -52,11 +54,16 @@ def main(words: Sequence[str] | None = None) -> int:
             ) as ranks:
                 assert ranks.gather(rank) == (given.part or [0, 1])
                 train(given, rank, f"1x{ranks.size}")
+                if given.destroy:
+                    dist.destroy_process_group()
+                if given.exit is not None and rank == 1:
+                    sys.exit(given.exit)
     except CotswoldError as error:
         print(f"cotswold: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     assert describe_environment() == before
-    dist.barrier()  # the job's group is there as before
+    if not given.destroy and given.exit is None:
+        dist.barrier()  # the job's group is there as before
     print(f"rank {rank} has finished", flush=True)
     return 0
 

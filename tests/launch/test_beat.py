@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 from cotswold.launch.beat import Beat, Rest, State, newest, stalled
 
 LIMIT = 1800.0
@@ -60,19 +60,19 @@ def test_those_who_have_finished_wait_for_all_others() -> None:
 
 
 def test_what_looks_now_and_then_does_nothing() -> None:
-    rest = Rest(Effort(10.0, 5), at_seconds=100.0)
+    rest = Rest(Usage(10.0, 5), at_seconds=100.0)
     for second in range(1, 61):
-        rest = rest.after(Effort(10.0 + 0.001 * second, 5), 100.0 + second)
+        rest = rest.after(Usage(10.0 + 0.001 * second, 5), 100.0 + second)
     assert rest.idle_seconds == 60
 
 
 def test_a_little_work_ends_a_rest() -> None:
-    rest = Rest(Effort(10.0, 5), at_seconds=0.0, idle_seconds=1000)
-    assert rest.after(Effort(10.1, 5), 1.0).idle_seconds == 0  # a core on a busy machine
-    assert rest.after(Effort(10.0, 6), 1.0).idle_seconds == 0  # one block on a slow disk
-    assert rest.after(Effort(10.0, 5), 1.0).idle_seconds == 1001
+    rest = Rest(Usage(10.0, 5), at_seconds=0.0, idle_seconds=1000)
+    assert rest.after(Usage(10.1, 5), 1.0).idle_seconds == 0  # a core on a busy machine
+    assert rest.after(Usage(10.0, 6), 1.0).idle_seconds == 0  # one block on a slow disk
+    assert rest.after(Usage(10.0, 5), 1.0).idle_seconds == 1001
 
 
 def test_time_in_which_the_process_was_stopped_is_no_rest() -> None:
-    rest = Rest(Effort(10.0, 5), at_seconds=0.0)
-    assert rest.after(Effort(10.0, 5), 86400.0).idle_seconds <= 3
+    rest = Rest(Usage(10.0, 5), at_seconds=0.0)
+    assert rest.after(Usage(10.0, 5), 86400.0).idle_seconds <= 3

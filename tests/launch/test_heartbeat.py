@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 from cotswold.launch.beat import Beat, State
 from cotswold.launch.heartbeat import Heartbeat
 from cotswold.launch.role import Role
@@ -12,7 +12,7 @@ from cotswold.launch.verdict import Verdict
 
 TIMEOUT = 20.0
 SILENT = "rank 2 has not been heard of for 20 s"
-BUSY = Effort(0.0, 0)
+BUSY = Usage(0.0, 0)
 
 
 def begin(rank: int = 0, size: int = 2, keeper: int | None = 0, stall: float = 1800.0) -> Heartbeat:
@@ -62,6 +62,14 @@ def test_a_rank_that_is_silent_for_longer_than_the_timeout_is_told_of_before_thi
     assert heartbeat.message.beat.state is State.GONE and heartbeat.conclusion is None
     heartbeat = second(heartbeat, now, [beat(now + 1), beat(5)])
     assert heartbeat.conclusion == heartbeat.message.end and heartbeat.is_silent
+
+
+def test_who_waits_at_the_end_does_not_take_one_that_failed_for_one_that_has_finished() -> None:
+    failed = Verdict(1, "rank 1 on b failed: ValueError", silent=False)
+    heartbeat = second(begin().finished(), 1.0, [beat(1, State.GONE)], failed)
+    assert not heartbeat.all_done
+    heartbeat = second(heartbeat, 1.1, [beat(1, State.GONE)], failed)
+    assert heartbeat.conclusion == failed and not heartbeat.all_done
 
 
 def test_the_keeper_of_the_store_ends_only_once_the_others_know() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
 from cotswold.launch.role import Role
 from cotswold.launch.verdict import Verdict
@@ -54,7 +54,7 @@ class Player:
         if store.gone:
             self.heartbeat = self.heartbeat.broken(now)
             return
-        spoken = self.heartbeat.beating(Effort(now, 0), now)
+        spoken = self.heartbeat.beating(Usage(now, 0), now)
         if spoken.message.end is not None and store.end is None:
             store.end = spoken.message.end.dumps()
         store.beats[spoken.role.rank] = spoken.message.beat.dumps()
@@ -96,7 +96,7 @@ class Store:
 def players(size: int, offsets: list[float]) -> list[Player]:
     roles = [Role(rank, size, KEEPER, TIMEOUT, 90 * TIMEOUT) for rank in range(size)]
     return [
-        Player(Heartbeat.begin(role, Effort(0.0, 0), 0.0), offset, speaks_at=offset)
+        Player(Heartbeat.begin(role, Usage(0.0, 0), 0.0), offset, speaks_at=offset)
         for role, offset in zip(roles, offsets, strict=True)
     ]
 

@@ -39,6 +39,19 @@ def test_ranks_of_a_group_that_is_there_join_twice_and_leave_group_and_environme
     assert job.printed(1) == "rank 1 has finished\n"
 
 
+def test_the_job_s_group_may_end_inside_of_the_block(new_job: NewJob) -> None:
+    job = run(new_job(2), "--destroy")
+    assert job.codes() == [0, 0], job.printed(0)
+
+
+@pytest.mark.parametrize(("code", "others"), [(0, 0), (3, LEFT)])
+def test_a_script_that_exits_inside_of_the_block_fails_unless_with_success(
+    new_job: NewJob, code: int, others: int
+) -> None:
+    job = run(new_job(2), "--exit", str(code))
+    assert job.codes() == [others, code], job.printed(0)
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_who_is_left_of_a_partitioned_module_names_the_killed_rank_and_ends(
     new_job: NewJob, victim: int

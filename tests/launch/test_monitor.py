@@ -89,6 +89,21 @@ def test_the_last_to_leave_leaves_and_its_threads_end(store: Store, ends: list[V
     assert not ends and not any(thread.is_alive() for thread in started._threads)
 
 
+@pytest.mark.parametrize("how", ["leave", "fail"])
+def test_ctrl_c_while_a_rank_waits_for_the_others_leaves_no_thread_behind(
+    store: Store, ends: list[Verdict], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    started = monitor(store, size=2)
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.leave() if how == "leave" else started.fail("ValueError", peer_lost=True)
+    assert not ends and not any(thread.is_alive() for thread in started._threads)
+
+
 def test_what_a_failing_rank_says_is_in_the_store(store: Store, ends: list[Verdict]) -> None:
     monitor(store).fail("ValueError: too hard", peer_lost=False)
     (end,) = store.read([END])

@@ -233,3 +233,26 @@ def test_messages_of_five_sizes_keep_little_more_memory_than_the_largest_needs()
     mib = (1, 12, 3, 7, 16)
     assert max(on_ranks(2, _mapped_after, tuple(1024 * one for one in mib))) <= 1.5 * max(mib)
     assert max(on_ranks(2, _mapped_after, (16 * 1024, *100 * (4,)))) <= 1
+
+
+def _abandoned_when_freed_and_later() -> list[int]:
+    """How many were abandoned when a pending one was freed, and after the next was started."""
+    exchange = _to_rank_1(Mesh.of("1x2"), (8, 8))
+    abandoned: list[int] = []
+    transport = exchange.mesh.routes(torch.device("cpu")).transport(1 - exchange.mesh.rank, 1)
+    abandon = transport.abandon
+
+    def noted(tag: int) -> None:
+        abandoned.append(tag)
+        abandon(tag)
+
+    transport.abandon = noted  # type: ignore[method-assign]
+    pending = exchange.start(_part(exchange, 1.0))
+    del pending
+    counts = [len(abandoned)]
+    assert exchange.start(_part(exchange, 7.0)).finish().eq(7).all()
+    return [*counts, len(abandoned)]
+
+
+def test_an_exchange_that_nobody_holds_is_abandoned_by_whoever_starts_the_next() -> None:
+    assert on_ranks(2, _abandoned_when_freed_and_later) == [[0, 1], [0, 1]]

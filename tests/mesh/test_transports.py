@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cotswold.errors import GeometryError
 from cotswold.host.shared_memory import is_supported
+from cotswold.host.token import Token
 from cotswold.launch.failure import peer_lost
 from cotswold.mesh import Mesh
 from cotswold.mesh.transport import connecting
@@ -247,13 +248,14 @@ def test_a_rank_that_wants_no_shared_memory_has_streams() -> None:
     assert on_ranks(3, _near_of_each, 1) == [([2], [1]), ([], [0, 2]), ([0], [1])]
 
 
-def _with_tokens(tokens: tuple[str, ...]) -> list[int]:
-    os.environ["COTSWOLD_TOKEN"] = tokens[dist.get_rank()]
-    with _several_hosts():
-        try:
+def _with_tokens(tokens: tuple[str, ...], by: str) -> list[int]:
+    token = tokens[dist.get_rank()]
+    with _several_hosts(), pytest.MonkeyPatch.context() as patch:
+        if by == "environment":
+            patch.setenv("COTSWOLD_TOKEN", token)
             return sorted(Mesh.of("1x3").streams)
-        finally:
-            del os.environ["COTSWOLD_TOKEN"]
+        patch.setenv("COTSWOLD_TOKEN", "c" * 32)
+        return sorted(Mesh.of("1x3", token=Token(token)).streams)
 
 
 @contextmanager
@@ -266,8 +268,9 @@ def _several_hosts() -> Iterator[None]:
         connecting._this_host = real
 
 
-def test_ranks_with_another_token_have_no_stream() -> None:
-    assert on_ranks(3, _with_tokens, ("a" * 32, "b" * 32, "a" * 32)) == [[2], [], [0]]
+@pytest.mark.parametrize("by", ["environment", "argument"])
+def test_ranks_with_another_token_have_no_stream(by: str) -> None:
+    assert on_ranks(3, _with_tokens, ("a" * 32, "b" * 32, "a" * 32), by) == [[2], [], [0]]
 
 
 def _unreachable(who: int) -> list[int]:

@@ -367,6 +367,11 @@ def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() 
             ["data={type='frames', source='a'}"],
             "strategy supervised needs labels; set data.labels to folders or file",
         ),
+        (
+            LABELLED,
+            ["data={source='rings:500'}"],
+            "strategy supervised needs labels; set data.labels to file",
+        ),
         (VECTORS, ["data.store=here"], "[data] needs either source or store"),
     ],
 )

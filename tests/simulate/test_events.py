@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.simulate.small import cluster, link
 
-from cotswold.simulate.actions import Meet, Post, Program, Wait, Work
+from cotswold.simulate.actions import AllReduce, Compute, Post, Program, Wait
 from cotswold.simulate.cluster import Cluster
-from cotswold.simulate.events import Timeline, play
+from cotswold.simulate.events import Timeline, run_programs
 from cotswold.simulate.topology import Topology
 
 SECOND = 10**9
@@ -15,7 +15,7 @@ SECOND = 10**9
 
 
 def played(described: Cluster, *programs: Program) -> Timeline:
-    return play(programs, Topology(described, len(programs)))
+    return run_programs(programs, Topology(described, len(programs)))
 
 
 def send(target: int, seconds: int = 1, name: str = "x") -> Post:
@@ -27,8 +27,8 @@ HALF = cluster(hosts=4, network=link(latency_us=5e5))
 
 
 def test_a_message_takes_its_latency_and_its_bytes_over_the_rate_while_its_sender_computes() -> None:
-    sender: Program = (Work("a", 2.0), send(1), Work("a", 1.0))
-    receiver: Program = (Work("b", 1.0), Wait("x", (0,)), Work("b", 1.0))
+    sender: Program = (Compute("a", 2.0), send(1), Compute("a", 1.0))
+    receiver: Program = (Compute("b", 1.0), Wait("x", (0,)), Compute("b", 1.0))
     found = played(HALF, sender, receiver)
     assert found.seconds == 4.5  # 2 + 0.5 + 1 + 1
     first, second = found.ranks
@@ -43,7 +43,9 @@ def test_a_sender_that_waits_goes_on_when_its_message_is_through() -> None:
 
 def test_messages_queue_at_the_card_of_the_host_that_sends_them() -> None:
     shared = cluster(hosts=3, devices=2)
-    found = played(shared, (send(2),), (send(4),), (Wait("x", (0,)),), (), (Wait("x", (1,)), Work("a", 1.0)))
+    found = played(
+        shared, (send(2),), (send(4),), (Wait("x", (0,)),), (), (Wait("x", (1,)), Compute("a", 1.0))
+    )
     assert found.seconds == 3.0
 
 
@@ -73,35 +75,37 @@ def test_an_uplink_is_shared_by_the_hosts_of_a_switch() -> None:
 
 def test_ranks_that_share_a_device_share_its_time() -> None:
     alone = cluster(hosts=1)
-    assert played(alone, (Work("a", 1.0),), (Work("a", 3.0),)).seconds == 4.0
-    assert played(alone, (Work("a", 1.0),), (Work("a", 3.0),)).ranks[0].work == {"a": 2.0}
+    assert played(alone, (Compute("a", 1.0),), (Compute("a", 3.0),)).seconds == 4.0
+    assert played(alone, (Compute("a", 1.0),), (Compute("a", 3.0),)).ranks[0].work == {"a": 2.0}
 
 
 def test_a_message_that_the_processor_carries_takes_its_time() -> None:
     busy = cluster(hosts=2, network=link(offload=0.5))
-    found = played(busy, (send(1),), (Work("a", 1.0), Wait("x", (0,))))
+    found = played(busy, (send(1),), (Compute("a", 1.0), Wait("x", (0,))))
     assert found.seconds == 1.5
     nothing_left = cluster(hosts=2, network=link(offload=0.0))
-    assert played(nothing_left, (send(1),), (Work("a", 1.0), Wait("x", (0,)))).seconds == 2.0
+    assert played(nothing_left, (send(1),), (Compute("a", 1.0), Wait("x", (0,)))).seconds == 2.0
 
 
 def test_all_ranks_leave_a_reduction_together() -> None:
-    found = played(HALF, (Work("a", 1.0), Meet(0)), (Meet(0),), (Meet(0),))
+    found = played(HALF, (Compute("a", 1.0), AllReduce(0)), (AllReduce(0),), (AllReduce(0),))
     assert found.seconds == 1.0 + 2 * 2 * 0.5  # two steps of a tree, there and back
     assert found.ranks[1].imbalance == 1.0
 
 
 def test_a_reduction_sends_every_byte_twice_past_each_rank_but_one_and_through_the_cards_of_hosts() -> None:
-    apart = played(cluster(hosts=4), *[(Meet(12 * SECOND),)] * 4)
+    apart = played(cluster(hosts=4), *[(AllReduce(12 * SECOND),)] * 4)
     assert apart.bytes_sent == apart.bytes_between_hosts == 2 * 3 * 12 * SECOND
     # of the ring's four links two join hosts
-    paired = played(cluster(hosts=2, devices=2), *[(Meet(12 * SECOND),)] * 4)
+    paired = played(cluster(hosts=2, devices=2), *[(AllReduce(12 * SECOND),)] * 4)
     assert (paired.bytes_sent, paired.bytes_between_hosts) == (72 * SECOND, 36 * SECOND)
-    assert played(cluster(hosts=1, devices=4), *[(Meet(12 * SECOND),)] * 4).bytes_between_hosts == 0
+    assert played(cluster(hosts=1, devices=4), *[(AllReduce(12 * SECOND),)] * 4).bytes_between_hosts == 0
 
 
 def test_the_seconds_of_a_rank_add_up_to_those_of_the_update() -> None:
-    found = played(HALF, (Work("a", 2.0), send(1), Work("a", 1.0)), (Work("b", 1.0), Wait("x", (0,))))
+    found = played(
+        HALF, (Compute("a", 2.0), send(1), Compute("a", 1.0)), (Compute("b", 1.0), Wait("x", (0,)))
+    )
     for rank in found.ranks:
         assert sum(rank.work.values()) + rank.exposed + rank.imbalance == pytest.approx(found.seconds)
 

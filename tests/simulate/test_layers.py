@@ -14,7 +14,7 @@ from tests.simulate.small import cluster
 
 from cotswold.geometry import Grid, MapShape, Window
 from cotswold.simulate import load_cluster, predict
-from cotswold.simulate.layers import Kind, Layer, LayerWork
+from cotswold.simulate.layers import LayerGeometry, LayerKind, LayerWork
 from cotswold.simulate.papers import adam, ladder, pictures, speech
 
 EXAMPLES = settings(max_examples=30 * FUZZ, deadline=None)
@@ -25,14 +25,14 @@ GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
 def networks(draw: DrawFn) -> LayerWork:
     """Filters of either kind and pooling on a map, then full layers."""
     below = MapShape(draw(st.integers(1, 3)), draw(st.integers(6, 9)), draw(st.integers(6, 9)))
-    kind: Kind = draw(st.sampled_from(["local", "shared", "convolution"]))
+    kind: LayerKind = draw(st.sampled_from(["local", "shared", "convolution"]))
     y, x = Window(3, draw(st.integers(1, 2))), Window(2, draw(st.integers(1, 2)), 1, 1)
     block = (2, 1) if kind == "local" and draw(st.booleans()) else (1, 1)
-    filters = Layer(kind, below, y, x, draw(st.integers(1, 4)), block)
+    filters = LayerGeometry(kind, below, y, x, draw(st.integers(1, 4)), block)
     window = Window(2, draw(st.integers(1, 2)))
-    pool = Layer("pool", filters.output, window, window, filters.maps)
-    full = Layer.full(pool.output, draw(st.integers(1, 7)))
-    return LayerWork((filters, pool, full, Layer.full(full.output, 5)), draw(st.integers(1, 3)))
+    pool = LayerGeometry("pool", filters.output, window, window, filters.maps)
+    full = LayerGeometry.full(pool.output, draw(st.integers(1, 7)))
+    return LayerWork((filters, pool, full, LayerGeometry.full(full.output, 5)), draw(st.integers(1, 3)))
 
 
 @EXAMPLES
@@ -81,7 +81,7 @@ def test_a_rank_receives_once_what_it_reads_and_does_not_have(work: LayerWork, g
 
 
 def test_the_gradient_of_a_convolution_passes_between_all_hosts() -> None:
-    layer = Layer("convolution", MapShape(64, 32, 32), Window(3, 1, 1, 1), Window(3, 1, 1, 1), 256)
+    layer = LayerGeometry("convolution", MapShape(64, 32, 32), Window(3, 1, 1, 1), Window(3, 1, 1, 1), 256)
     found = predict(load_cluster("ethernet"), LayerWork((layer,), 32), Grid(1, 16))
     assert found.wire_bytes == found.network_bytes == 2 * 15 * 4 * (64 * 9 * 256)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.training.small import draw_labelled
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
+import cotswold
+from cotswold.data import StoreDataset
 from cotswold.training.datasets import samples_of, split, training_batches
 from cotswold.training.strategy import Batches
 
@@ -45,13 +49,30 @@ def test_every_epoch_has_an_order_of_its_own_that_the_seed_gives(given: Callable
     assert first != next(epochs(training_batches(given(), BATCH, 8, CPU), 1))
 
 
-def test_an_epoch_of_a_map_style_set_has_whole_batches_of_samples_that_come_once() -> None:
+def test_every_sample_comes_once_an_epoch() -> None:
     (seen,) = epochs(training_batches(numbered(), BATCH, 7, CPU), 1)
+    assert sorted(seen) == list(map(float, range(SAMPLES)))
+
+
+def test_a_loader_that_drops_the_last_batch_drops_it() -> None:
+    given = DataLoader(numbered(), BATCH, shuffle=True, drop_last=True)
+    (seen,) = epochs(training_batches(given, BATCH, 7, CPU), 1)
     assert len(seen) == len(set(seen)) == 20
 
 
+def test_batches_of_a_store_are_taken_as_they_are_in_an_order_of_each_epoch(tmp_path: Path) -> None:
+    draw_labelled(tmp_path / "pictures", 10)
+    store = cotswold.prepare(tmp_path / "pictures", tmp_path / "store", size=8, labels="folders")
+    given = StoreDataset(store, "train", batch_size=4)
+    batches = training_batches(given, 4, 7, CPU)
+    endless, count = iter(batches), int(batches.epoch_steps)
+    first, second = ([batch.inputs for batch in islice(endless, count)] for _ in range(2))
+    assert first[0].shape == (4, 3, 8, 8)
+    assert not torch.cat(first).equal(torch.cat(second))
+
+
 def test_a_loader_in_order_stays_in_order() -> None:
-    assert list(epochs(training_batches(in_order(), 99, 7, CPU), 2)) == [list(map(float, range(20)))] * 2
+    assert list(epochs(training_batches(in_order(), 99, 7, CPU), 2)) == [list(map(float, range(SAMPLES)))] * 2
 
 
 def test_batches_draw_nothing_of_what_the_module_draws() -> None:

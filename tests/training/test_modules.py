@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from cotswold.errors import CheckpointError, RecipeError, RunError, UserError
+from cotswold.errors import MismatchError, RecipeError, RunError, UserError
 from cotswold.recipe import load
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import ModuleJob, Resume, open_module_job
+from cotswold.training.losses import cross_entropy
 
 FEATURES, CLASSES, SAMPLES = 6, 3, 50
 
@@ -36,6 +37,14 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.last(self.drop(functional.relu(self.norm(self.first(x)))))
         return out
+
+
+class Shorter(Net):
+    """The same without its last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Identity()  # type: ignore[assignment]  # in its place
 
 
 def net(hidden: int = 8) -> Net:
@@ -155,6 +164,70 @@ def test_targets_that_would_be_broadcast_or_are_no_classes_are_refused(tmp_path:
         train(opened(tmp_path / "classes", dataset=TensorDataset(x, sevens), loss=loss))
 
 
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (torch.zeros(SAMPLES), r"floats of shape \(8,\), and cross_entropy wants classes"),
+        (torch.ones(SAMPLES, CLASSES), "the probability of each"),
+        (torch.zeros(SAMPLES, 1, dtype=torch.int64), r"shape \(8, 1\) are no classes of outputs"),
+        (torch.full((SAMPLES,), 3), "classes from 3 to 3, and there are 3 outputs"),
+    ],
+)
+def test_targets_that_are_no_classes_are_refused_by_cross_entropy(
+    tmp_path: Path, targets: Tensor, said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        train(opened(tmp_path / "run", dataset=TensorDataset(labelled().tensors[0], targets)))
+
+
+def test_cross_entropy_takes_classes_of_any_integer_type_and_probabilities() -> None:
+    outputs, classes = torch.randn(4, 3), torch.tensor([0, 2, 1, -100])
+    wanted = functional.cross_entropy(outputs, classes)
+    assert cross_entropy(outputs, classes.int()).equal(wanted)
+    assert cross_entropy(outputs, outputs.softmax(1)).isfinite()
+
+
+def column(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs[:, :1], targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (column, r"would broadcast targets of shape \(8,\)"),
+        (lambda outputs, targets: 1.0, "the loss gives a float"),
+        (lambda outputs, targets: outputs.sum(1), r"a tensor of shape \(8,\); it must give one number"),
+        (lambda outputs, targets: outputs.detach().mean(), "does not depend on a parameter"),
+    ],
+)
+def test_a_loss_that_gives_no_number_to_learn_from_is_refused(tmp_path: Path, loss: Any, said: str) -> None:
+    x = labelled().tensors[0]
+    with pytest.raises(UserError, match=said):
+        train(opened(tmp_path / "run", dataset=TensorDataset(x, x[:, 0]), loss=loss))
+
+
+class Named(nn.Module):
+    """Outputs under names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"scores": self.inner(x)}
+
+
+def test_a_module_may_give_what_its_loss_takes(tmp_path: Path) -> None:
+    def loss(outputs: Any, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs["scores"], targets)
+
+    run = train(opened(tmp_path / "run", module=Named(), loss=loss, validation=0.2))
+    assert losses(run)[-1] < losses(run)[0]
+    assert "accuracy" not in events(run, "step")[-1]
+    with pytest.raises(UserError, match="the module gives a dict"):
+        train(opened(tmp_path / "named", module=Named()))
+
+
 def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -> None:
     stopping = settings(epochs=40, learning_rate=3.0, patience=2)
     run = train(opened(tmp_path / "run", validation=0.3, settings=stopping))
@@ -164,20 +237,26 @@ def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -
     more = settings(epochs=5)
     short = train(opened(tmp_path / "short"))
     again = train(opened(tmp_path / "short", settings=more, resume=Resume.ALWAYS))
-    assert last(again.checkpoints).step == 5 * 6 and short.path == again.path
+    assert last(again.checkpoints).step == 5 * 7 and short.path == again.path
     assert events(again, "prolonged")[0]["epochs"] == [5.0]
 
 
 def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) -> None:
     run = train(opened(tmp_path / "run"))
-    with pytest.raises(CheckpointError, match=r"network\.first\.weight is .*\(8, 6\), not .*\(9, 6\)"):
-        train(opened(run.path, module=net(9), resume=Resume.ALWAYS))
+    other = net(9)
+    with pytest.raises(
+        MismatchError, match=r"^the module is another .*: first\.weight is .*\(8, 6\) there, not .*\(9, 6\)"
+    ):
+        train(opened(run.path, module=other, resume=Resume.ALWAYS))
+    assert all(one.equal(new) for one, new in zip(other.parameters(), net(9).parameters(), strict=True))
     renamed = net()
     renamed.other = nn.Linear(2, 2)
-    with pytest.raises(CheckpointError, match=r"no tensor network\.other\.weight"):
+    with pytest.raises(MismatchError, match=r"other\.weight is .* here and not there"):
         train(opened(run.path, module=renamed, resume=Resume.ALWAYS))
-    with pytest.raises(RunError, match=r"network\.module .*Sequential"):
-        opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS)
+    with pytest.raises(MismatchError, match=r"last\.weight is .* there and not here"):
+        train(opened(run.path, module=Shorter(), resume=Resume.ALWAYS))
+    with pytest.raises(MismatchError, match=r"0\.first\.weight is .* here and not there"):
+        train(opened(run.path, module=nn.Sequential(net()), resume=Resume.ALWAYS))
 
 
 def test_another_data_set_or_other_settings_are_refused(tmp_path: Path) -> None:
@@ -191,6 +270,20 @@ def test_another_data_set_or_other_settings_are_refused(tmp_path: Path) -> None:
         opened(run.path)
     with pytest.raises(RunError, match="no run in"):
         opened(tmp_path / "none", resume=Resume.ALWAYS)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_last_samples_of_an_epoch_are_learnt_unless_the_loader_drops_them(
+    tmp_path: Path, whole: bool
+) -> None:
+    run = train(opened(tmp_path / "run", dataset=DataLoader(labelled(), 8, drop_last=whole)))
+    (end,) = events(run, "end")
+    assert end["samples"] == 3 * (48 if whole else SAMPLES)
+
+
+def test_one_sample_that_a_normalisation_cannot_take_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a batch of one sample: .* drop_last=True"):
+        train(opened(tmp_path / "run", settings=settings(batch_size=7)))
 
 
 class Triples(Dataset[tuple[Tensor, Tensor, Tensor]]):

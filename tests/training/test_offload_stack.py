@@ -35,7 +35,7 @@ ROWS = PLAIN.filters.grid[0]
 
 
 @dataclass(frozen=True)
-class Twins:
+class StackPair:
     plain: SparseAutoencoderStack
     momentum: Tensor
     streamed: OffloadedStack
@@ -66,7 +66,7 @@ class Twins:
         return found[0], found[1]
 
 
-def twins(geometry: StackGeometry, room: int, folder: Path, threads: RowThreads) -> Twins:
+def stack_pair(geometry: StackGeometry, room: int, folder: Path, threads: RowThreads) -> StackPair:
     plain = SparseAutoencoderStack(geometry, 0.1, 1e-6, seed=3, index=1)
     streamed = OffloadedStack(
         geometry,
@@ -90,13 +90,13 @@ def twins(geometry: StackGeometry, room: int, folder: Path, threads: RowThreads)
     batch = maps(geometry.input)
     plain.calibrate(batch)
     streamed.calibrate(batch)
-    return Twins(plain, torch.zeros_like(plain.filters), streamed, batch, maps(geometry.output))
+    return StackPair(plain, torch.zeros_like(plain.filters), streamed, batch, maps(geometry.output))
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[StackGeometry, int], Twins]]:
+def make(tmp_path: Path) -> Iterator[Callable[[StackGeometry, int], StackPair]]:
     with RowThreads() as threads:
-        yield lambda geometry, room: twins(geometry, room, tmp_path, threads)
+        yield lambda geometry, room: stack_pair(geometry, room, tmp_path, threads)
 
 
 @st.composite
@@ -117,7 +117,7 @@ def test_steps_have_the_bits_of_those_in_memory_whatever_room_there_is(
     geometry: StackGeometry, room: int, aboves: list[bool]
 ) -> None:
     with TemporaryDirectory() as folder, RowThreads() as threads:
-        both = twins(geometry, room, Path(folder), threads)
+        both = stack_pair(geometry, room, Path(folder), threads)
         for above in aboves:
             plain, streamed = both.step(above)
             assert torch.equal(plain.loss, streamed.loss)
@@ -135,7 +135,7 @@ def _gradient(report: ops.StackReport) -> Tensor:
 
 
 def test_outputs_and_objectives_have_the_bits_of_those_in_memory(
-    make: Callable[[StackGeometry, int], Twins],
+    make: Callable[[StackGeometry, int], StackPair],
 ) -> None:
     both = make(PLAIN, 5)
     both.step(above=False)
@@ -150,7 +150,7 @@ def test_outputs_and_objectives_have_the_bits_of_those_in_memory(
 
 
 def test_a_sweep_reads_only_what_the_one_before_has_not_left_in_memory(
-    make: Callable[[StackGeometry, int], Twins], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[StackGeometry, int], StackPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, read = make(PLAIN, 6), _noted(monkeypatch, "read")
     with torch.no_grad():
@@ -161,7 +161,7 @@ def test_a_sweep_reads_only_what_the_one_before_has_not_left_in_memory(
 
 
 def test_no_more_rows_are_in_memory_than_there_is_room_for(
-    make: Callable[[StackGeometry, int], Twins], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[StackGeometry, int], StackPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, held, most = make(PLAIN, 6), set[int](), [0]
     both.streamed.stream.filters.clear()
@@ -185,7 +185,7 @@ def test_no_more_rows_are_in_memory_than_there_is_room_for(
 
 
 def test_an_update_reads_momentum_once_and_writes_everything_once(
-    make: Callable[[StackGeometry, int], Twins], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[StackGeometry, int], StackPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = make(PLAIN, 5)
     both.step(above=True)
@@ -213,7 +213,7 @@ def _noted(monkeypatch: pytest.MonkeyPatch, verb: str) -> list[tuple[str, int]]:
     return noted
 
 
-def test_a_row_that_cannot_be_read_is_named(make: Callable[[StackGeometry, int], Twins]) -> None:
+def test_a_row_that_cannot_be_read_is_named(make: Callable[[StackGeometry, int], StackPair]) -> None:
     both = make(PLAIN, 5)
     both.streamed.stream.settle()
     both.streamed.stream.filters.clear()
@@ -224,7 +224,7 @@ def test_a_row_that_cannot_be_read_is_named(make: Callable[[StackGeometry, int],
 
 
 def test_a_row_that_cannot_be_written_stops_the_run_at_the_latest_when_it_is_saved(
-    make: Callable[[StackGeometry, int], Twins], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[StackGeometry, int], StackPair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = make(PLAIN, ROWS)
 
@@ -240,7 +240,7 @@ def test_a_row_that_cannot_be_written_stops_the_run_at_the_latest_when_it_is_sav
 
 @pytest.mark.parametrize("sweeps", [0, 1])
 def test_a_stack_is_calibrated_and_comes_to_rest_whichever_way_the_last_sweep_went(
-    make: Callable[[StackGeometry, int], Twins], sweeps: int
+    make: Callable[[StackGeometry, int], StackPair], sweeps: int
 ) -> None:
     both = make(PLAIN, 5)
     both.step(above=False)

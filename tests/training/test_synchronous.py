@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cotswold.checkpoint import Checkpoint, Checkpoints, StateDict, StateValue
-from cotswold.errors import CheckpointError, DivergedError
+from cotswold.errors import CheckpointError, DivergedError, UserError, told
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 from cotswold.training.phases import Phase
-from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.runners.synchronous import Position, Synchronous
 from cotswold.training.strategy import Batch
 
 
@@ -187,3 +187,101 @@ def test_a_checkpoint_of_a_phase_that_the_run_does_not_have_is_refused(tmp_path:
         strategy.phases = [Phase(0, 5, 2)]
         with pytest.raises(CheckpointError, match="a phase that this run does not have"):
             runner_in(tmp_path, strategy, Numbers(), Stop(), log).resume(newest(tmp_path))
+
+
+class Nested(Sums):
+    def state_dict(self) -> StateDict:
+        return {"model": {"sum": self.sum}}  # type: ignore[dict-item]  # as many programs do
+
+
+class Silent(Sums):
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        super().train_step(batches)
+        return None  # type: ignore[return-value]  # forgotten
+
+
+class Live(Sums):
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        return Metrics(torch.ones(()), 2)  # type: ignore[arg-type]  # the loss as autograd has it
+
+
+class Bare(Sums):
+    def validate(self) -> Metrics | None:
+        return 0.3  # type: ignore[return-value]  # the loss alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (Nested, "Nested.state_dict gives a dict for 'model', and must be flat: .* tensors and plain values"),
+        (Silent, "Silent.train_step gives None, and must give Metrics"),
+        (Live, r"Live.train_step gives a Tensor for the loss.*float\(value.detach\(\)\)"),
+        (Bare, "Bare.validate gives a float, and must give Metrics"),
+    ],
+)
+def test_what_a_strategy_must_not_answer_is_named(tmp_path: Path, kind: type[Sums], wanted: str) -> None:
+    strategy = kind()
+    with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(UserError, match=wanted):
+        runner_in(tmp_path, strategy, Numbers(), Stop(), log).run()
+    assert strategy.taken <= 1
+
+
+def test_a_misspelt_verb_is_found_before_training(tmp_path: Path) -> None:
+    class Misspelt:
+        """`Sums` with a verb of another name."""
+
+        is_best = should_stop = False
+        parameters = flops = phases = begin = enter = describe = validate = print
+        state_dict = load_state_dict = trainstep = print
+
+    with (
+        EventLog(tmp_path / "events.jsonl") as log,
+        pytest.raises(UserError, match="Misspelt has no method train_step; it has trainstep"),
+    ):
+        runner_in(tmp_path, Misspelt(), Numbers(), Stop(), log)  # type: ignore[arg-type]  # misspelt
+
+
+def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) -> None:
+    class Broken(Sums):
+        def train_step(self, batches: Iterator[Batch]) -> Metrics:
+            return super().train_step(iter(()))
+
+    with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(StopIteration) as raised:
+        runner_in(tmp_path, Broken(), Numbers(), Stop(), log).run()
+    assert "test_synchronous.py, line" in told(raised.value) and told(raised.value).endswith("train_step")
+
+
+class Noisy(Sums):
+    """Adds noise that it draws, and keeps no random state."""
+
+    def train_step(self, batches: Iterator[Batch]) -> Metrics:
+        self.sum += torch.rand(1)
+        return super().train_step(batches)
+
+
+def test_a_strategy_that_keeps_no_random_state_draws_the_same_after_a_resume(tmp_path: Path) -> None:
+    sums = []
+    for stop_at in (-1, 4):
+        folder, stop = tmp_path / str(stop_at), Stop()
+        folder.mkdir()
+        torch.manual_seed(0)
+        with EventLog(folder / "events.jsonl") as log:
+            strategy: Sums = Noisy(stop, stop_at)
+            if not runner_in(folder, strategy, Numbers(), stop, log).run():
+                torch.manual_seed(7)
+                strategy = Noisy()
+                runner = runner_in(folder, strategy, Numbers(), Stop(), log)
+                runner.recorder.resume(runner.resume)
+                assert runner.run()
+        sums.append(float(strategy.sum))
+    assert sums[0] == sums[1]
+
+
+def test_a_checkpoint_without_a_random_state_is_gone_on_with(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        runner = runner_in(tmp_path, Sums(), Numbers(), Stop(), log)
+        state = {"strategy": {"taken": 3}, "pictures": {"next": 3}, "position": vars(Position(0, 3, 3))}
+        runner.recorder.checkpoints.save(3, {"sum": torch.full((1,), 6.0)}, {**state, "account": {}})
+        runner.resume(newest(tmp_path))
+        assert runner.run()
+    assert float(runner.strategy.state_dict()["sum"]) == sum(range(1, 11))  # type: ignore[arg-type]  # a tensor

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.training.small import greedy
+from tests.training.small import greedy, supervised
 
-from cotswold.errors import RecipeError
+import cotswold
+from cotswold import recipe as recipes
+from cotswold.errors import RecipeError, UnknownStrategyError
+from cotswold.run import read_events
 from cotswold.training.table import entry
 
 PACKAGE = '''
@@ -127,6 +130,120 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
     assert "'sideways' of cotswold.training, broken:Sideways, cannot be loaded" in sideways
     assert "No module named 'nowhere_at_all'" in sideways and "gives 3.14" in odd
     assert "did you mean greedy?" in misspelt
+
+
+FALLING = """
+from cotswold.training.builders import stack_entry
+from cotswold.training.greedy import Greedy
+
+class Falling(Greedy):
+    def train_step(self, batches):
+        return [][self.step]
+
+ENTRY = stack_entry(Falling)
+"""
+SECTION = '''
+from typing import Literal
+from cotswold.recipe.schema.training import GreedyTraining, SupervisedTraining
+
+class FallingTraining(GreedyTraining):
+    """Greedy, but it falls."""
+
+    strategy: Literal["falling"] = "falling"
+    """`falling`: it falls."""
+
+class SinkingTraining(SupervisedTraining):
+    """Supervised, but it sinks."""
+
+    strategy: Literal["sinking"] = "sinking"
+    """`sinking`: it sinks."""
+    decay: float = 0.9
+    """How fast."""
+    batch: int = 3
+    """How many sink."""
+'''
+
+
+@pytest.fixture
+def falling(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process in which a package is installed whose strategy, falling, fails."""
+    package, info = tmp_path / "tumble", tmp_path / "tumble-1.0.dist-info"
+    for folder in (package, info):
+        folder.mkdir()
+    (package / "__init__.py").touch()
+    (package / "strategy.py").write_text(FALLING)
+    (package / "section.py").write_text(SECTION)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tumble\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[cotswold.training]\nfalling = tumble.section:FallingTraining\n"
+        "sinking = tumble.section:SinkingTraining\n"
+        "[cotswold.strategies]\nfalling = tumble.strategy:ENTRY\n"
+    )
+    return {"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"}
+
+
+def told_by(words: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cotswold", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_strategy_that_raises_is_told_with_its_line_in_the_terminal_and_in_the_last_event(
+    pictures: Path, tmp_path: Path, falling: dict[str, str]
+) -> None:
+    recipe = tmp_path / "falling.toml"
+    recipe.write_text(greedy(pictures, strategy="falling"))
+    done = told_by(["train", str(recipe), "--run", "run"], tmp_path, falling)
+    why = "IndexError: list index out of range, in tumble/strategy.py, line 7, train_step"
+    assert done.returncode == 1 and why in " ".join(done.stderr.split())
+    last = list(read_events(tmp_path / "run" / "events.jsonl"))[-1]
+    assert (last["kind"], last["status"], last["why"]) == ("end", "failed", why)
+
+
+ABOUT = """
+import sys
+from cotswold import recipe
+from cotswold.errors import RecipeError
+print(recipe.explain("sinking"))
+text = open(sys.argv[1]).read()
+print("--")
+for wanted in ("sinking", "supervised"):
+    for labels in ("none", "folders"):
+        made = text.replace('"supervised"', f'"{wanted}"').replace('"folders"', f'"{labels}"')
+        try:
+            found = recipe.parse(made + "decay = 0.5\\nbatch = 4\\n", "a test", tell=print).training
+            print(found.decay, found.batch, found.batch_size)
+        except RecipeError as error:
+            print(error)
+"""
+
+
+def test_a_section_of_another_package_is_explained_and_its_fields_are_no_old_words(
+    pictures: Path, tmp_path: Path, falling: dict[str, str]
+) -> None:
+    recipe = tmp_path / "sinking.toml"
+    recipe.write_text(supervised(pictures))
+    command = [sys.executable, "-c", ABOUT, str(recipe)]
+    done = subprocess.run(command, env=falling, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    explained, found = done.stdout.split("--\n")
+    assert "How many sink." in explained and 'strategy = "sinking"' in explained
+    unlabelled, read, *_, last = found.splitlines()
+    assert "strategy sinking needs labels; set data.labels to folders or file" in unlabelled
+    assert read == "0.5 4 8"
+    assert "mixes words" in last or "belongs to strategy sinking; for supervised it is" in last
+
+
+def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(
+    pictures: Path, tmp_path: Path, falling: dict[str, str]
+) -> None:
+    recipe = tmp_path / "falling.toml"
+    recipe.write_text(greedy(pictures, strategy="falling"))
+    assert told_by(["train", str(recipe), "--run", "run"], tmp_path, falling).returncode == 1
+    assert cotswold.verify(tmp_path / "run").sound
+    with pytest.raises(UnknownStrategyError, match=r"'falling'; .* of a package that is not installed"):
+        recipes.load(tmp_path / "run" / "recipe.toml")
+    with pytest.raises(RecipeError, match=r"run is a folder; did you mean .*run/recipe\.toml"):
+        recipes.load(tmp_path / "run")
 
 
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:

@@ -52,7 +52,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
     free = available_bytes() if case.limit_bytes is None else min(available_bytes(), case.limit_bytes)
     maps_bytes = stack_budget(geometry, case.batch).activation_bytes
     room = rooms([geometry], int(TAKEN * free) - maps_bytes, together=False)[0]
-    with RowThreads() as crew:
+    with RowThreads() as pool:
         stack = OffloadedStack(
             geometry,
             _SPARSITY,
@@ -62,7 +62,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
             folder=folder / "rows",
             names=("filters", "momentum"),
             room=room,
-            threads=crew,
+            threads=pool,
         )
         started = time.perf_counter()
         stack.reset_parameters()

@@ -15,7 +15,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Row, RowKey, Verdict, timed
+from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
@@ -90,8 +90,8 @@ def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     for what in EXCHANGES:
         taken = {by: samples[what, by] for by in (OURS, GLOO, RAW)}
         verdicts = [
-            Verdict(RAW, ratios(taken[RAW], taken[OURS]), BAR),
-            Verdict(BY_GLOO, ratios(taken[RAW], taken[GLOO])),
+            Comparison(RAW, ratios(taken[RAW], taken[OURS]), BAR),
+            Comparison(BY_GLOO, ratios(taken[RAW], taken[GLOO])),
         ]
         place = RowKey("exchange", f"{fields.name}, {subject.grid}", what, fields.images)
         found.append(timed(place, bytes_of[what], taken, verdicts, "GB/s"))

@@ -25,7 +25,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Row, RowKey, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 from cotswold.testing.hosts import Hosts, Rate
@@ -148,8 +148,8 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
         "messages_alone_gbit_each_way": rounded(8e-9 * subject.sent_bytes / 2 / alone),
     }
     verdicts = [
-        Verdict(HIDDEN, _share(_less(samples[OURS], samples[BARE]), alone), bar),
-        Verdict(BLOCKED, _share(blocked, alone)),
+        Comparison(HIDDEN, _share(_less(samples[OURS], samples[BARE]), alone), bar),
+        Comparison(BLOCKED, _share(blocked, alone)),
     ]
     return [in_milliseconds(place, {**samples, WAITED: blocked}, verdicts, facts)]
 

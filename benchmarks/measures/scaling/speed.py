@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.row import OURS, Row, RowKey, Samples, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey, Samples
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackGeometry
 from measures.scaling.shapes import Fields
@@ -85,8 +85,8 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
         taken = {by: samples[what, by] for by in (OURS, ONE, TWO_APART)}
         once = [seconds / subject.work for seconds in taken[ONE]]
         verdicts = [
-            Verdict(ONE, ratios(once, taken[OURS]), BARS[subject.kind]),
-            Verdict(TWO_APART, ratios(taken[TWO_APART], taken[OURS])),
+            Comparison(ONE, ratios(once, taken[OURS]), BARS[subject.kind]),
+            Comparison(TWO_APART, ratios(taken[TWO_APART], taken[OURS])),
         ]
         place = RowKey(subject.kind, f"{fields.name}, {subject.grid}", what, fields.images)
         found.append(in_milliseconds(place, taken, verdicts, _sizes(subject)))
@@ -94,7 +94,7 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
 
 
 def in_milliseconds(
-    place: RowKey, taken: Samples, verdicts: Sequence[Verdict], facts: dict[str, object] | None = None
+    place: RowKey, taken: Samples, verdicts: Sequence[Comparison], facts: dict[str, object] | None = None
 ) -> Row:
     """A row of times."""
     figures = {by: Spread.of([1e3 * one for one in seconds]) for by, seconds in taken.items()}
@@ -135,7 +135,7 @@ def alone(subject: Alone, effort: Effort) -> list[Row]:
     found = []
     for what in (STEP, FORWARD, LOCAL):
         taken = {by: samples[what, by] for by in (OURS, PLAIN)}
-        verdict = Verdict(PLAIN, ratios(taken[OURS], taken[PLAIN]), ALONE_BAR, "at most")
+        verdict = Comparison(PLAIN, ratios(taken[OURS], taken[PLAIN]), ALONE_BAR, "at most")
         place = RowKey("alone", subject.place, what, fields.images)
         found.append(in_milliseconds(place, taken, [verdict], {"threads": subject.threads}))
     return found

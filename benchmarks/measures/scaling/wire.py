@@ -23,7 +23,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Row, RowKey, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
 from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.testing.hosts import HEADER_BYTES, Hosts, Rate, Traffic
@@ -195,8 +195,8 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
     }
     bytes_of = {OURS: [wire.message_bytes], PLAN: [wire.planned_bytes]}
     verdicts = [
-        Verdict(PLAN, Spread.of([wire.message_bytes / wire.planned_bytes])),
-        Verdict(UNEXPLAINED, Spread.of([abs(wire.unexplained)]), UNEXPLAINED_BAR, "at most"),
+        Comparison(PLAN, Spread.of([wire.message_bytes / wire.planned_bytes])),
+        Comparison(UNEXPLAINED, Spread.of([abs(wire.unexplained)]), UNEXPLAINED_BAR, "at most"),
     ]
     return [
         Row(
@@ -214,7 +214,7 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
             {OURS: Spread.of([found.error])},
             {OURS: [found.error]},
             "differences",
-            [Verdict(ONE, Spread.of([found.error]), AGREEMENT, "at most")],
+            [Comparison(ONE, Spread.of([found.error]), AGREEMENT, "at most")],
         ),
         in_milliseconds(RowKey("hosts", shape, "step", subject.images), {OURS: found.seconds}, []),
     ]

@@ -36,7 +36,7 @@ def curves(run: RunDirectory | Iterable[Event]) -> Figure:
     for a log that is damaged.
     """
     history = History.of(read_events(run.events) if isinstance(run, RunDirectory) else run)
-    panels = learning_panels(history, history.strategy)
+    panels = learning_panels(history)
     if not panels:
         raise UserError("nothing has been learnt yet: no step is in the log; call again when there is one")
     columns = min(_COLUMNS, len(panels))

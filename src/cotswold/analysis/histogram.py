@@ -33,7 +33,7 @@ Truths = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
 
-class Ranges:
+class ResponseRanges:
     """The least and greatest response of each neuron."""
 
     def __init__(self) -> None:

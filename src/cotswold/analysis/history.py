@@ -74,9 +74,9 @@ class History:
     resumptions: int = 0
 
     @property
-    def strategy(self) -> str:
-        """The name of the training strategy; empty where the log does not tell."""
-        return str(self.start.get("strategy", ""))
+    def trains_layers(self) -> bool:
+        """Whether layers learn from labels, whatever the strategy is called; otherwise stacks do."""
+        return any(phase.facts.get("stack") == "layers" for phase in self.phases.values())
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:

@@ -26,11 +26,11 @@ class Panel:
     caption: str
 
 
-def learning_panels(history: History, strategy: str) -> list[Panel]:
+def learning_panels(history: History) -> list[Panel]:
     """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     found = []
     for number, phase in sorted(history.phases.items()):
-        if strategy == "supervised":
+        if history.trains_layers:
             found += [
                 _panel(phase, "loss", "loss", "loss"),
                 _panel(phase, "accuracy", "accuracy", "accuracy"),

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.analysis.histogram import GROUPS, Floats, Histogram, Ranges
+from cotswold.analysis.histogram import GROUPS, Floats, Histogram, ResponseRanges
 from cotswold.analysis.neurons import Position, locate, rows
 from cotswold.errors import DivergedError, SourceError, UserError
 
@@ -140,13 +140,13 @@ def selectivity(
     halves = _halves(splits, seed)
     tell = progress or (lambda *_: None)
     first, second = PassTime(), PassTime()
-    ranges: dict[str, Ranges] = {}
+    ranges: dict[str, ResponseRanges] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for pictures, _ in _timed(batches(), first):
         for name, responses in _layers(respond, pictures, first):
             shapes[name] = tuple(responses.shape[1:])
             with _clock(first):
-                ranges.setdefault(name, Ranges()).add(rows(responses))
+                ranges.setdefault(name, ResponseRanges()).add(rows(responses))
         tell("finding the range of every neuron", first.pictures)
     if not first.pictures:
         raise SourceError("there is no picture to test neurons on; name sources with positives and negatives")
@@ -216,7 +216,7 @@ def _clock(into: PassTime) -> Iterator[None]:
     into.counting += time.perf_counter() - start
 
 
-def _bounds(found: Ranges, name: str, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+def _bounds(found: ResponseRanges, name: str, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
     bad = found.not_finite()
     if bad is not None:
         row, least, greatest = bad

@@ -41,6 +41,8 @@ class Outcome:
     ends."""
     speaks: bool
     """Whether this process is the one to say so: no rank has."""
+    said: str | None = None
+    """What the ranks said last, where they are processes of their own."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearin
     if (run / "recipe.toml").is_file():
         with RunDirectory.open(run).lock():
             pass  # if another process trains it, that is said once and at once
+    said: list[str | None] = []
     with ExitStack() as open_things:
         notebook = isinstance(hearing.display, Notebook)
         if notebook or hearing.on_event is not None:
@@ -118,8 +121,9 @@ def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearin
             restart_words=words.of(again=True, quiet=quiet),
             program=(sys.executable, "-m", words.module),
             environ={**os.environ, **words.environment},
+            ended=lambda logs: said.append(last_words(logs)),
         )
-    return Outcome(run, code, False)
+    return Outcome(run, code, False, said[-1])
 
 
 def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
@@ -134,13 +138,19 @@ def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
         if outcome.code != 128 + signal.SIGINT:
             signal.raise_signal(outcome.code - 128)  # the ranks have heard it; now whoever started them
         raise KeyboardInterrupt(f"stopped and saved; {outcome.run} goes on with resume=True")
-    raise (UserError if outcome.code == 2 else MachineError)(last_words(outcome.run))
+    logs = outcome.run / "logs"
+    place = f" and in {logs}" if logs.is_dir() else ""
+    raise (UserError if outcome.code == 2 else MachineError)(
+        f"{outcome.said or 'the ranks could not train together'} "
+        f"(what each rank said is on standard error{place})"
+    )
 
 
-def last_words(run: Path) -> str:
-    """What rank 0 said last, from its log."""
-    log = run / "logs" / "rank-0.log"
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    said = [line.partition("cotswold: ")[2] for line in lines if line.startswith("cotswold: ")]
-    last = f"{said[-1]} (" if said else "the ranks could not train together ("
-    return f"{last}what each rank said is on standard error and in {log.parent})"
+def last_words(logs: Path) -> str | None:
+    """What rank 0 said last; what another rank did, where rank 0 said nothing."""
+    for log in sorted(logs.glob("rank-*.log"), key=lambda each: (len(each.name), each.name)):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line.partition("cotswold: ")[2] for line in lines if line.startswith("cotswold: ")]
+        if said:
+            return said[-1]
+    return None

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
 from cotswold.api.given import check_whole
-from cotswold.api.order import Order, RankWords
-from cotswold.api.threads import computing, own_environment, own_threads
+from cotswold.api.request import RankWords, Request
+from cotswold.api.threads import computing, own_environment, own_random, own_threads
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
     from cotswold.training.team import Team
 
 
-def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
-    """Train as ordered, in the processes that are there or that are wanted."""
+def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+    """Train as requested, in the processes that are there or that are wanted."""
     from cotswold.api import ranks
     from cotswold.launch import world_of
 
@@ -30,9 +30,9 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
     if restarts < 0:
         raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:
-        order = replace(order, overrides=[*order.overrides, ranks.override(grid)])
+        request = replace(request, overrides=[*request.overrides, ranks.override(grid)])
     display = hearing.display
-    named = order.recipe, order.directory, order.overrides
+    named = request.recipe, request.directory, request.overrides
     world = world_of(os.environ)
     if world is not None and world.size > 1:
         if restarts and world.launcher != "cotswold":
@@ -44,39 +44,40 @@ def carry_out(order: Order, hearing: Hearing, *, grid: str | None, restarts: int
         with own_environment(), own_threads():
             ranks.prepare(world)
             with ranks.team(world, *named, display.say) as team:
-                return _trained(order, team, hearing)
+                return _trained(request, team, hearing)
     wanted = None
-    if any(word is not None for word in (grid, order.recipe, order.directory)):
+    if any(word is not None for word in (grid, request.recipe, request.directory)):
         wanted = ranks.wanted_recipe(*named, display.say)
         shape = ranks.local_grid(wanted, display.say)
         if shape.size > 1:
-            place = order.directory or Path("runs") / wanted.name
-            return on_ranks(RankWords(order, place, shape), place, shape, restarts, hearing)
+            place = request.directory or Path("runs") / wanted.name
+            return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)
     if restarts:
         raise UserError("restarts watches over several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
         from cotswold.training.team import SOLO
 
-        return _trained(order, SOLO, hearing)
+        return _trained(request, SOLO, hearing)
 
 
-def _trained(order: Order, team: Team, hearing: Hearing) -> Outcome:
+def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
     """Train in this process, alone or as one of a team."""
     from cotswold import training
 
     display = hearing.display if team.is_main else Quiet()
-    resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
+    resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
     with display.counting("preparing", "samples") as advance:
         job = training.open_job(
-            order.recipe,
-            order.directory,
-            overrides=order.overrides,
-            stores=order.stores,
-            resume=training.Resume.IF_STARTED if order.resume == "if_started" else resume,
+            request.recipe,
+            request.directory,
+            overrides=request.overrides,
+            stores=request.stores,
+            resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
             progress=advance,
             team=team,
         )
     if team.is_main and not job.resumed:
         for note in job.store.notes:
             display.say(note)
-    return carried(job, team, order.directory, display, hearing)
+    with own_random():
+        return carried(job, team, request.directory, display, hearing)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import Display, display_for
-from cotswold.api.order import override_list, recipe_name
+from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def info(
             from cotswold.training.stores import with_features
 
             found = with_features(found)
-        supervised = found.training.strategy == "supervised"
+        supervised = not found.trains_stacks
         rows, needed, unknown = _layers(found) if supervised else (*_stacks(found, time, display), None)
         weights = sum(int(str(row["parameters"])) for row in rows)
         totals: Row = {"parameters": weights, **_memory(needed, found.training.batch_size)}

@@ -11,7 +11,6 @@ import importlib
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from cotswold import __version__
 from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
-from cotswold.api.order import Resumed
-from cotswold.api.threads import computing, own_environment, own_threads, threads_override
+from cotswold.api.request import Resumed, is_factory
+from cotswold.api.threads import computing, own_environment, own_random, own_threads, threads_override
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
 
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
 
     from cotswold.launch import World
+    from cotswold.recipe import Recipe
     from cotswold.recipe.schema import SupervisedTraining
     from cotswold.training.team import Team
 
-    Given = Dataset[Any] | DataLoader[Any]
+    Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
-_FACTORY = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass
-class ModuleOrder:
+class ModuleRequest:
     """A module, or the name of a function that makes one and its data set, and how it is to be trained."""
 
     module: nn.Module | None
@@ -65,16 +64,16 @@ class ModuleOrder:
         settings: Mapping[str, object],
         threads: int | None,
         resume: Resumed,
-    ) -> ModuleOrder:
+    ) -> ModuleRequest:
         """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
-        settings that the strategy does not have."""
-        if loss is None:
-            raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
+        settings that the strategy does not have.
+
+        A run that is resumed says itself what is not given again: loss, settings, a fraction for validation.
+        """
         threads_override(threads)  # refuses what is no number of threads
         values = {**settings, **({} if threads is None else {"threads": threads})}
-        training = training_section(strategy, values)
         if isinstance(given, str):
-            if not _FACTORY.fullmatch(given):
+            if not is_factory(given):
                 raise UserError(
                     f"{given!r} names no function that makes a module; write package.module:function"
                 )
@@ -83,12 +82,20 @@ class ModuleOrder:
                 dataset = None
             if dataset is not None:
                 raise UserError(f"{given} makes the data set as well; leave it out here")
-            return cls(None, given, None, directory, loss, validation, training, resume)
+            directory = directory or Path("runs") / given.partition(":")[2]
+            kept = _kept(directory, resume)
+            known = _loss(loss, kept, directory), _validation(validation, kept)
+            training = training_section(strategy, values, kept)
+            return cls(None, given, None, directory, *known, training, resume)
+        _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
             raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
         module: Any = given
         samples: Any = dataset
-        return cls(module, None, samples, directory, loss, validation, training, resume)
+        kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
+        known = _loss(loss, kept, directory), _validation(validation, kept)
+        training = training_section(strategy, values, kept)
+        return cls(module, None, samples, directory, *known, training, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""
@@ -107,23 +114,75 @@ class ModuleOrder:
         return copy.deepcopy(self.module)  # type: ignore[return-value]  # made above
 
 
-def training_section(strategy: str, values: Mapping[str, object]) -> SupervisedTraining:
-    """`[training]` of a module's run; raises RecipeError for a field or a value that it does not have."""
+def _check_module(given: object) -> None:
+    """Raise UserError for what is no module that could be trained."""
+    from torch import nn
+
+    if given is None:
+        raise UserError("give the module and its data set again: train(module, dataset, directory, ...)")
+    if isinstance(given, type):
+        raise UserError(f"{given.__name__} is a class; give a module, which it makes: {given.__name__}(...)")
+    if not isinstance(given, nn.Module):
+        raise UserError(f"{given!r:.80} is no torch.nn.Module; a loss and a data set go with one")
+
+
+def _kept(directory: Path, resume: Resumed) -> Recipe | None:
+    """The recipe of the run that is resumed; None where one begins, or none is there."""
+    from cotswold.recipe import load
+    from cotswold.run import RunDirectory
+
+    if not resume or not (directory / "recipe.toml").is_file():
+        return None
+    kept = load(RunDirectory.open(directory).recipe)
+    return None if kept.network.module is None else kept
+
+
+def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) -> str | Loss:
+    if loss is not None:
+        return loss
+    if kept is None:
+        raise UserError('a module needs a loss: loss="cross_entropy", or a function of (output, target)')
+    if kept.loss == "custom":
+        raise UserError(
+            f"the run in {directory} is trained by a loss of the program's own, which it cannot keep; give "
+            "the same again: loss=..."
+        )
+    return kept.loss
+
+
+def _validation(validation: Given | float | None, kept: Recipe | None) -> Given | float | None:
+    """A data set that the run was validated on must be given again, which is said once all is known."""
+    from cotswold.recipe.schema import GivenData
+
+    if validation is None and kept is not None and isinstance(kept.data, GivenData):
+        return kept.data.validation if isinstance(kept.data.validation, float) else None
+    return validation
+
+
+def training_section(
+    strategy: str, values: Mapping[str, object], kept: Recipe | None = None
+) -> SupervisedTraining:
+    """`[training]` of a module's run, what is not given as it was ``kept``; of its fields only those that are
+    given count as set. Raises RecipeError for a field or a value that it does not have."""
     from cotswold.recipe import from_values
     from cotswold.recipe.schema import SupervisedTraining
 
+    before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     table: dict[str, object] = {
         "name": "module",
         "data": {"type": "dataset"},
         "network": {"module": "module"},
-        "training": {"strategy": strategy, **values},
+        "training": {
+            "strategy": strategy,
+            **{name: value for name, value in {**before, **values}.items() if value is not None},
+        },
     }
     found = from_values(table, "train()").training
     if not isinstance(found, SupervisedTraining):
         raise UserError(
             f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised"
         )
-    return found
+    return SupervisedTraining.model_construct(_fields_set=set(values), **dict(found))
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -133,15 +192,16 @@ def imported(name: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(
-            f"{name} cannot be imported ({error}); name a function of an installed module"
+            f"{name} cannot be imported ({error}); name a function of a module that Python finds: installed, "
+            "or beside the program"
         ) from error
     if not callable(found):
         raise UserError(f"{name} is no function; name one that makes a module and a data set")
     return found  # type: ignore[no-any-return]  # whatever it is, it can be called
 
 
-def carry_out_module(order: ModuleOrder, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
-    """Train a module as ordered, in the processes that are there or that are wanted."""
+def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+    """Train a module as requested, in the processes that are there or that are wanted."""
     from cotswold.launch import world_of
 
     world = world_of(os.environ)
@@ -150,39 +210,44 @@ def carry_out_module(order: ModuleOrder, hearing: Hearing, *, grid: str | None, 
             from cotswold.api import ranks
 
             ranks.prepare(world)
-            order.make()
-            with team(world, order, grid) as members:
-                return _trained(order, members, hearing)
+            request.make()
+            with team(world, request, grid) as members:
+                return _trained(request, members, hearing)
     shape = Grid(1, 1) if grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
-        words = ModuleWords.from_order(order, shape)
+        words = ModuleWords.from_request(request, shape)
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
     if restarts:
         raise UserError("restarts is for several processes; give a grid, such as 1x2")
-    with computing(order.training.threads):
+    with computing(request.training.threads):
         from cotswold.training.team import SOLO
 
-        order.make()
-        return _trained(order, SOLO, hearing)
+        request.make()
+        return _trained(request, SOLO, hearing)
 
 
-def _trained(order: ModuleOrder, team: Team, hearing: Hearing) -> Outcome:
+def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
     from cotswold import training
 
-    assert order.module is not None and order.dataset is not None, "made before"
-    resume = training.Resume.ALWAYS if order.resume else training.Resume.NEVER
+    assert request.module is not None and request.dataset is not None, "made before"
+    resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
+    loss = request.loss
     job = training.open_module_job(
-        order.module,
-        order.dataset,
-        loss=imported(order.loss) if isinstance(order.loss, str) and ":" in order.loss else order.loss,
-        directory=order.directory,
-        settings=order.training,
-        validation=order.validation,
-        resume=training.Resume.IF_STARTED if order.resume == "if_started" else resume,
+        request.module,
+        request.dataset,
+        loss=imported(loss) if isinstance(loss, str) and ":" in loss else loss,
+        directory=request.directory,
+        settings=request.training,
+        validation=request.validation,
+        resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         team=team,
     )
     display = hearing.display if team.is_main else Quiet()
-    return carried(job, team, order.directory, display, hearing)
+    try:
+        with own_random():
+            return carried(job, team, request.directory, display, hearing)
+    finally:
+        request.module.eval()
 
 
 @dataclass(frozen=True)
@@ -199,33 +264,34 @@ class ModuleWords:
     """Where this process looks for modules, also beside a script: there the ranks look as well."""
 
     @classmethod
-    def from_order(cls, order: ModuleOrder, grid: Grid) -> ModuleWords:
-        """Those of an order; raises UserError for what other processes cannot be told."""
-        if order.factory is None:
+    def from_request(cls, request: ModuleRequest, grid: Grid) -> ModuleWords:
+        """Those of a request; raises UserError for what other processes cannot be told."""
+        if request.factory is None:
             raise UserError(
                 "a module that is there cannot be sent to other processes; name a function that makes it and "
                 'the data set in each: train("package.module:function", loss=..., grid=...)'
             )
-        if not isinstance(order.loss, str):
+        if not isinstance(request.loss, str):
             raise UserError('a loss for other processes is a name, or "package.module:function"')
-        if order.validation is not None and not isinstance(order.validation, float | int):
-            raise UserError(f"{order.factory} makes the validation set as well; have it return a third value")
-        if order.factory.startswith("__main__:") or order.loss.startswith("__main__:"):
+        if request.validation is not None and not isinstance(request.validation, float | int):
             raise UserError(
-                f"{order.factory} is in the program itself, which other processes do not run; put what they "
-                "need into a module beside it, and name that"
+                f"{request.factory} makes the validation set as well; have it return a third value"
             )
-        imported(order.factory)  # what can be known is said before processes start
-        directory = order.directory or Path("runs") / order.factory.partition(":")[2]
+        if request.factory.startswith("__main__:") or request.loss.startswith("__main__:"):
+            raise UserError(
+                f"{request.factory} is in the program itself, which other processes do not run; put what "
+                "they need into a module beside it, and name that"
+            )
+        imported(request.factory)  # what can be known is said before processes start
         return cls(
             {
-                "factory": order.factory,
-                "directory": str(directory),
-                "loss": order.loss,
-                "validation": order.validation,
-                "strategy": order.training.strategy,
-                "settings": order.training.model_dump(exclude={"strategy"}, exclude_none=True),
-                "resume": order.resume,
+                "factory": request.factory,
+                "directory": str(request.directory),
+                "loss": request.loss,
+                "validation": request.validation,
+                "strategy": request.training.strategy,
+                "settings": request.training.model_dump(exclude={"strategy"}, exclude_unset=True),
+                "resume": request.resume,
                 "grid": str(grid),
             }
         )
@@ -237,7 +303,7 @@ class ModuleWords:
 
 
 @contextmanager
-def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
+def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Team]:
     """This rank among those that were started, all with the same module and settings; for a `with` block."""
     import torch
 
@@ -248,7 +314,7 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     from cotswold.recipe.schema import Mesh as Section
     from cotswold.training.team import Team
 
-    assert order.module is not None, "made before"
+    assert request.module is not None, "made before"
     rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)
     shape = Grid(rows, world.size // rows) if grid is None else Grid.parse(grid)
     if shape.size != world.size:
@@ -258,11 +324,11 @@ def team(world: World, order: ModuleOrder, grid: str | None) -> Iterator[Team]:
     facts = {
         "Cotswold's version": __version__,
         "torch's version": torch.__version__.partition("+")[0],
-        "the module": str({name: list(value.shape) for name, value in order.module.state_dict().items()}),
-        "the settings": order.training.model_dump_json(),
+        "the module": str({name: list(value.shape) for name, value in request.module.state_dict().items()}),
+        "the settings": request.training.model_dump_json(),
         "the grid": str(shape),
     }
-    secret = token_of(os.environ) or token_in(token_file(order.directory))
+    secret = token_of(os.environ) or token_in(token_file(request.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
-        mesh = Mesh.of(shape, order.training.device.partition(":")[0])
+        mesh = Mesh.of(shape, request.training.device.partition(":")[0], secret)
         yield Team(members, mesh, world.local_rank, world.local_size)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 from cotswold.api.carrying import Hearing
 from cotswold.api.display import Quiet, Terminal
 from cotswold.api.interrupting import stopping
-from cotswold.api.own_module import ModuleOrder, carry_out_module
+from cotswold.api.own_module import ModuleRequest, carry_out_module
 from cotswold.api.progress import say
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
@@ -23,7 +24,7 @@ def main(word: str) -> int:
     """Train; the exit code is the command's: 0, 1, 2, or 128 and the signal that stopped it."""
     given: dict[str, Any] = json.loads(word)
     try:
-        order = ModuleOrder.of(
+        request = ModuleRequest.of(
             given["factory"],
             None,
             Path(given["directory"]),
@@ -35,7 +36,7 @@ def main(word: str) -> int:
             given["resume"],
         )
         return carry_out_module(
-            order,
+            request,
             Hearing(Quiet() if given["quiet"] else Terminal(), None, Stop(), stopping),
             grid=given["grid"],
             restarts=0,
@@ -45,6 +46,12 @@ def main(word: str) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except (
+        Exception
+    ) as error:  # of the factory, the data set or the loss: the program that started this hears
+        traceback.print_exc()
+        say(f"{type(error).__name__}: {error}")
+        return 1
 
 
 if __name__ == "__main__":

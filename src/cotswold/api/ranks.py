@@ -131,7 +131,7 @@ def team(
             raise failure
         chosen = str(grid_of(wanted, world.size, world.local_size))
         grid = Grid.parse(members.gather(chosen)[0])  # hosts differ, and might choose differently
-        mesh = Mesh.of(grid, wanted.training.device.partition(":")[0])
+        mesh = Mesh.of(grid, wanted.training.device.partition(":")[0], secret)
         yield Team(members, mesh, world.local_rank, world.local_size)
 
 

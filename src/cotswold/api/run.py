@@ -122,18 +122,21 @@ class Run:
         """Fill a module of the user's own, made as the one that the run has trained, and return it.
 
         It gets what the checkpoint with the best validation has, the newest one where there was no
-        validation. Raises RunError where there is none yet, CheckpointError where the module is another one.
+        validation, and is in eval mode then. Raises RunError where there is none yet, MismatchError where the
+        module is another one; it is as before then.
         """
         from cotswold.checkpoint import Checkpoint, Checkpoints
+        from cotswold.training.same_module import check_module
 
         def take(checkpoint: Checkpoint) -> None:
+            check_module(module, checkpoint)
             for name, tensor in module.state_dict().items():
                 checkpoint.read_into(f"network.{name}", tensor)
 
         for folder in (self.directory.best, self.directory.checkpoints):
             found = Checkpoints(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
-                return module
+                return module.eval()
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or go on with resume=True")
 
     def refuse_module(self, what: str) -> None:

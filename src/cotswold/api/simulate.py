@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.display import display_for
-from cotswold.api.order import override_list, recipe_name
+from cotswold.api.request import override_list, recipe_name
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:

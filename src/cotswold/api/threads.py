@@ -1,6 +1,6 @@
-"""How many threads a call computes on.
+"""What a call changes of its process and gives back: threads, the environment, torch's random numbers.
 
-Knows: who may say so, and who wins. Does not know: what is computed.
+Knows: who may say how many threads there are, and who wins. Does not know: what is computed.
 
 ``threads=`` (``--threads``) stands before a recipe's ``training.threads``, and that before what this process
 is granted (`cotswold.host.granted_cores`: quotas of containers, affinity, OMP_NUM_THREADS). torch alone would
@@ -51,6 +51,27 @@ def own_threads() -> Iterator[None]:
     finally:
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def own_random() -> Iterator[None]:
+    """torch's random states as they were, once the block has ended: training seeds them for itself.
+
+    A device that nobody has used before is seeded by the caller's seed again, as torch would have done.
+    """
+    import torch
+
+    before, seed = torch.get_rng_state(), torch.initial_seed()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    states = torch.cuda.get_rng_state_all() if used else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+        if states is None:
+            torch.cuda.manual_seed_all(seed)
+        else:
+            torch.cuda.set_rng_state_all(states)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
 from cotswold.api.from_recipe import carry_out
 from cotswold.api.interrupting import interruptible
-from cotswold.api.order import Order, Resumed, override_list, place_of, recipe_name
+from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
 from cotswold.api.run import Run
 from cotswold.api.threads import threads_override
 from cotswold.errors import UserError
@@ -54,12 +54,13 @@ def train(
     ``{"training.epochs": 3}`` or ``["training.epochs=3"]``. ``stores``: where prepared samples are kept.
 
     **A module of one's own**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The
-    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader. ``loss`` takes
-    (output, target), or is a name: cross_entropy, squared, logistic. ``validation``: a data set, or the
-    fraction of a map-style one that is kept for it. ``settings`` are the fields of ``[training]`` that
-    ``strategy`` has: epochs, batch_size, learning_rate and so on. The module is trained in place. For several
-    processes give ``"package:function"`` in its place: the function makes ``(module, dataset)`` in each of
-    them.
+    data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader, which keeps its
+    batch size, or (inputs, targets). ``loss`` takes (output, target), or is a name: cross_entropy, squared,
+    logistic. ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings``
+    are the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. The
+    module is trained in place, and in eval mode afterwards. A run that is resumed knows what is not given
+    again: settings, a loss by name, a fraction for validation. For several processes give
+    ``"package:function"`` in the module's place: the function makes ``(module, dataset)`` in each of them.
 
     The directory must not exist, unless the run is resumed: ``resume=True`` goes on from the newest good
     checkpoint, ``"if_started"`` goes on if there is a run, and begins one otherwise. ``grid="2x2"`` cuts
@@ -77,13 +78,15 @@ def train(
     """
     from cotswold.run import Stop
 
+    if resume not in (False, True, "if_started"):
+        raise UserError(f'resume={resume!r} says nothing; give True, False, or "if_started"')
     hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
-    if loss is not None or _is_module(recipe):
-        from cotswold.api.own_module import ModuleOrder, carry_out_module
+    if loss is not None or _is_module(recipe) or is_factory(recipe):
+        from cotswold.api.own_module import ModuleRequest, carry_out_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
-        own = ModuleOrder.of(
+        own = ModuleRequest.of(
             recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume
         )
         outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
@@ -102,12 +105,16 @@ def train(
     kept = None if stores is None else Path(stores)
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
-        order = Order(name, place_of(directory), given, kept, resume)
-        outcome = carry_out(order, hearing, grid=grid, restarts=restarts)
+        request = Request(name, place_of(directory), given, kept, resume)
+        outcome = carry_out(request, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 
 
 def _is_module(given: object) -> bool:
-    """Whether this is a module of torch, which whoever has one has loaded."""
+    """Whether this is a module of torch, or a class of them, which whoever has one has loaded."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(given, torch.nn.Module)
+    if torch is None:
+        return False
+    return isinstance(given, torch.nn.Module) or (
+        isinstance(given, type) and issubclass(given, torch.nn.Module)
+    )

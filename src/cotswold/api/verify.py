@@ -67,11 +67,13 @@ def _kind_of(path: Path) -> Kind:
 
 def _recipe(path: Path, _: Progress) -> list[str]:
     from cotswold import recipe
-    from cotswold.errors import CotswoldError
+    from cotswold.errors import CotswoldError, UnknownStrategyError
     from cotswold.run import RunDirectory
 
     try:
         recipe.load(RunDirectory.open(path).recipe)
+    except UnknownStrategyError:  # a package that is not installed here; nothing is damaged
+        return []
     except CotswoldError as error:
         return [str(error)]
     return []

@@ -28,7 +28,7 @@ class RowKey:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """A ratio of ours to something, and the bar for its median; no bar where it is only to be seen."""
 
     against: str
@@ -64,7 +64,7 @@ class Row:
     figures: Mapping[str, Spread]
     samples: Samples
     sampled: str
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[Comparison] = ()
     note: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
 
@@ -92,17 +92,17 @@ class Ceiling:
     work: float
     seconds: Sequence[float]
 
-    def reached(self, work: float, seconds: Sequence[float], bar: float | None) -> Verdict:
+    def reached(self, work: float, seconds: Sequence[float], bar: float | None) -> Comparison:
         """The share of the ceiling's rate, round by round."""
         ours, most = [work / one for one in seconds], [self.work / one for one in self.seconds]
-        return Verdict(self.name, ratios(ours, most), bar)
+        return Comparison(self.name, ratios(ours, most), bar)
 
 
 def timed(
     place: RowKey,
     work: float,
     samples: Samples,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[Comparison],
     unit: Literal["GFLOP/s", "GB/s"] = "GFLOP/s",
     note: str = "",
 ) -> Row:
@@ -116,10 +116,10 @@ def giga(spread: Spread) -> Spread:
     return Spread(*(value / GIGA for value in vars(spread).values()))
 
 
-def beside_best_baseline(samples: Samples, bar: float | None) -> list[Verdict]:
+def beside_best_baseline(samples: Samples, bar: float | None) -> list[Comparison]:
     """How many times faster ours is than the fastest of the others; nothing where there are none."""
     baselines = [by for by in samples if by != OURS]
     if not baselines:
         return []
     best = min(baselines, key=lambda by: Spread.of(samples[by]).median)
-    return [Verdict(best, ratios(samples[best], samples[OURS]), bar)]
+    return [Comparison(best, ratios(samples[best], samples[OURS]), bar)]

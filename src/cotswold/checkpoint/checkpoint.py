@@ -15,7 +15,7 @@ from torch import Tensor
 from cotswold.checkpoint.manifest import Manifest, by_tensor
 from cotswold.checkpoint.piece import read_piece, verify_piece
 from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, MismatchError
 from cotswold.geometry import Box
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all
 
@@ -71,13 +71,13 @@ class Checkpoint:
         """Fill a tensor in place, of any strides and on any device, with the part of the whole in ``box``.
 
         Every file that has some of it is read once, a few megabytes at a time, so that resuming needs no
-        second copy. Raises CheckpointError where shape or type differ, or where the pieces do not cover the
-        box.
+        second copy. Raises MismatchError where shape or type differ, CheckpointError where the pieces do not
+        cover the box.
         """
         shape, dtype = self.shape(name), self.dtype(name)
         box = Box.whole(shape) if box is None else box
         if tuple(target.shape) != box.shape or target.dtype != dtype:
-            raise CheckpointError(
+            raise MismatchError(
                 f"{self.path}: tensor {name} is {dtype} {box.shape}, "
                 f"not {target.dtype} {tuple(target.shape)}; it was written by another network"
             )
@@ -96,5 +96,5 @@ class Checkpoint:
 
     def _records(self, name: str) -> list[PieceRecord]:
         if name not in self._pieces:
-            raise CheckpointError(f"{self.path} has no tensor {name}; it was written by another network")
+            raise MismatchError(f"{self.path} has no tensor {name}; it was written by another network")
         return self._pieces[name]

@@ -24,7 +24,7 @@ from cotswold.checkpoint.manifest import Manifest, State
 from cotswold.checkpoint.piece import Piece
 from cotswold.checkpoint.piece_record import PieceRecord
 from cotswold.checkpoint.sealed import SealedPiece
-from cotswold.errors import CheckpointError, RunError
+from cotswold.errors import CheckpointError, MismatchError, RunError
 from cotswold.files import PARTIAL, disk_errors, real_folder, sync_folder
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all
 
@@ -90,9 +90,11 @@ class Checkpoints:
 
         One that is damaged, or for which ``use`` raises CheckpointError on any rank, is passed over for the
         one before; ``use`` must not wait for other ranks, and be able to begin again. Raises CheckpointError
-        if there are some and all are damaged, RunError if one is another run's.
+        if there are some and all are damaged, MismatchError (of the newest) if those that are not damaged do
+        not fit, RunError if one is another run's.
         """
         skipped: list[str] = []
+        misfit: MismatchError | None = None
         with self._agreed():
             own = [path.name for path in self.paths()]
         for name in reversed(self._ranks.gather(own)[0]):
@@ -103,8 +105,12 @@ class Checkpoints:
                         use(checkpoint)
             except CheckpointError as error:
                 skipped.append(str(error))
+                if isinstance(error, MismatchError):
+                    misfit = misfit or error
             else:
                 return Latest(checkpoint, tuple(skipped))
+        if misfit is not None:
+            raise misfit
         if skipped:
             raise CheckpointError(f"every checkpoint in {self.folder} is damaged: {'; '.join(skipped)}")
         return Latest(None, ())

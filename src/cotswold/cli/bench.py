@@ -10,10 +10,23 @@ from cyclopts import App
 from cotswold.cli.bench_kernels import kernels
 from cotswold.cli.bench_machine import machine
 
+EPILOGUE = """\
+Examples:
+
+  cotswold bench kernels --quick                  small shapes, few rounds
+
+  cotswold bench kernels --threads 1,2 --out .    and a picture
+
+  cotswold bench machine --out mine.toml          for cotswold simulate
+
+What measures Cotswold's own scaling, disk and training loop: benchmarks/*.py in the source tree.
+"""
+
 app = App(
     name="bench",
     help="Measure this machine; leave it alone meanwhile.",
+    help_epilogue=EPILOGUE,
     help_format="plaintext",
 )
-app.command(kernels)
-app.command(machine)
+app.command(kernels, help_epilogue="")
+app.command(machine, help_epilogue="")

@@ -42,7 +42,9 @@ def kernels(
     (torch.mm, oneDNN, NumPy); that of passes over memory is y += x of as many
     bytes. Baselines: unfold + einsum, PyTorch's autograd, JAX where it is installed.
     Each row has its bar, and says whether it is met. Some minutes for each number
-    of threads; what is measured so far is in the file. Examples:
+    of threads; what is measured so far is in the file.
+
+    Examples:
 
       cotswold bench kernels --quick
 
@@ -68,7 +70,7 @@ def kernels(
     explain
         Which kernel runs for each shape, and why; measures no baselines.
     layer
-        With --explain, one shape: C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH.
+        With --explain, one shape: C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH.
     images
         The batch of that shape; 96 if not given.
     out

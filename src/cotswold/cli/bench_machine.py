@@ -26,7 +26,9 @@ def machine(
     """Describe this machine as a cluster for `cotswold simulate`, from measured rates.
 
     One device a core. Rates are those of a step's operations on the recipe's shapes; latency and bandwidth
-    those of an exchange between two processes. Prints the file. Examples:
+    those of an exchange between two processes. Prints the file.
+
+    Examples:
 
       cotswold bench machine > mine.toml
       cotswold bench machine demo --out mine.toml

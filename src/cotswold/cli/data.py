@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-app = App(name="data", help="Make demonstration data.", help_format="plaintext")
+app = App(name="data", help="Write the demo's pictures as files.", help_format="plaintext")
 
 
 @app.command

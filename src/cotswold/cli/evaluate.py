@@ -51,8 +51,7 @@ def evaluate(
         What the object is called in the table.
     layers
         Layers whose neurons are tested, such as 2.pooled (filters, pooled or output); the output of every
-        stack
-        by default. May be given again.
+        stack by default. May be given again.
     control
         Another run (trained on other pictures, say) whose neurons are tested beside.
     splits
@@ -62,7 +61,7 @@ def evaluate(
         that guessing gives 0.647 as in the paper), `equal`, `counts` (every picture the same, so that
         guessing gives the part of the larger class), or the weight of the positives, between 0 and 1.
     stores
-        Where prepared pictures are kept, if not where they were when the run began.
+        Where prepared samples are kept, if not where they were when the run began.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     anew

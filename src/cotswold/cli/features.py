@@ -19,7 +19,7 @@ def features(
     stores: Path | None = None,
     threads: int | None = None,
 ) -> None:
-    """Write the responses of a layer to every picture of a source.
+    """Write the responses of a layer to every sample of a source.
 
     `.npz` holds features, names and labels; `.npy` can be larger than memory, with a .csv of names beside.
 
@@ -33,15 +33,16 @@ def features(
     run
         The directory of a run of stacks.
     source
-        A folder, zip or array file of pictures; they are prepared as the run's own were.
+        A folder, zip or array file of samples; they are prepared as the run's own were.
     out
         The file to write, ending in .npz or .npy; it must not exist.
     layer
         Which map: a stack from 1 upwards, and filters, pooled or output; the last stack's output by default.
     labels
-        folders: the parent folder of a picture is its label; file: labels that npz, idx and CIFAR-10 carry.
+        folders: the parent folder of a sample is its label; file: labels that files carry.
     stores
-        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
+        Where prepared samples are kept; only runs of the first versions, whose checkpoints do not say how
+        samples are prepared, need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """
@@ -50,4 +51,4 @@ def features(
     found = cotswold.write_features(
         run, source, out, layer=layer, labels=labels, stores=stores, threads=threads, progress=True
     )
-    print(f"{found.path}: {' x '.join(map(str, found.shape))} (picture x channel x y x x), {found.layer}")
+    print(f"{found.path}: {' x '.join(map(str, found.shape))} (sample x channel x y x x), {found.layer}")

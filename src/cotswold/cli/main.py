@@ -20,7 +20,7 @@ from cotswold import __version__
 from cotswold.api.progress import say
 from cotswold.api.threads import own_environment
 from cotswold.cli import usage
-from cotswold.errors import CotswoldError
+from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.launch import own_log
 
@@ -34,9 +34,11 @@ Examples:
 
   cotswold report runs/demo                              one page to look at
 
-  cotswold recipe show demo > mine.toml                  to begin one's own
+  cotswold recipe show demo > mine.toml                  to begin your own
 
-  cotswold prepare pictures/ stores/mine --size 96       pictures to a store
+  cotswold prepare table.npz stores/mine --labels file   vectors to a store
+
+The same from Python: docs/python.md. All fields of a recipe: cotswold recipe explain.
 """
 
 COMMANDS = {
@@ -47,10 +49,10 @@ COMMANDS = {
     "predict": ("predict:predict", "Classes of samples, or numbers, by a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
-    "info": ("info:info", "Sizes, counts and expected times of a recipe."),
+    "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
-    "data": ("data:app", "Make demonstration data."),
+    "data": ("data:app", "Write the demo's pictures as files."),
     "bench": ("bench:app", "Measure this machine."),
 }
 
@@ -83,7 +85,8 @@ def _let_flow(module: str) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 128 + a signal's number."""
+    """Run the command; exits 0, 2 for the user's mistake, 1 for the machine's, 75 for a rank that ends
+    because of another, 128 + a signal's number."""
     _open_standard_streams()
     words = list(sys.argv[1:] if words is None else words)
     debug = "--debug" in words or bool(os.environ.get(DEBUG))
@@ -159,7 +162,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"
-    return f"{type(error).__name__}: {error}"
+    return told(error)
 
 
 if __name__ == "__main__":

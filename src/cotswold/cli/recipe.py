@@ -14,7 +14,7 @@ Examples:
 
   cotswold recipe list                     the names of the shipped recipes
 
-  cotswold recipe show demo > mine.toml    to begin one's own
+  cotswold recipe show demo > mine.toml    to begin your own
 
   cotswold recipe explain                  what every field means
 
@@ -58,7 +58,7 @@ def list_() -> None:
 def show(
     recipe: str, *, set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
 ) -> None:
-    """Print a recipe with every field and its meaning; a good beginning for one's own.
+    """Print a recipe with every field and its meaning; a good beginning for your own.
 
     Examples:
 

@@ -23,7 +23,8 @@ def report(run: Path, *, stores: Path | None = None, threads: int | None = None)
     run
         The run's directory.
     stores
-        Where prepared pictures are kept; only runs of before checkpoints knew their preparation need it.
+        Where prepared samples are kept; only runs of the first versions, whose checkpoints do not say how
+        samples are prepared, need it.
     threads
         Threads of computation; the run's own number, or all cores that this process is granted, by default.
     """

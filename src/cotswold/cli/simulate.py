@@ -34,7 +34,9 @@ def simulate(
     """Predict the time, bytes and cost of an update on a cluster that is not at hand.
 
     Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
-    `greedy` each line is the update of one stack on top of those below, for `joint` of them all. Examples:
+    `greedy` each line is the update of one stack on top of those below, for `joint` of them all.
+
+    Examples:
 
       cotswold simulate --list
       cotswold simulate --explain

@@ -30,6 +30,10 @@ def train(
     Ctrl-C finishes the step, saves and leaves, as does a terminal that closes;
     a second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
 
+    Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
+    caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
+    as 130 after Ctrl-C.
+
     Examples:
 
       cotswold train demo
@@ -52,16 +56,17 @@ def train(
         own, every stack again from the lowest. The run remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
-        its part of the threads and a log in the run's directory; auto for the simulator's choice; none for
-        one process. Short for --set mesh.grid=2x2. A run that is resumed goes on over its own grid if none is
-        given. Under torchrun, mpirun and srun the ranks that they start.
+        its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts
+        to be the fastest; none: one process. Short for --set mesh.grid=2x2. A run that is resumed goes on
+        over its own grid if nothing is said. Under torchrun, mpirun and srun: the grid of the ranks that
+        these start.
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     threads
         Threads of computation, of each rank where there are several; short for --set training.threads=2. By
         default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
     stores
-        Where prepared pictures are kept for this and other runs; `stores` by default. A run remembers it.
+        Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume
         Go on from the newest good checkpoint in the run's directory, on any grid.
     resume_if_started
@@ -73,14 +78,14 @@ def train(
     from cotswold.api.display import Quiet, Terminal
     from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
-    from cotswold.api.order import Order
     from cotswold.api.progress import say
+    from cotswold.api.request import Request
     from cotswold.api.threads import threads_override
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
     outcome = carry_out(
-        Order(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
+        Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
         Hearing(Quiet() if quiet else Terminal(), None, Stop(), stopping),
         grid=grid,
         restarts=restarts,

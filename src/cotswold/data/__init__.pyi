@@ -1,7 +1,9 @@
 from .dataset import StoreDataset as StoreDataset
+from .labelling import Labelling as Labelling
 from .opening import open_samples as open_samples
 from .opening import open_source as open_source
 from .opening import open_vectors as open_vectors
+from .picture import BrokenPictureError as BrokenPictureError
 from .preparation import Preparation as Preparation
 from .preparation import Transform as Transform
 from .preparing import Summary as Summary
@@ -20,6 +22,7 @@ from .transforms import of_pictures as of_pictures
 from .transforms import transform_from_state as transform_from_state
 from .vector_preparation import VectorPreparation as VectorPreparation
 from .vector_preparation import VectorTransform as VectorTransform
+from .vectors import VectorArray as VectorArray
 from .vectors import VectorSource as VectorSource
 from .verifying import verify_store as verify_store
 from .whiteness import Whiteness as Whiteness
@@ -27,6 +30,8 @@ from .whiteness import Whiteness as Whiteness
 __all__ = [
     "AnyPreparation",
     "AnyTransform",
+    "BrokenPictureError",
+    "Labelling",
     "Preparation",
     "Reader",
     "SampleStream",
@@ -35,6 +40,7 @@ __all__ = [
     "StoreDataset",
     "Summary",
     "Transform",
+    "VectorArray",
     "VectorPreparation",
     "VectorSource",
     "VectorTransform",

@@ -82,6 +82,11 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         return samples if self._batch_size is None else -(-samples // self._batch_size)
 
     @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch; None where it hands out single ones."""
+        return self._batch_size
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next pass."""
         return int(self._epoch)

@@ -45,7 +45,10 @@ def open_source(
 
         return open_builtin(str(path), *patterns, labels)
     if joined.is_joined(str(path)):
-        return joined.open_joined(str(path), *patterns, labels)
+        found = joined.open_joined(str(path), *patterns, labels)
+        if not isinstance(found, Source):
+            raise _other_kind(path, found.kind, "pictures")
+        return found
     where = _existing(path, "pictures")
     return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
 
@@ -66,6 +69,11 @@ def open_vectors(
     .npz with `frames`, `lengths` and `labels`. Raises SourceError as `open_source`.
     """
     patterns = _patterns(include, exclude, labels)
+    if joined.is_joined(str(path)):
+        found = joined.open_joined(str(path), *patterns, labels)
+        if not isinstance(found, VectorSource) or found.kind != kind:
+            raise _other_kind(path, found.kind, kind)
+        return found
     where = _existing(path, kind)
     return (_open_frames if kind == "frames" else _open_vectors)(where, *patterns, labels)
 
@@ -92,10 +100,16 @@ def open_samples(
 def kind_of(path: str | Path) -> Kind:
     """What the samples of a source are, by its files and the shapes of its arrays; "pictures" where nothing
     tells. Raises SourceError for a source that is missing or cannot be read."""
-    if str(path).startswith("builtin:") or joined.is_joined(str(path)):
+    if str(path).startswith("builtin:"):
         return "pictures"
+    if joined.is_joined(str(path)):
+        return joined.open_joined(str(path), (), (), "none").kind
     where = _existing(path, None)
     return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)
+
+
+def _other_kind(path: str | Path, found: Kind, wanted: Kind) -> SourceError:
+    return SourceError(f"{path} holds {found}, not {wanted}; say so by data.type in a recipe")
 
 
 def _kind_of_folder(where: Path) -> Kind:
@@ -155,7 +169,10 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
         raise SourceError(f"the source's name is empty; give {_KINDS[kind]}")
     where = Path(path).expanduser()
     if not where.exists():
-        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}")
+        scheme, colon, _ = str(path).partition(":")
+        known = joined.schemes() if colon and scheme.isidentifier() else []
+        also = f", or a source of an installed package: {' '.join(known)}" if known else ""
+        raise SourceError(f"{where} does not exist; give {_KINDS[kind]}{also}")
     if not where.is_dir() and not where.is_file():
         raise SourceError(f"{where} is no regular file; give {_KINDS[kind]}")
     return where

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.data import layout
+from cotswold.data.asking import picture_of
 from cotswold.data.layout import Chunk
 from cotswold.data.manifest import disk_full_named
 from cotswold.data.picture import BrokenPictureError, Pixels
@@ -85,7 +86,7 @@ class PictureWork:
         broken: Broken = {}
         for position, index in enumerate(shard.samples.tolist()):
             try:
-                pixels[position] = self._plain.pixels(self._source.name(index), self._source.read(index))
+                pixels[position] = self._plain.pixels(*picture_of(self._source, index))
             except BrokenPictureError as error:
                 broken[position] = str(error)
         return pixels, broken

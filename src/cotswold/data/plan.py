@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cotswold.data.asking import described
 from cotswold.data.manifest import SPLITS
 from cotswold.data.sequences import Integers, frames_of
 from cotswold.data.source import SampleSource
@@ -79,10 +80,12 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
 
     ``"auto"``: ``"folders"`` where every sample lies in a folder or file that is called train, validation
     or test, and some in train and some elsewhere; otherwise ``"random"``. Whatever is asked for, no sample
-    that is called test is drawn for training, unless all are.
+    that is called test is drawn for training, unless all are. Raises SourceError for a source without any.
     """
     if splits not in ("auto", "random", "folders"):
         raise UserError(f"splits = {splits!r} is none of 'auto', 'random' and 'folders'")
+    if not len(source):
+        raise SourceError(f"{described(source)} has no samples; give a source that has some")
     names = source.splits_of(_units(source))
     counts = {name: names.count(name) for name in SPLITS if name in names}
     told = " and ".join(f"{count:,} {name}" for name, count in counts.items())

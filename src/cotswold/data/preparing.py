@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data import layout
+from cotswold.data.asking import asking, described, labels_of
 from cotswold.data.claiming import begin, claimed, differences
 from cotswold.data.journal import Journal, sync
 from cotswold.data.layout import Chunk, ShardSize
@@ -93,7 +94,8 @@ def prepare(
     """Write the store ``out``; go on where an interrupted run stopped; do nothing if it is there already.
 
     ``splits``, ``validation``, ``test``, ``limit`` as in `[data]` of a recipe; ``jobs`` processes, all cores
-    by default. Raises SourceError (no readable picture, a number that is not finite), UserError (``out``
+    by default. Raises SourceError (no readable picture, a number that is not finite, a label that is no
+    class), UserError (``out``
     holds something else, the preparation is for other data), BusyError (another process writes it),
     DiskFullError (free some room and run again).
     """
@@ -121,6 +123,7 @@ def prepare(
             return _there_already(path, request, begun)
         journal = Journal(path)
         plan = assigned(source, request)
+        labels_of(source, np.concatenate(list(plan.values())))  # before anything is written
         shards = _shards(plan, preparation)
         begin(path, journal, request, shards)
         samples = sum(len(shard.samples) for shard in shards)
@@ -128,8 +131,14 @@ def prepare(
         least = _PICTURES_PER_JOB if preparation.kind == "pictures" else _VECTORS_PER_JOB
         jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
         work = _work(source, path, preparation)
+        with asking(
+            source,
+            f"{described(source)} cannot be sent to the processes that prepare its samples",
+            "let it hold no open file, lock or lambda, or use jobs = 1",
+        ):
+            workers = WorkerPool(work, jobs)
         try:
-            with WorkerPool(work, jobs) as pool:
+            with workers as pool:
                 _make_arrays(path, plan, preparation)
                 _write_all(pool, work, journal, shards, progress)
         except NothingReadableError:

@@ -91,12 +91,20 @@ class SampleSource(ABC):
         """An index into `classes`, or -1 without labels."""
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels, int64 (sample,), or regression targets, float32 (sample, target)."""
-        return np.array([self.label(index) for index in indices.tolist()], np.int64)
+        """Labels, int64 (sample,), or regression targets, float32 (sample, target). Raises SourceError for a
+        label that is no whole number."""
+        labels = [self.label(index) for index in indices.tolist()]
+        for index, label in zip(indices.tolist(), labels, strict=True):
+            if not isinstance(label, int | np.integer):
+                raise SourceError(
+                    f"{self.name(index)}: its label is {label!r:.80}, and must be a class by number: 0 for "
+                    "the first name in classes"
+                )
+        return np.array(labels, np.int64)
 
-    @abstractmethod
     def split_of(self, index: int) -> str | None:
         """`train`, `validation` or `test`, where folders or files are named so; None elsewhere."""
+        return None
 
     def splits_of(self, indices: NDArray[np.int64]) -> list[str | None]:
         """`split_of` of many."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cotswold.data.asking import picture_of
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.preparation import Transform
 from cotswold.data.source import SampleSource, Source
@@ -126,7 +127,7 @@ class _Pictures:
 
     def _one(self, index: int) -> Float32 | BrokenPictureError:
         try:
-            pixels = self._transform.pixels(self.source.name(index), self.source.read(index))
+            pixels = self._transform.pixels(*picture_of(self.source, index))
         except BrokenPictureError as error:
             return error
         values: Float32 = self._transform.values(pixels[None])[0]

@@ -14,7 +14,7 @@ from cotswold.geometry.window import Window
 
 @dataclass(frozen=True)
 class Smoothing:
-    """A square window over a map at step 1: pooling, or one step of contrast normalisation.
+    """A square window over a map at stride 1: pooling, or one step of contrast normalisation.
 
     ``keep`` pads with zeros so that the map keeps its size; otherwise the window must lie inside the map.
     ``size = 1`` does nothing to the shape.

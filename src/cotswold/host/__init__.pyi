@@ -14,7 +14,7 @@ from .ranks import ALONE as ALONE
 from .ranks import Ranks as Ranks
 from .ranks import raise_on_all as raise_on_all
 from .shared_memory import Block as Block
-from .stream import Stream as Stream
+from .stream import MessageStream as MessageStream
 from .token import Token as Token
 from .token import is_signed as is_signed
 from .token import sign as sign
@@ -26,8 +26,8 @@ __all__ = [
     "Block",
     "Channel",
     "Listener",
+    "MessageStream",
     "Ranks",
-    "Stream",
     "TcpListener",
     "Token",
     "address_for_peers",

@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 
 from cotswold.host.messages import Messages
-from cotswold.host.shared_memory import Block, Pool
+from cotswold.host.shared_memory import Block, BlockPool
 
 _HEADER = struct.Struct("=qqqqq")
 """Tag of a message (or what is said), number and bytes of its block, bytes of it, the exchange begun last."""
@@ -30,13 +30,13 @@ _DESCRIPTOR = struct.Struct("=i")
 
 
 class Channel(Messages):
-    """Messages of any size. What a channel keeps is bounded by what was under way at once: see `Pool`."""
+    """Messages of any size. It keeps memory within bounds of what was under way at once: see `BlockPool`."""
 
     AHEAD = 4
 
     def __init__(self, connection: socket.socket, peer: str, timeout_seconds: float | None = None) -> None:
         super().__init__(connection, peer, timeout_seconds)
-        self._pool = Pool()
+        self._pool = BlockPool()
         self._theirs: dict[int, Block] = {}
         self._lies_in: dict[int, int] = {}
         """The block of each message that has come, by its tag."""
@@ -115,6 +115,17 @@ class Channel(Messages):
             if flags:
                 return False
             raise self._lost()
+        try:
+            self._take_in(header, descriptors)
+        except (struct.error, KeyError, ValueError) as error:
+            raise self._unknown_message() from error
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _take_in(self, header: bytes, descriptors: Sequence[int]) -> None:
+        """Do as the other says; KeyError, ValueError or struct.error where it says what no `Channel` says."""
         what, number, size, count, begun = _HEADER.unpack(header)
         self._heard_begun(begun)
         if what == _BACK:
@@ -124,13 +135,15 @@ class Channel(Messages):
             del self._theirs[number]
         elif what != _BEGUN:
             for descriptor in descriptors:
-                try:
-                    self._theirs[number] = Block.mapped(number, descriptor, size)
-                finally:
-                    os.close(descriptor)
+                # beyond the end of its file memory can be mapped, but not read
+                if not 0 < size <= os.fstat(descriptor).st_size:
+                    raise ValueError(f"a block cannot have {size} bytes")
+                self._theirs[number] = Block.mapped(number, descriptor, size)
+            block = self._theirs[number]
+            if not 0 <= count <= block.size:
+                raise ValueError(f"a message in {block.size} bytes cannot have {count}")
             self._lies_in[what] = number
-            self._came(what, self._theirs[number].memory[:count])
-        return True
+            self._came(what, block.memory[:count])
 
 
 def _without(error: OSError) -> OSError:
@@ -140,6 +153,8 @@ def _without(error: OSError) -> OSError:
 
 def _heard(connection: socket.socket, flags: int) -> tuple[bytes, list[int]]:
     """A header and the descriptors beside it (Python's ``recv_fds`` drops flags)."""
+    # a process that another thread starts just now must not inherit a descriptor
+    flags |= socket.MSG_CMSG_CLOEXEC
     header, beside, how, _ = connection.recvmsg(_HEADER.size, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
     if how & socket.MSG_CTRUNC:
         raise _without(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))

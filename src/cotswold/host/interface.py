@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Mapping
 
+LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
 """Linux's request for an interface's IPv4 address."""
 _UNKNOWN = OSError, UnicodeError
@@ -71,14 +72,25 @@ def listener_at(host: str, port: int, *, interface: str | None) -> socket.socket
 
 def address_for_peers(environ: Mapping[str, str]) -> str | None:
     """Where peers on other hosts reach this one, as torch's settings say (GLOO_SOCKET_IFNAME, MASTER_ADDR),
-    or the default route; None where nothing says it."""
+    or the default route; None where nothing says it. The loopback where a literal one is the master's: then
+    all peers are on this host."""
     name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
     if name:
         return _address_of(name)
     master = environ.get("MASTER_ADDR")
+    if master is not None and _means_this_host(master):
+        return LOOPBACK
     found = [_own_address(target) for target in (master, _ELSEWHERE) if target]
     # a host's own name may lead to the loopback, where no other host finds it
     return next((one for one in sorted(found, key=_loops_if_any) if one), None)
+
+
+def _means_this_host(host: str) -> bool:
+    """Whether a text is the loopback wherever it is read; not a host's own name, which may lead there."""
+    try:
+        return host == "localhost" or _loops(host)
+    except ValueError:  # a name
+        return False
 
 
 def _is_loopback(host: str) -> bool:
@@ -120,7 +132,7 @@ def _own_address(target: str) -> str:
             return ""
         address = str(udp.getsockname()[0])
     # all of 127.0.0.0/8 is the loopback, which has one of them
-    return "127.0.0.1" if address.startswith("127.") else address
+    return LOOPBACK if address.startswith("127.") else address
 
 
 def _address_of(name: str) -> str | None:

@@ -58,11 +58,9 @@ class Listener:
         strangers: list[socket.socket] = []
         with selectors.DefaultSelector() as ready:
             ready.register(self._socket, selectors.EVENT_READ)
-            while len(found) < len(expected):
-                events = ready.select(max(0, deadline - time.monotonic()))
-                if not events and time.monotonic() >= deadline:
-                    break
-                for key, _ in events:
+            # also where strangers keep it busy
+            while len(found) < len(expected) and (left := deadline - time.monotonic()) > 0:
+                for key, _ in ready.select(left):
                     caller = key.fileobj
                     assert isinstance(caller, socket.socket)
                     if caller is self._socket:

@@ -1,7 +1,7 @@
 """Messages with tags between two processes over a socket: what has come, what is awaited, who is ahead.
 
 Knows: tags, which exchanges the other side has begun, how far a sender may be ahead, who is gone. Does not
-know: how bytes travel (`Channel`, `Stream`), what they mean.
+know: how bytes travel (`Channel`, `MessageStream`), what they mean.
 
 Both sides begin exchanges in one order, with tags that rise. A side tells the other which exchange it began
 last: beside each message, and by itself where it has nothing to send. `finish` waits while the other has not
@@ -152,6 +152,9 @@ class Messages(ABC):
 
     def _lost(self) -> ConnectionResetError:
         return ConnectionResetError(f"connection closed by peer: {self._peer}")
+
+    def _unknown_message(self) -> ConnectionResetError:
+        return ConnectionResetError(f"connection closed by peer: {self._peer} sent no message of ours")
 
     def _late(self, what: str) -> TimeoutError:
         return TimeoutError(f"no message passed: {self._peer} {what} within the timeout of its group")

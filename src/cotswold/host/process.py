@@ -20,7 +20,7 @@ _STATE, _USER, _STARTED = 0, 11, 19
 
 
 @dataclass(frozen=True)
-class Effort:
+class Usage:
     """What a thread has done so far: seconds of a core, blocks read from and written to disks."""
 
     core_seconds: float
@@ -47,20 +47,20 @@ def kill(who: str) -> None:
             return
 
 
-def effort_of(thread: int) -> Callable[[], Effort]:
+def usage_of(thread: int) -> Callable[[], Usage]:
     """Reads what a thread of this process (that lives) and its child processes have computed, and the process
     read and written.
 
     Where threads have no clock (macOS) nobody is known to rest.
     """
     if not hasattr(time, "pthread_getcpuclockid"):
-        return lambda: Effort(time.monotonic(), 0)
+        return lambda: Usage(time.monotonic(), 0)
     clock, pid = time.pthread_getcpuclockid(thread), os.getpid()
 
-    def read() -> Effort:
+    def read() -> Usage:
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = time.clock_gettime(clock) + sum(map(_seconds, _descendants(pid)))
-        return Effort(seconds, used.ru_inblock + used.ru_oublock)
+        return Usage(seconds, used.ru_inblock + used.ru_oublock)
 
     return read
 

@@ -74,7 +74,7 @@ class Block:
             raise
 
 
-class Pool:
+class BlockPool:
     """Blocks that are lent, one a message, and used again, also for smaller messages.
 
     Kept are at most `BOUND` times the bytes that were lent at once in the last messages (`PERIOD`), sizes

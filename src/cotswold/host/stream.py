@@ -26,7 +26,7 @@ _BEGUN = -1
 _PIECE = 1 << 16
 
 
-class Stream(Messages):
+class MessageStream(Messages):
     """Messages of `MOST_BYTES` at most."""
 
     AHEAD = 8
@@ -50,8 +50,14 @@ class Stream(Messages):
 
     def _send_all(self, frame: bytes | bytearray) -> None:
         left = memoryview(frame)
-        while left:
-            left = left[self._sending(partial(self._connection.send, left, socket.MSG_DONTWAIT)) :]
+        try:
+            while left:
+                left = left[self._sending(partial(self._connection.send, left, socket.MSG_DONTWAIT)) :]
+        except BaseException:
+            if len(left) < len(frame):  # the other would take what comes next for the rest of this message
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+            raise
         self._said_begun()
 
     def _hear(self, flags: int = 0) -> bool:
@@ -74,7 +80,7 @@ class Stream(Messages):
         while len(self._partial) - at >= _HEADER.size:
             tag, count, begun = _HEADER.unpack_from(self._partial, at)
             if not 0 <= count <= MOST_BYTES:
-                raise ConnectionResetError(f"connection closed by peer: {self._peer} sent no message of ours")
+                raise self._unknown_message()
             first, at = at + _HEADER.size, at + _HEADER.size + count
             if at > len(self._partial):
                 at = first - _HEADER.size

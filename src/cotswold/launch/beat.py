@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 
 _CORE_SHARE = 0.01
 _GAP_SECONDS = 3.0
@@ -85,13 +85,13 @@ def stalled(beats: Mapping[int, Beat], limit_seconds: float) -> int | None:
 
 @dataclass(frozen=True)
 class Rest:
-    """How long a rank has done nothing: ``idle_seconds`` at the time of the last reading of its effort."""
+    """How long a rank has done nothing: ``idle_seconds`` at the time of the last reading of its usage."""
 
-    effort: Effort
+    usage: Usage
     at_seconds: float
     idle_seconds: float = 0.0
 
-    def after(self, effort: Effort, at_seconds: float) -> Rest:
+    def after(self, usage: Usage, at_seconds: float) -> Rest:
         """The same, one reading later.
 
         What wakes up now and then to see whether it may go on uses less than a hundredth of a core, and does
@@ -100,7 +100,7 @@ class Rest:
         """
         elapsed = min(at_seconds - self.at_seconds, _GAP_SECONDS)
         worked = (
-            effort.blocks > self.effort.blocks
-            or effort.core_seconds - self.effort.core_seconds > _CORE_SHARE * elapsed
+            usage.blocks > self.usage.blocks
+            or usage.core_seconds - self.usage.core_seconds > _CORE_SHARE * elapsed
         )
-        return Rest(effort, at_seconds, 0.0 if worked else self.idle_seconds + elapsed)
+        return Rest(usage, at_seconds, 0.0 if worked else self.idle_seconds + elapsed)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cotswold.host.process import Effort
+from cotswold.host.process import Usage
 from cotswold.launch.beat import Beat, Rest, State, newest, stalled
 from cotswold.launch.role import Role
 from cotswold.launch.silence import Silence, Standstill
@@ -77,14 +77,14 @@ class Heartbeat:
     _conclusion: Verdict | None = None
 
     @classmethod
-    def begin(cls, role: Role, effort: Effort, now: float) -> Heartbeat:
-        """Before the first beat; ``effort`` is what this rank's main thread has done so far."""
+    def begin(cls, role: Role, usage: Usage, now: float) -> Heartbeat:
+        """Before the first beat; ``usage`` is what this rank's main thread has done so far."""
         return cls(
             role,
             tuple(f"rank {rank}" for rank in range(role.size)),
             (None,) * role.size,
             Silence(3 * role.interval_seconds, now),
-            Rest(effort, now),
+            Rest(usage, now),
             Standstill(now, now),
             now,
         )
@@ -129,8 +129,9 @@ class Heartbeat:
 
     @property
     def all_done(self) -> bool:
-        """Whether every rank has finished its work."""
-        return all(beat is not None and beat.state is not State.HERE for beat in self.beats)
+        """Whether every rank has finished its work, and none has failed: who fails is gone as well."""
+        done = all(beat is not None and beat.state is not State.HERE for beat in self.beats)
+        return self._verdict is None and done
 
     @property
     def may_leave(self) -> bool:
@@ -145,9 +146,9 @@ class Heartbeat:
 
     # --- what happens in the threads ---
 
-    def beating(self, effort: Effort, now: float) -> Heartbeat:
+    def beating(self, usage: Usage, now: float) -> Heartbeat:
         """It is about to say its `message`."""
-        rest = self._rest.after(effort, now)
+        rest = self._rest.after(usage, now)
         beat = Beat(
             1 if self._message is None else self._message.beat.count + 1,
             self._state if self._verdict is None else State.GONE,

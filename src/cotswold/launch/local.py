@@ -9,7 +9,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cotswold.errors import UserError
@@ -34,6 +34,7 @@ def run_local(
     restart_words: Sequence[str] | None = None,
     program: Sequence[str] = PROGRAM,
     environ: Mapping[str, str] = os.environ,
+    ended: Callable[[Path], None] | None = None,
 ) -> int:
     """Run ``program`` with ``words`` as ``ranks`` ranks on this host; returns the command's exit code.
 
@@ -43,7 +44,8 @@ def run_local(
     SIGTSTP (Ctrl-Z) all are suspended until this process goes on. If one dies the others end, too: by
     themselves, or after some seconds by SIGTERM and SIGKILL; if this process dies they are killed. Then all
     are started again with ``restart_words`` (by default the same words), at most ``restarts`` times, unless a
-    signal has come.
+    signal has come. ``ended`` is called with the folder of the logs when no rank runs any more: where there
+    is no run's directory they are removed afterwards.
 
     Exit code: 0 if all have finished, 128 and its number if a signal stopped them, 2 for the user's mistake
     (never started again), otherwise 1.
@@ -56,6 +58,9 @@ def run_local(
                 code = group.wait()
             finally:
                 group.kill()
+            if ended is not None:
+                kept.settle()
+                ended(kept.path(0).parent)
             if code != 1 or asked.heard or start == restarts:
                 return code
             say(f"starting all ranks again, {start + 1} of {restarts}")

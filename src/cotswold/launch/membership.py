@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -113,7 +113,8 @@ def join(
     with a sentence that names it and has ``note`` at its end, and exit code 75, whatever its main thread
     waits for. A rank that others wait for in `Membership.gather` or `barrier`, and that neither computes,
     reads nor writes for ``stall_seconds`` (by default 90 times as long), counts as dead. An exchange of a
-    default group that this makes waits 30 times as long. At the end of the block ranks wait for each other.
+    default group that this makes waits 30 times as long. At the end of the block ranks wait for each other;
+    ``sys.exit()`` with success inside is such an end, any other exception a failure.
 
     All ranks have the same ``token``, by default the one in COTSWOLD_TOKEN: what is not signed with it is not
     believed. Where there is neither, ranks of a group that exists draw one. The environment is only read;
@@ -153,15 +154,18 @@ def join(
             own = _own_group(place)
             yield Membership(place.rank, place.size, hosts, own, monitor.exchanging)
     except BaseException as error:
-        monitor.fail(sentence_of(error), peer_lost=peer_lost(error))
+        if isinstance(error, SystemExit) and not error.code:  # the script's own end, with success
+            monitor.leave()
+        else:
+            monitor.fail(sentence_of(error), peer_lost=peer_lost(error))
         raise
     else:
         monitor.leave()
     finally:
-        if existing and own is not None:
-            dist.destroy_process_group(own)
-        elif not existing and dist.is_initialized():
-            dist.destroy_process_group()
+        # the block's own code may have ended some or all of them
+        if dist.is_initialized() and (own is not None or not existing):
+            with suppress(ValueError):
+                dist.destroy_process_group(own if existing else None)
     if disagreement is not None:
         raise LaunchError(disagreement)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
-from cotswold.host.process import effort_of, is_stopped, kill
+from cotswold.host.process import is_stopped, kill, usage_of
 from cotswold.launch import own_log
 from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
 from cotswold.launch.role import Role
@@ -47,9 +47,9 @@ class Monitor:
 
     def __init__(self, store: SignedStore, role: Role, *, parent: int | None, note: str) -> None:
         self._store, self._role, self._parent, self._note = store, role, parent, note
-        self._effort = effort_of(threading.get_ident())
+        self._usage = usage_of(threading.get_ident())
         self._lock = threading.Lock()
-        self._heartbeat = Heartbeat.begin(role, self._effort(), time.monotonic())
+        self._heartbeat = Heartbeat.begin(role, self._usage(), time.monotonic())
         self._processes: Sequence[str] = ()
         self._poke, self._stop = threading.Event(), threading.Event()
         self._threads = [
@@ -85,11 +85,13 @@ class Monitor:
 
         The keeper of the store waits for the others to need it no more.
         """
-        self._say(lambda heartbeat, _: heartbeat.finished())
-        self._wait(lambda heartbeat: heartbeat.all_done)
-        self._say(lambda heartbeat, _: heartbeat.gone())
-        self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
-        self._halt(self._role.interval_seconds)
+        try:
+            self._say(lambda heartbeat, _: heartbeat.finished())
+            self._wait(lambda heartbeat: heartbeat.all_done)
+            self._say(lambda heartbeat, _: heartbeat.gone())
+            self._wait(lambda heartbeat: heartbeat.may_leave, self._role.leaving_seconds)
+        finally:  # also after Ctrl-C: who goes on in a notebook is watched by nobody
+            self._halt(self._role.interval_seconds)
 
     def fail(self, sentence: str, *, peer_lost: bool) -> None:
         """Tell the others why this rank fails, and stop beating.
@@ -97,12 +99,14 @@ class Monitor:
         ``peer_lost``: it fails because a connection to another rank broke, so it first waits a few beats for
         that one to be found; this process then ends here, with a sentence that names the rank.
         """
-        if peer_lost:
-            self._step(lambda heartbeat, _: heartbeat.suspecting())
-            self._wait(lambda _: False, self._role.suspicion_seconds)
-        self._say(lambda heartbeat, now: heartbeat.failing(sentence, now))
-        self._wait(lambda heartbeat: heartbeat.is_told, self._role.telling_seconds)
-        self._halt(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
+        try:
+            if peer_lost:
+                self._step(lambda heartbeat, _: heartbeat.suspecting())
+                self._wait(lambda _: False, self._role.suspicion_seconds)
+            self._say(lambda heartbeat, now: heartbeat.failing(sentence, now))
+            self._wait(lambda heartbeat: heartbeat.is_told, self._role.telling_seconds)
+        finally:
+            self._halt(2 * TICK_SECONDS)  # no thread should be in the store while Python ends
 
     def _step(self, happens: Callable[[Heartbeat, float], Heartbeat]) -> Heartbeat:
         with self._lock:
@@ -144,8 +148,8 @@ class Monitor:
 
     def _speak(self) -> Heartbeat:
         """Say the next message, and hear what all others say."""
-        effort = self._effort()
-        message = self._step(lambda heartbeat, now: heartbeat.beating(effort, now)).message
+        usage = self._usage()
+        message = self._step(lambda heartbeat, now: heartbeat.beating(usage, now)).message
         if message.end is not None:
             self._store.write_first(END, message.end.dumps())
         self._store.write(name_of(self._role.rank), message.beat.dumps())

@@ -178,7 +178,7 @@ class SparseAutoencoderStack(nn.Module):
         shape, layer = self.geometry, self.geometry.filters
         return (
             f"{shape.input} -> {shape.output}, field={(layer.y.size, layer.x.size)}, "
-            f"step={(layer.y.stride, layer.x.stride)}, block={(layer.rows, layer.columns, layer.depth)}, "
+            f"stride={(layer.y.stride, layer.x.stride)}, block={(layer.rows, layer.columns, layer.depth)}, "
             f"grid={layer.grid}, pool={shape.pool.size}, norm={shape.norm.size}, "
             f"sparsity={self.sparsity}, epsilon={self.epsilon}, seed={self.seed}, index={self.index}"
         )

@@ -29,7 +29,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
-class Windows:
+class FieldViews:
     """The fields of a layer as strided views of its input map (images last)."""
 
     def __init__(self, values: Tensor, layer: BlockLocal) -> None:
@@ -85,7 +85,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     out = empty_map(x, x.shape[0], layer.output)
     if out.numel() == 0:
         return out
-    windows, images, neurons = Windows(x, layer), x.shape[0], layer.neurons
+    windows, images, neurons = FieldViews(x, layer), x.shape[0], layer.neurons
     for run in all_runs(layer):
         weights = block_filters(filters, run, layer)
         blocks, rows, wide, _ = weights.shape
@@ -109,7 +109,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     sums = empty_map(y, y.shape[0], layer.input, accumulator(y.dtype)).zero_()
     if sums.numel() == 0:
         return sums.to(y.dtype)
-    windows, images = Windows(sums, layer), y.shape[0]
+    windows, images = FieldViews(sums, layer), y.shape[0]
     for run in all_runs(layer):
         weights = block_filters(filters, run, layer)
         delta = block_outputs(y, run, layer).reshape(run.blocks, layer.neurons, images)
@@ -132,7 +132,7 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
 
 def outer_run(target: Tensor, delta: Tensor, x: Tensor, run: BlockRun, layer: BlockLocal, beta: int) -> None:
     """``target = beta target + δx'`` for one run; ``target`` is a view as ``block_filters`` gives it."""
-    windows, images = Windows(x, layer), x.shape[0]
+    windows, images = FieldViews(x, layer), x.shape[0]
     columns = block_outputs(delta, run, layer).reshape(run.blocks, layer.neurons, images).transpose(1, 2)
     blocks, rows, wide, neurons = target.shape
     whole = wide == target.stride(1) // max(target.stride(2), 1)

@@ -193,7 +193,7 @@ class _ContrastNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (h,) = ctx.saved_tensors
-        return apply("contrast_norm", _Gradient, grad, h, ctx.size, ctx.keep, ctx.floor), None, None, None
+        return apply("contrast_norm", _NormGradient, grad, h, ctx.size, ctx.keep, ctx.floor), None, None, None
 
     @staticmethod
     def vmap(
@@ -203,7 +203,7 @@ class _ContrastNorm(torch.autograd.Function):
         return unfold(apply("contrast_norm", _ContrastNorm, folded, size, keep, floor), info.batch_size), 0
 
 
-class _Gradient(torch.autograd.Function):
+class _NormGradient(torch.autograd.Function):
     """The gradient, whose own derivatives are torch's."""
 
     @staticmethod
@@ -238,12 +238,12 @@ class _Gradient(torch.autograd.Function):
         floor: float,
     ) -> tuple[Tensor, int]:
         folded = [fold(one, dim, info.batch_size) for one, dim in zip((grad, h), in_dims[:2], strict=True)]
-        return unfold(apply("contrast_norm", _Gradient, *folded, size, keep, floor), info.batch_size), 0
+        return unfold(apply("contrast_norm", _NormGradient, *folded, size, keep, floor), info.batch_size), 0
 
 
 def contrast_norm_backward(grad: Tensor, h: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:
     """The gradient by ``h`` of ``<grad, contrast_norm(h)>``; keeps nothing of the forward pass but ``h``."""
-    return apply("contrast_norm", _Gradient, grad, h, smoothing.size, smoothing.keep, floor)
+    return apply("contrast_norm", _NormGradient, grad, h, smoothing.size, smoothing.keep, floor)
 
 
 _NEEDS_FLOOR = f"contrast_norm needs a positive floor, such as {FLOOR}"

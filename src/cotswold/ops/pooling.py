@@ -175,7 +175,7 @@ class _L2Pool(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         x, pooled = ctx.saved_tensors
-        return apply("l2_pool", _Gradient, grad, pooled, x, ctx.size, ctx.keep, 0.0), None, None, None
+        return apply("l2_pool", _PoolGradient, grad, pooled, x, ctx.size, ctx.keep, 0.0), None, None, None
 
     @staticmethod
     def vmap(
@@ -185,7 +185,7 @@ class _L2Pool(torch.autograd.Function):
         return unfold(apply("l2_pool", _L2Pool, folded, size, keep, epsilon), info.batch_size), 0
 
 
-class _Gradient(torch.autograd.Function):
+class _PoolGradient(torch.autograd.Function):
     """``x * spread((grad + weight) / pooled)``, whose own derivatives are torch's."""
 
     @staticmethod
@@ -231,7 +231,7 @@ class _Gradient(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         count = info.batch_size
         folded = [fold(one, dim, count) for one, dim in zip((grad, pooled, x), in_dims[:3], strict=True)]
-        return unfold(apply("l2_pool", _Gradient, *folded, size, keep, weight), count), 0
+        return unfold(apply("l2_pool", _PoolGradient, *folded, size, keep, weight), count), 0
 
 
 def pool_backward(
@@ -242,7 +242,7 @@ def pool_backward(
     ``pooled`` is ``l2_pool(x, smoothing)``; ``grad`` is shaped as it, or None for zeros. Maps are
     ``(image, channel, y, x)``, any strides; the images of the result are last.
     """
-    return apply("l2_pool", _Gradient, grad, pooled, x, smoothing.size, smoothing.keep, weight)
+    return apply("l2_pool", _PoolGradient, grad, pooled, x, smoothing.size, smoothing.keep, weight)
 
 
 LEAST = 1e-7
@@ -281,7 +281,7 @@ def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
-    """``sqrt(sum of x² over a square window + epsilon)``, map by map, at step 1; same shape if ``keep``.
+    """``sqrt(sum of x² over a square window + epsilon)``, map by map, at stride 1; same shape if ``keep``.
 
     ``x`` is ``(image, channel, y, x)``, any strides; the images of the result are last. Differentiable any
     number of times in reverse. Raises UserError unless ``epsilon`` is positive in the type of ``x`` (the root

@@ -1,7 +1,7 @@
 """One training step of a stack, without autograd: objective, gradient, momentum, step and normalisation.
 
 Knows: objective (1) of Coates et al. 2013 and its gradient; that the gradient exists a few blocks at a time.
-Does not know: how filters move (`rule`), modules, processes (`mesh.stack_step` is the step of many). Filters
+Does not know: how filters move (`rule`), modules, processes (`mesh.stacks.step` has that of several). Filters
 that are not in memory enter by ``passes``.
 """
 

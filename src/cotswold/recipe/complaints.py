@@ -69,7 +69,8 @@ def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
     if error["type"] == _WRONG_TAG:
         tag = error["ctx"]["tag"]
         close = get_close_matches(str(tag), choices, n=1)
-        which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}"
+        other = ", or is of a package that is not installed" if path[-1] == "strategy" else ""
+        which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}{other}"
         return f"{here} is {shown(tag)}; {which}"
     if error["type"] == "model_attributes_type":
         return f"{here} must be a table, not {shown(error['input'])}"
@@ -84,9 +85,11 @@ def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
 def _unknown(key: str, path: tuple[str, ...], owner: type[Section], beside: Sequence[type[Section]]) -> str:
     """What is wrong with a key that the table does not have: an old word, that of another kind, a slip."""
     renamed = today(path, _choices(owner))
+    field, _ = chosen_by(owner) or ("", ())
+    if renamed is not None and field == "strategy" and (others := _having(key, beside)):
+        return f"belongs to {_named(field, others)}; for {joined(_choices(owner))} it is {renamed} now"
     if renamed is not None:
         return f"was a key of an older version; it is {renamed} now"
-    field, _ = chosen_by(owner) or ("", ())
     known = [name for name in owner.model_fields if name != field]
     close = get_close_matches(key, known, n=1)
     belongs = _having(key, beside)

@@ -12,7 +12,7 @@ from tomllib import TOMLDecodeError
 
 from pydantic import ValidationError
 
-from cotswold.errors import GeometryError, RecipeError
+from cotswold.errors import GeometryError, RecipeError, UnknownStrategyError
 from cotswold.recipe import bounds
 from cotswold.recipe.bounds import shortened
 from cotswold.recipe.complaints import complaint
@@ -39,8 +39,8 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
     ``training.epochs``, ``training.relative_rate`` or ``objective.sparsity`` is for every stack, also for one
     with a value of its own, unless that is overridden as well; ``tell`` hears which, and which words are old
     ones. Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
-    value of the wrong kind, a geometry that does not fit, and for what no machine could hold; FormatError for
-    a newer format.
+    value of the wrong kind, a geometry that does not fit, and for what no machine could hold
+    (UnknownStrategyError where the strategy is what is wrong); FormatError for a newer format.
     """
     text, origin = _FILES.text(where)
     return parse(text, origin, overrides, tell)
@@ -75,10 +75,12 @@ def _checked(values: Values, origin: str, text: str = "", overrides: Sequence[st
     except ValidationError as error:
         training = values.get("training")
         strategy = training.get("strategy") if isinstance(training, dict) else None
-        if isinstance(strategy, str) and strategy in refused and strategy_of(training) is None:
-            raise RecipeError(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
+        unknown = isinstance(strategy, str) and strategy_of(training) is None
+        kind = UnknownStrategyError if unknown else RecipeError
+        if isinstance(strategy, str) and unknown and strategy in refused:
+            raise kind(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
-        raise RecipeError(f"{origin}{complaint(error, text, overridden)}") from error
+        raise kind(f"{origin}{complaint(error, text, overridden)}") from error
     if recipe.input_known:
         try:
             recipe.stack_geometries()

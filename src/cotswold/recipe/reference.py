@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from cotswold.errors import RecipeError
 from cotswold.recipe.bounds import shown
+from cotswold.recipe.joining import join_strategies
 from cotswold.recipe.kinds import chosen_by, either, is_list, kind, sections_in
 from cotswold.recipe.schema import Recipe, Section
 
@@ -22,8 +23,12 @@ def explain(word: str | None = None, root: type[Section] = Recipe) -> str:
     """All tables and fields: what each takes, its default, what it means and in which unit.
 
     ``word`` chooses some: a table (`training`, `network.stacks`), a strategy or type (`supervised`), a field
-    (`stride`, `training.epochs`). Raises RecipeError for one that is none of these.
+    (`stride`, `training.epochs`). Strategies of installed packages are among them. Raises RecipeError for one
+    that is none of these.
     """
+    refused = join_strategies() if root is Recipe else {}
+    if word in refused:
+        raise RecipeError(refused[word])
     tables = list(_tables(root, ""))
     lines = [line for table in tables for line in table.lines()] if word is None else _about(word, tables)
     return "\n".join(lines).strip() + "\n"

@@ -49,7 +49,9 @@ class ShippedFiles:
             file = resources.files(self.package) / "shipped" / f"{name}.toml"
             return file.read_text(encoding="utf-8"), f"{name}.toml"
         if folder:
-            raise self.error(f"{path} is a folder; name a {kind}'s TOML file")
+            inside = path / f"{kind}.toml"
+            guess = f"; did you mean {inside}?" if inside.is_file() else f"; name a {kind}'s TOML file"
+            raise self.error(f"{path} is a folder{guess}")
         close = get_close_matches(name, names, n=1)
         guess = f"; did you mean {close[0]}?" if close else ";"
         raise self.error(

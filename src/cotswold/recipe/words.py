@@ -18,7 +18,8 @@ _STACKS = ("greedy", "joint")
 @dataclass(frozen=True)
 class Word:
     """A field ``old`` of a table that is called ``new`` today, where the table's ``strategy`` or ``type`` is
-    one of ``kinds`` (empty for all); ``values`` are those that are called otherwise as well."""
+    one of ``kinds`` (empty for all, "" for a table that says none); ``values`` are those that are called
+    otherwise as well."""
 
     table: str
     old: str
@@ -28,7 +29,7 @@ class Word:
 
     def is_in(self, table: Table) -> bool:
         """Whether a table holds the old word."""
-        if self.old not in table or (self.kinds and kind_of(table) not in self.kinds):
+        if self.old not in table or (self.kinds and (kind_of(table) or "") not in self.kinds):
             return False
         return self.old != self.new or self._known(table[self.old])
 
@@ -54,7 +55,7 @@ class Word:
 
 
 WORDS = (
-    Word("training", "batch", "batch_size"),
+    Word("training", "batch", "batch_size", ("", *_STACKS, "supervised")),
     Word("training", "rate", "relative_rate", _STACKS),
     Word("training", "rate", "learning_rate", ("supervised",)),
     Word("training", "decay", "weight_decay", ("supervised",)),

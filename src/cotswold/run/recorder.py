@@ -149,12 +149,12 @@ class Recorder:
         self.account.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
         self._counted_until = now
 
-    def end(self, status: str, price: Price) -> None:
-        """Write the last event: how it ended, and the account."""
+    def end(self, status: str, price: Price, why: str = "") -> None:
+        """Write the last event: how it ended, ``why`` where it failed, and the account."""
         summary = self.account.summary(price)
         # an event's own seconds are those of the run
         summary["training_seconds"] = summary.pop("seconds")
-        self.event("end", status=status, **summary)
+        self.event("end", status=status, **({"why": why} if why else {}), **summary)
 
     def diverged(self, what: str, where: str) -> DivergedError:
         """The error of a run whose numbers are none any more."""

@@ -12,7 +12,7 @@ from cotswold.geometry import ExchangePlan
 
 
 @dataclass(frozen=True)
-class Work:
+class Compute:
     """The device computes for so many seconds, were it alone. ``kind`` is the operation's name."""
 
     kind: str
@@ -38,13 +38,13 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Meet:
+class AllReduce:
     """An all-reduce: every rank waits for every other, then some bytes go round."""
 
     bytes: int
 
 
-Action = Work | Post | Wait | Meet
+Action = Compute | Post | Wait | AllReduce
 Program = tuple[Action, ...]
 """One rank's actions, one after another."""
 
@@ -70,9 +70,9 @@ class Script:
         """Every rank computes for its number of seconds; 0 for not at all."""
         for actions, each in zip(self._actions, seconds, strict=True):
             if each > 0:
-                actions.append(Work(kind, each))
+                actions.append(Compute(kind, each))
 
-    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> Pending:
+    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> PendingExchange:
         """Every rank sends its part of a plan; a point of the plan has so many bytes."""
         self._number += 1
         name = f"{self._number}: {what}"
@@ -80,9 +80,9 @@ class Script:
             sends = tuple((each.target, each.box.size * point_bytes) for each in plan.sends(rank))
             if sends:
                 actions.append(Post(name, sends))
-        return Pending(name, plan, point_bytes)
+        return PendingExchange(name, plan, point_bytes)
 
-    def wait(self, pending: Pending) -> None:
+    def wait(self, pending: PendingExchange) -> None:
         """Every rank waits for its part of an exchange."""
         for rank, actions in enumerate(self._actions):
             sources = tuple(each.source for each in pending.plan.receives(rank))
@@ -90,15 +90,15 @@ class Script:
             if sources or targets:
                 actions.append(Wait(pending.name, sources, targets))
 
-    def meet(self, bytes_: int) -> None:
+    def all_reduce(self, bytes_: int) -> None:
         """All ranks reduce so many bytes; nothing where there is but one rank."""
         if len(self._actions) > 1:
             for actions in self._actions:
-                actions.append(Meet(bytes_))
+                actions.append(AllReduce(bytes_))
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingExchange:
     """An exchange under way."""
 
     name: str

@@ -15,7 +15,7 @@ GIGA = 1e9
 
 
 @dataclass(frozen=True)
-class Shape:
+class RateShape:
     """By what a rate is looked up: weights of a neuron, neurons of a block, pictures of the batch."""
 
     fan_in: int
@@ -35,7 +35,7 @@ class Speed:
     """How many times as fast as one device, where a rank has several cores."""
 
     def product(
-        self, operation: Product, shape: Shape, flops: int, moved_bytes: int, held_bytes: int
+        self, operation: Product, shape: RateShape, flops: int, moved_bytes: int, held_bytes: int
     ) -> float:
         """Seconds of a product that reads and writes ``moved_bytes`` of what the rank works on,
         ``held_bytes``."""
@@ -46,7 +46,7 @@ class Speed:
         arithmetic = flops / (self.times * rate * GIGA)
         return self.launch + max(arithmetic, moved_bytes / self.bytes_a_second(held_bytes))
 
-    def passing(self, operation: Passing, shape: Shape, moved_bytes: float, held_bytes: int) -> float:
+    def passing(self, operation: Passing, shape: RateShape, moved_bytes: float, held_bytes: int) -> float:
         """Seconds of an operation that does nothing but pass over memory."""
         if not moved_bytes:
             return 0.0
@@ -66,7 +66,7 @@ class Speed:
             return self.device.cache_bandwidth * GIGA
         return self.bandwidth * GIGA
 
-    def _rate(self, operation: str, shape: Shape) -> float | None:
+    def _rate(self, operation: str, shape: RateShape) -> float | None:
         """The rate of the nearest shape, by the ratios of its numbers."""
         rates = [rate for rate in self.device.rates if rate.operation == operation]
         if not rates:
@@ -76,7 +76,7 @@ class Speed:
         return alone if crowded is None else alone + self.crowd * (crowded - alone)
 
 
-def _distance(rate: Rate, shape: Shape) -> float:
+def _distance(rate: Rate, shape: RateShape) -> float:
     pairs = (
         (rate.fan_in, shape.fan_in),
         (rate.neurons, shape.neurons),

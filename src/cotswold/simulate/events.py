@@ -1,4 +1,4 @@
-"""The event simulation: programs of ranks on a topology, played through.
+"""The event simulation: programs of ranks on a topology, run to their ends.
 
 Knows: queues at ports, messages that travel while ranks compute, ranks that wait for each other. Does not
 know: networks, what an operation is. Values in, values out: no clock, no process, no chance.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 
-from cotswold.simulate.actions import Action, Meet, Post, Program, Wait, Work
+from cotswold.simulate.actions import Action, AllReduce, Compute, Post, Program, Wait
 from cotswold.simulate.intervals import Stretch, common, length, union
 from cotswold.simulate.sharing import SharedDevice
 from cotswold.simulate.topology import Route, Topology
@@ -45,14 +45,14 @@ class Timeline:
     messages: int
 
 
-def play(programs: Sequence[Program], topology: Topology) -> Timeline:
-    """Play one program a rank through to the end.
+def run_programs(programs: Sequence[Program], topology: Topology) -> Timeline:
+    """Run one program a rank through to the end.
 
     Messages queue at ports in the order in which they come there, and leave a port as they enter it. A device
     that several ranks share is divided evenly. Raises AssertionError where programs wait for what nobody
     sends.
     """
-    return _Stage(programs, topology).run()
+    return _Simulation(programs, topology).run()
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Rank:
     work: dict[str, float] = field(default_factory=dict)
     busy: list[Stretch] = field(default_factory=list)
     idle: list[Stretch] = field(default_factory=list)
-    flights: list[Stretch] = field(default_factory=list)
+    in_flight: list[Stretch] = field(default_factory=list)
     ended: float = 0.0
 
     @property
@@ -84,7 +84,7 @@ class _Message:
     sent: float
 
 
-class _Stage:
+class _Simulation:
     def __init__(self, programs: Sequence[Program], topology: Topology) -> None:
         self._topology = topology
         self._ranks = [_Rank(program) for program in programs]
@@ -92,7 +92,7 @@ class _Stage:
         self._ports: dict[tuple[str, int], float] = {}
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = 0
-        self._met: list[int] = []
+        self._reducing: list[int] = []
         self._sent = self._outside = self._messages = 0
 
     def run(self) -> Timeline:
@@ -117,10 +117,10 @@ class _Stage:
         while (action := rank.action) is not None:
             rank.since = now
             match action:
-                case Work():
+                case Compute():
                     device = self._device(number)
                     device.begin(now, number, action.seconds)
-                    self._foresee(number)
+                    self._schedule_end(number)
                     return
                 case Post():
                     for target, bytes_ in action.sends:
@@ -128,10 +128,10 @@ class _Stage:
                 case Wait() if not _all_through(number, rank, action):
                     rank.waiting = action
                     return
-                case Meet():
-                    self._met.append(number)
-                    if len(self._met) == len(self._ranks):
-                        self._meet(now, action)
+                case AllReduce():
+                    self._reducing.append(number)
+                    if len(self._reducing) == len(self._ranks):
+                        self._all_reduce(now, action)
                     return
             rank.place += 1
         rank.ended = now
@@ -139,7 +139,7 @@ class _Stage:
     def _device(self, rank: int) -> SharedDevice:
         return self._devices.setdefault(self._topology.device(rank), SharedDevice())
 
-    def _foresee(self, rank: int) -> None:
+    def _schedule_end(self, rank: int) -> None:
         """Put the next end of work on a rank's device into the events."""
         device = self._device(rank)
         following = device.next_end()
@@ -151,12 +151,12 @@ class _Stage:
     def _worked(self, number: int, now: float) -> None:
         rank = self._ranks[number]
         action = rank.action
-        assert isinstance(action, Work), "only work ends"
+        assert isinstance(action, Compute), "only work ends"
         self._device(number).end(now, number)
         rank.work[action.kind] = rank.work.get(action.kind, 0.0) + now - rank.since
         rank.busy.append((rank.since, now))
         rank.place += 1
-        self._foresee(number)
+        self._schedule_end(number)
         self._go_on(number, now)
 
     def _send(self, now: float, source: int, target: int, exchange: str, bytes_: int) -> None:
@@ -188,24 +188,24 @@ class _Stage:
 
     def _take(self, rank: int, left: float, now: float) -> None:
         self._device(rank).take(now, left)
-        self._foresee(rank)
+        self._schedule_end(rank)
 
     def _give_back(self, rank: int, left: float, now: float) -> None:
         self._device(rank).give_back(now, left)
-        self._foresee(rank)
+        self._schedule_end(rank)
 
     def _arrive(self, message: _Message, now: float) -> None:
         for number in (message.source, message.target):
             rank = self._ranks[number]
             rank.through.add((message.exchange, message.source, message.target))
-            rank.flights.append((message.sent, now))
+            rank.in_flight.append((message.sent, now))
             if rank.waiting is not None and _all_through(number, rank, rank.waiting):
                 rank.waiting = None
                 rank.idle.append((rank.since, now))
                 rank.place += 1
                 self._go_on(number, now)
 
-    def _meet(self, now: float, action: Meet) -> None:
+    def _all_reduce(self, now: float, action: AllReduce) -> None:
         """Reduce in as many steps as a tree has; long vectors in a ring, each byte twice past each rank.
 
         Every link of the ring carries 2 (P - 1) / P of the bytes, those between hosts too.
@@ -221,16 +221,16 @@ class _Stage:
         self._sent += sent
         self._outside += round(sent * between / count)
         self._messages += 2 * (count - 1)
-        met, self._met = self._met, []
-        self._at(now + seconds, lambda when: self._part(met, now, when))
+        reducing, self._reducing = self._reducing, []
+        self._at(now + seconds, lambda when: self._all_reduced(reducing, now, when))
 
-    def _part(self, met: list[int], began: float, now: float) -> None:
-        for number in met:
+    def _all_reduced(self, reducing: list[int], began: float, now: float) -> None:
+        for number in reducing:
             rank = self._ranks[number]
-            rank.flights.append((began, now))
+            rank.in_flight.append((began, now))
             rank.idle.append((rank.since, now))
             rank.place += 1
-        for number in met:
+        for number in reducing:
             self._go_on(number, now)
 
 
@@ -241,6 +241,6 @@ def _all_through(number: int, rank: _Rank, wait: Wait) -> bool:
 
 
 def _times(rank: _Rank, seconds: float) -> RankTimes:
-    flights, idle = union(rank.flights), union([*rank.idle, (rank.ended, seconds)])
-    exposed = common(flights, idle)
-    return RankTimes(rank.work, exposed, length(idle) - exposed, common(flights, union(rank.busy)))
+    in_flight, idle = union(rank.in_flight), union([*rank.idle, (rank.ended, seconds)])
+    exposed = common(in_flight, idle)
+    return RankTimes(rank.work, exposed, length(idle) - exposed, common(in_flight, union(rank.busy)))

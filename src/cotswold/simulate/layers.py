@@ -20,18 +20,18 @@ from cotswold.geometry import BlockLocal, Box, ExchangePlan, Grid, MapShape, Par
 from cotswold.geometry.partition import even_cuts
 from cotswold.simulate.actions import Program, Script
 from cotswold.simulate.cluster import Product
-from cotswold.simulate.device import Shape, Speed
+from cotswold.simulate.device import RateShape, Speed
 
 NOTHING = Box((0, 0, 0), (0, 0, 0))
 STEP_PASSES = 2
 """Times that a plain step passes over the weights: read and write; gradients stay in cache."""
 
 
-Kind = Literal["local", "convolution", "shared", "pool", "full"]
+LayerKind = Literal["local", "convolution", "shared", "pool", "full"]
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerGeometry:
     """A window that moves over a map. What its filters are, and how it is cut:
 
     `local`: filters of its own at each place; cut in space. `convolution`: the same at all places; cut in
@@ -40,7 +40,7 @@ class Layer:
     below.
     """
 
-    kind: Kind
+    kind: LayerKind
     input: MapShape
     y: Window
     x: Window
@@ -49,7 +49,7 @@ class Layer:
     """Rows and columns of neurons that share a field."""
 
     @classmethod
-    def full(cls, below: MapShape, units: int) -> Layer:
+    def full(cls, below: MapShape, units: int) -> LayerGeometry:
         """A fully connected layer on everything below."""
         return cls("full", MapShape(below.size, 1, 1), Window(1), Window(1), units)
 
@@ -76,10 +76,10 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """What a rank has of a layer, as boxes (map, y, x): what it computes, what it reads of the input."""
 
-    layer: Layer
+    layer: LayerGeometry
     owns: Box
     reads: Box
     flops: int
@@ -96,7 +96,7 @@ class Part:
 class LayerWork:
     """Layers from the input upwards and a batch, trained by plain steps of back-propagation."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerGeometry, ...]
     images: int
     value_bytes: int = 4
 
@@ -116,9 +116,9 @@ class LayerWork:
         flops = [layer.plane.product_flops for layer in self.layers if layer.kind != "pool"]
         return self.images * (3 * sum(flops) - flops[0])
 
-    def parts(self, grid: Grid) -> list[list[Part]]:
+    def parts(self, grid: Grid) -> list[list[LayerPart]]:
         """What every rank has of every layer."""
-        cut: list[list[Part]] = []
+        cut: list[list[LayerPart]] = []
         in_space = True
         for layer in self.layers:
             in_space = layer.kind in ("local", "convolution") or (layer.kind == "pool" and in_space)
@@ -146,7 +146,7 @@ class LayerWork:
                 pending = script.post("down", plans[index - 1].adjoint, self._point_bytes)
             self._compute(script, speed, "δx'", parts[index])
             if parts[index][0].layer.kind == "convolution":
-                script.meet(self.value_bytes * parts[index][0].layer.weights)
+                script.all_reduce(self.value_bytes * parts[index][0].layer.weights)
             self._step(script, speed, parts[index])
             if pending is not None:
                 script.wait(pending)
@@ -167,10 +167,10 @@ class LayerWork:
     def _point_bytes(self) -> int:
         return self.images * self.value_bytes
 
-    def _compute(self, script: Script, speed: Speed, operation: Product, row: Sequence[Part]) -> None:
+    def _compute(self, script: Script, speed: Speed, operation: Product, row: Sequence[LayerPart]) -> None:
         """A product, or the pooling or spreading that takes its place."""
         layer = row[0].layer
-        shape = Shape(layer.plane.fan_in, layer.maps, self.images)
+        shape = RateShape(layer.plane.fan_in, layer.maps, self.images)
         moved = [part.moved_bytes(self.images, self.value_bytes) for part in row]
         if layer.kind != "pool":
             flops = [self.images * part.flops for part in row]
@@ -183,9 +183,9 @@ class LayerWork:
             name: Literal["pool", "pool'"] = "pool" if operation == "Wx" else "pool'"
             script.work(name, [speed.passing(name, shape, each, each) for each in moved])
 
-    def _step(self, script: Script, speed: Speed, row: Sequence[Part]) -> None:
+    def _step(self, script: Script, speed: Speed, row: Sequence[LayerPart]) -> None:
         layer = row[0].layer
-        shape = Shape(layer.plane.fan_in, layer.maps, self.images)
+        shape = RateShape(layer.plane.fan_in, layer.maps, self.images)
         held = [part.moved_bytes(self.images, self.value_bytes) for part in row]
         script.work(
             "update",
@@ -196,37 +196,39 @@ class LayerWork:
         )
 
 
-def _in_space(layer: Layer, blocks: Box) -> Part:
+def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
     """The part of a rank that has a box (y, x) of the blocks of a layer, all maps of it."""
     if not blocks.size:
-        return Part(layer, NOTHING, NOTHING, 0, 0)
+        return LayerPart(layer, NOTHING, NOTHING, 0, 0)
     part, seen = layer.plane.part(blocks)
     rows, columns = layer.block
     first, stop = blocks.start, blocks.stop
     owns = Box((0, rows * first[0], columns * first[1]), (layer.maps, rows * stop[0], columns * stop[1]))
     reads = Box((0, *seen.start), (layer.input.channels, *seen.stop))
     if layer.kind == "pool":
-        return Part(layer, owns, reads, 0, 0)
+        return LayerPart(layer, owns, reads, 0, 0)
     weights = layer.weights if layer.kind == "convolution" else part.parameters
-    return Part(layer, owns, reads, part.product_flops, weights)
+    return LayerPart(layer, owns, reads, part.product_flops, weights)
 
 
-def _by_outputs(layer: Layer, first: int, stop: int) -> Part:
+def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
     """The part of a rank that has some maps of a layer, everywhere."""
     if first == stop:
-        return Part(layer, NOTHING, NOTHING, 0, 0)
+        return LayerPart(layer, NOTHING, NOTHING, 0, 0)
     height, width = layer.output.height, layer.output.width
     pool = layer.kind == "pool"  # which reads the maps that it writes
     low, high = (first, stop) if pool else (0, layer.input.channels)
     owns = Box((first, 0, 0), (stop, height, width))
     reads = Box((low, 0, 0), (high, layer.input.height, layer.input.width))
     if pool:
-        return Part(layer, owns, reads, 0, 0)
+        return LayerPart(layer, owns, reads, 0, 0)
     maps = stop - first
-    return Part(layer, owns, reads, layer.plane.product_flops // layer.maps * maps, layer.plane.fan_in * maps)
+    return LayerPart(
+        layer, owns, reads, layer.plane.product_flops // layer.maps * maps, layer.plane.fan_in * maps
+    )
 
 
-def _plan(below: Sequence[Part], above: Sequence[Part]) -> ExchangePlan:
+def _plan(below: Sequence[LayerPart], above: Sequence[LayerPart]) -> ExchangePlan:
     """From what ranks compute of a layer to what they read of it in the next."""
     writes = tuple(part.owns for part in below)
     if above[0].layer.kind != "full":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotswold.geometry import MapShape, Window
 from cotswold.recipe import load
-from cotswold.simulate.layers import Kind, Layer, LayerWork
+from cotswold.simulate.layers import LayerGeometry, LayerKind, LayerWork
 from cotswold.simulate.stacks import StackWork
 from cotswold.simulate.work import stack_work
 
@@ -43,7 +43,7 @@ def speech(images: int) -> LayerWork:
     """The speech network of Dean et al. 2012: 11 frames of 40 values, four hidden layers, 8192 states."""
     below, layers = MapShape(440, 1, 1), []
     for units in (2560, 2560, 2560, 2560, 8192):
-        layers.append(Layer.full(below, units))
+        layers.append(LayerGeometry.full(below, units))
         below = layers[-1].output
     return LayerWork(tuple(layers), images)
 
@@ -52,17 +52,17 @@ def pictures(maps: int, images: int) -> LayerWork:
     """A picture network of Dean et al. 2012: 100 x 100, three times untied filters of 10 x 10 and pooling,
     then 21,000 logistic outputs.
 
-    The paper says so much, and 8 to 36 maps. Colour, pooling of 5 x 5 at step 1, and a step of 2 for the
+    The paper says so much, and 8 to 36 maps. Colour, pooling of 5 x 5 at stride 1, and a stride of 2 for the
     third filters are ours: they give 1.65 billion weights at 36 maps. Contrast normalisation is left out,
     for it costs little.
     """
     below = MapShape(3, 100, 100)
-    layers: list[Layer] = []
-    for step in (1, 1, 2):
-        layers.append(_square("local", below, Window(10, step), maps))
+    layers: list[LayerGeometry] = []
+    for stride in (1, 1, 2):
+        layers.append(_square("local", below, Window(10, stride), maps))
         layers.append(_square("pool", layers[-1].output, Window(5), maps))
         below = layers[-1].output
-    return LayerWork((*layers, Layer.full(below, 21_000)), images)
+    return LayerWork((*layers, LayerGeometry.full(below, 21_000)), images)
 
 
 def adam(times: float, images: int) -> LayerWork:
@@ -70,26 +70,26 @@ def adam(times: float, images: int) -> LayerWork:
 
     The paper says: five convolutions with kernels of 3 to 7 and 120 to 600 maps; 3 x 3 pooling after the
     first, second and fifth; three full layers of 3000; 22,000 classes; over 2 billion connections. Pictures
-    of 224 x 224, the first step of 3, pooling at step 2, and the maps between are ours.
+    of 224 x 224, the first stride of 3, pooling at stride 2, and the maps between are ours.
     """
     below = MapShape(3, 224, 224)
-    layers: list[Layer] = []
-    for size, step, maps, pooled in (
+    layers: list[LayerGeometry] = []
+    for size, stride, maps, pooled in (
         (7, 3, 120, True),
         (5, 1, 380, True),
         (3, 1, 400, False),
         (3, 1, 500, False),
         (3, 1, 600, True),
     ):
-        layers.append(_square("shared", below, Window(size, step), max(1, round(times * maps))))
+        layers.append(_square("shared", below, Window(size, stride), max(1, round(times * maps))))
         if pooled:
             layers.append(_square("pool", layers[-1].output, Window(3, 2), layers[-1].maps))
         below = layers[-1].output
     for units in (3000, 3000, 3000, 22_000):
-        layers.append(Layer.full(below, units))
+        layers.append(LayerGeometry.full(below, units))
         below = layers[-1].output
     return LayerWork(tuple(layers), images)
 
 
-def _square(kind: Kind, below: MapShape, window: Window, maps: int) -> Layer:
-    return Layer(kind, below, window, window, maps)
+def _square(kind: LayerKind, below: MapShape, window: Window, maps: int) -> LayerGeometry:
+    return LayerGeometry(kind, below, window, window, maps)

@@ -15,7 +15,7 @@ from cotswold.geometry import Grid
 from cotswold.simulate.actions import Program
 from cotswold.simulate.cluster import Cluster
 from cotswold.simulate.device import Speed
-from cotswold.simulate.events import Timeline, play
+from cotswold.simulate.events import Timeline, run_programs
 from cotswold.simulate.topology import Topology
 
 MEGA = 1e6
@@ -100,7 +100,7 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     missing."""
     topology = Topology(cluster, grid.size)
     speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times)
-    timeline = play(work.programs(grid, speed), topology)
+    timeline = run_programs(work.programs(grid, speed), topology)
     devices = min(grid.size, cluster.size) * topology.cores
     flops, rank_bytes = work.update_flops, work.rank_bytes(grid)
     return Prediction(
@@ -134,8 +134,8 @@ def _operations(timeline: Timeline) -> dict[str, float]:
 
 def _fits(cluster: Cluster, topology: Topology, rank_bytes: int) -> bool:
     if cluster.host_memory_gb is not None:
-        return topology.crew * rank_bytes <= cluster.host_memory_gb * 1e9
-    sharing = -(-topology.crew // cluster.devices)
+        return topology.ranks_on_host * rank_bytes <= cluster.host_memory_gb * 1e9
+    sharing = -(-topology.ranks_on_host // cluster.devices)
     return sharing * rank_bytes <= cluster.device.memory_gb * 1e9
 
 

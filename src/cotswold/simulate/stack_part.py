@@ -12,9 +12,9 @@ from functools import cached_property
 from math import prod
 
 from cotswold.geometry import BlockLocal, Box, ExchangePlan, StackPartition, Transfer
-from cotswold.simulate.actions import Pending, Script
+from cotswold.simulate.actions import PendingExchange, Script
 from cotswold.simulate.cluster import Passing, Product
-from cotswold.simulate.device import Shape, Speed
+from cotswold.simulate.device import RateShape, Speed
 
 
 def weights(part: StackPartition, rank: int) -> int:
@@ -53,9 +53,9 @@ class StackPart:
         return self.cut.geometry.filters
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> RateShape:
         """By which rates are looked up."""
-        return Shape(self.layer.fan_in, self.layer.neurons, self.images)
+        return RateShape(self.layer.fan_in, self.layer.neurons, self.images)
 
     @property
     def input_bytes(self) -> int:
@@ -69,12 +69,12 @@ class StackPart:
 
     # -- exchanges: packed by the sender, unpacked by the receiver
 
-    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> Pending:
+    def post(self, what: str, plan: ExchangePlan, point_bytes: int) -> PendingExchange:
         """Pack and send."""
         self._pass("pack", [2.0 * point_bytes * _points(plan.sends(rank)) for rank in self.script.ranks])
         return self.script.post(what, plan, point_bytes)
 
-    def wait(self, pending: Pending) -> None:
+    def wait(self, pending: PendingExchange) -> None:
         """Wait and unpack."""
         self.script.wait(pending)
         received = [_points(pending.plan.receives(rank)) for rank in self.script.ranks]
@@ -167,7 +167,7 @@ class StackPart:
             )
         self.units("maps", responses=2, pooled=0)
 
-    def fetched_product(self, pending: Pending, here: Sequence[Box]) -> None:
+    def fetched_product(self, pending: PendingExchange, here: Sequence[Box]) -> None:
         """Wx of the blocks that see nothing but what is here, and of the others when the rest has come."""
         inner = self.inner_flops(here)
         self.product("Wx", inner)

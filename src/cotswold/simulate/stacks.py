@@ -54,7 +54,7 @@ class StackWork:
         for index in reversed(range(0 if self.strategy == "joint" else top, top + 1)):
             joint = self.strategy == "joint"
             parts[index].step(beneath[index], upstream=index < top, descend=joint and index > 0)
-            script.meet(SCALARS_BYTES)
+            script.all_reduce(SCALARS_BYTES)
         return script.programs
 
     def rank_bytes(self, grid: Grid) -> int:

@@ -65,20 +65,20 @@ class Topology:
         return len({self.host(rank) for rank in range(self.ranks)})
 
     @cached_property
-    def crew(self) -> int:
+    def ranks_on_host(self) -> int:
         """Ranks on the fullest host."""
         return max(Counter(self.host(rank) for rank in range(self.ranks)).values())
 
     @property
     def cores(self) -> int:
         """Devices that a rank has to itself."""
-        several = self.cluster.threads is not None and self.crew < self.cluster.devices
-        return self.cluster.devices // self.crew if several else 1
+        several = self.cluster.threads is not None and self.ranks_on_host < self.cluster.devices
+        return self.cluster.devices // self.ranks_on_host if several else 1
 
     @property
     def busiest(self) -> int:
         """Devices that compute on the fullest host."""
-        return min(self.cluster.devices, self.crew * self.cores)
+        return min(self.cluster.devices, self.ranks_on_host * self.cores)
 
     @property
     def times(self) -> float:
@@ -95,7 +95,7 @@ class Topology:
         """GB/s of memory of a device while all devices of its host compute."""
         own, shared = self.cluster.device.bandwidth, self.cluster.host_bandwidth
         whole = self.times * own
-        return whole if shared is None else min(whole, shared / min(self.crew, self.cluster.devices))
+        return whole if shared is None else min(whole, shared / min(self.ranks_on_host, self.cluster.devices))
 
     def route(self, source: int, target: int) -> Route:
         """The way from one rank to another."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cotswold.errors import ClusterError
 from cotswold.geometry import MapShape, Window
 from cotswold.recipe import Recipe, schema
-from cotswold.simulate.layers import Layer, LayerWork
+from cotswold.simulate.layers import LayerGeometry, LayerWork
 from cotswold.simulate.stacks import StackWork
 
 CLASSES = 10
@@ -59,20 +59,20 @@ def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
     return LayerWork(tuple(layers), recipe.training.batch_size)
 
 
-def _layer(entry: schema.Layer, below: MapShape) -> Layer | None:
+def _layer(entry: schema.Layer, below: MapShape) -> LayerGeometry | None:
     match entry:
         case schema.Linear():
-            return Layer.full(below, entry.features)
+            return LayerGeometry.full(below, entry.features)
         case schema.Local():
             y, x = schema.windows(entry.kernel_size, entry.stride, entry.padding, below)
-            return Layer("local", below, y, x, entry.channels, schema.pair(entry.block))
+            return LayerGeometry("local", below, y, x, entry.channels, schema.pair(entry.block))
         case schema.Convolution():
             y, x = schema.windows(entry.kernel_size, entry.stride, entry.padding, below)
-            return Layer("convolution", below, y, x, entry.channels)
+            return LayerGeometry("convolution", below, y, x, entry.channels)
         case schema.Pool():
             window = Window(
                 entry.kernel_size, entry.stride or (1 if entry.kind == "l2" else entry.kernel_size)
             )
-            return Layer("pool", below, window, window, below.channels)
+            return LayerGeometry("pool", below, window, window, below.channels)
         case _:
             return None

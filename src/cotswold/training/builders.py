@@ -58,16 +58,16 @@ def _on_mesh(kind: StackKind, setting: Setting) -> Synchronous:
 def _of_stacks(
     kind: StackKind, setting: Setting, holder: ParameterHolder, box: Box | None = None
 ) -> Synchronous:
-    batches = _batches(setting, box)
+    batches = batches_of(setting, box)
     validation = ValidationPictures(setting.store, setting.recipe, box=box)
     strategy = kind(holder, setting.recipe, setting.epochs, batches.epoch_steps, validation.maps)
     return Synchronous(strategy, batches, setting.recorder, setting.team)
 
 
 def _supervised(setting: Setting) -> Synchronous:
-    batches = _batches(setting)
+    batches = batches_of(setting)
     strategy = Supervised(
-        _layers(setting),
+        layers_of(setting),
         supervised_training(setting.recipe),
         named_loss(setting.recipe.loss),
         setting.epochs,
@@ -81,7 +81,7 @@ def _supervised_on_mesh(setting: Setting) -> Synchronous:
     mesh, shape = _mesh(setting), setting.recipe.input
     windows = Partition.even((shape.height, shape.width), mesh.grid)
     box = windows.box(mesh.rank)
-    batches, network = _batches(setting, box), _layers(setting)
+    batches, network = batches_of(setting, box), layers_of(setting)
     torch.manual_seed(setting.recipe.training.seed)  # a partition asks that ranks draw alike
     strategy = SupervisedOnMesh(
         partition(network, mesh),
@@ -95,11 +95,13 @@ def _supervised_on_mesh(setting: Setting) -> Synchronous:
     return Synchronous(strategy, batches, setting.recorder, setting.team)
 
 
-def _layers(setting: Setting) -> LayerNetwork:
+def layers_of(setting: Setting) -> LayerNetwork:
+    """The layers that the recipe describes, with an output for each class (or number) of its data."""
     return supervised_network(setting.recipe, setting.store.outputs)
 
 
-def _batches(setting: Setting, box: Box | None = None) -> TrainingPictures:
+def batches_of(setting: Setting, box: Box | None = None) -> TrainingPictures:
+    """Shuffled batches of the training samples, or of a window (y, x) of each, for ever."""
     training = setting.recipe.training
     return setting.open_things.enter_context(
         TrainingPictures(setting.store, training.batch_size, training.seed, training.device, box=box)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,9 +25,11 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    TensorDataset,
     default_collate,
 )
 
+from cotswold.data import StoreDataset
 from cotswold.errors import CheckpointError, UserError
 from cotswold.training.strategy import Batch, Batches
 
@@ -40,13 +42,17 @@ _END = object()
 
 @dataclass(frozen=True)
 class Samples:
-    """A map-style data set and how its samples become batches."""
+    """A map-style data set and how its samples become batches.
+
+    ``whole``: samples that make no whole batch at the end of an epoch are left out.
+    """
 
     dataset: Dataset[Any]
     batch_size: int
     shuffled: bool = True
     collate: Callable[[list[Any]], Any] = default_collate
     workers: int = 0
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # map-style data sets have a length
@@ -63,9 +69,7 @@ class Samples:
 
     def subset(self, indices: Sequence[int]) -> Samples:
         """Some of the samples."""
-        return Samples(
-            Subset(self.dataset, indices), self.batch_size, self.shuffled, self.collate, self.workers
-        )
+        return replace(self, dataset=Subset(self.dataset, indices))
 
     def in_order(self) -> DataLoader[Any]:
         """All of them, once."""
@@ -75,11 +79,40 @@ class Samples:
         return self.loader([list(each) for each in ranges])
 
 
+def data_set(given: object) -> Given:
+    """What was given as a data set; a tuple of two tensors, inputs and targets, becomes one.
+
+    Raises UserError for what is none.
+    """
+    if isinstance(given, tuple | list) and given and all(isinstance(each, Tensor) for each in given):
+        if len(given) != 2 or len(given[0]) != len(given[1]):
+            lengths = ", ".join(str(len(each)) for each in given)
+            raise UserError(
+                f"a data set of tensors is inputs and targets, as many of each; these are {lengths} long"
+            )
+        return TensorDataset(*given)
+    if isinstance(given, DataLoader | IterableDataset):
+        return given
+    if isinstance(given, tuple | str | dict) or not (
+        hasattr(given, "__getitem__") and hasattr(given, "__len__")
+    ):
+        raise UserError(
+            f"a {type(given).__name__} is no data set; give a torch Dataset with __getitem__ and __len__, an "
+            "IterableDataset, a DataLoader, or (inputs, targets), two tensors"
+        )
+    return given  # type: ignore[return-value]  # all that torch asks of a map-style data set
+
+
+def makes_batches(given: Given) -> bool:
+    """Whether what was given hands out batches, not samples."""
+    return isinstance(given, DataLoader) or (isinstance(given, StoreDataset) and given.batch_size is not None)
+
+
 def samples_of(given: Given, batch_size: int) -> Samples | None:
     """The map-style data set that was given, alone or in a DataLoader of torch's own samplers; None for an
     iterable one or another sampler, which must be read as they are.
 
-    A DataLoader keeps its own batch size, order, collate function and number of workers.
+    A DataLoader keeps its own batch size, order, collate function, number of workers and drop_last.
     """
     if not isinstance(given, DataLoader):
         return None if isinstance(given, IterableDataset) else Samples(given, batch_size)
@@ -93,12 +126,16 @@ def samples_of(given: Given, batch_size: int) -> Samples | None:
         return None
     assert given.batch_size is not None, "it has a batch sampler"
     shuffled = type(sampler) is RandomSampler
-    return Samples(given.dataset, given.batch_size, shuffled, given.collate_fn, given.num_workers)
+    return Samples(
+        given.dataset, given.batch_size, shuffled, given.collate_fn, given.num_workers, given.drop_last
+    )
 
 
 def loader_of(given: Given, batch_size: int) -> DataLoader[Any]:
     """A DataLoader of what is read as it is."""
-    return given if isinstance(given, DataLoader) else DataLoader(given, batch_size=batch_size)
+    if isinstance(given, DataLoader):
+        return given
+    return DataLoader(given, batch_size=None if makes_batches(given) else batch_size)
 
 
 def split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Samples]:
@@ -115,7 +152,8 @@ def split(samples: Samples, fraction: float, seed: int) -> tuple[Samples, Sample
 
 
 class SampledBatches:
-    """Whole batches of a map-style data set, over and over, in a new order each epoch."""
+    """Batches of a map-style data set, over and over, in a new order each epoch; the last one of an epoch
+    may be smaller."""
 
     def __init__(self, samples: Samples, seed: int, device: torch.device) -> None:
         self._samples, self._seed, self._device = samples, seed, device
@@ -125,14 +163,15 @@ class SampledBatches:
 
     @property
     def epoch_steps(self) -> float:
-        """Batches in one epoch; samples that make no whole batch are a part of one."""
-        return len(self._samples) / self._batch
+        """Batches in one epoch."""
+        whole, left = divmod(len(self._samples), self._batch)
+        return whole + (left > 0 and not self._samples.whole)
 
     def __iter__(self) -> Iterator[Batch]:
-        whole = len(self._samples) // self._batch
+        end = int(self.epoch_steps) * self._batch
         while True:
             order = self._order()
-            starts = range(self._step * self._batch, whole * self._batch, self._batch)
+            starts = range(self._step * self._batch, end, self._batch)
             loader = self._samples.loader(
                 [order[start : start + self._batch] for start in starts], _seed(self._seed, self._epoch)
             )
@@ -150,6 +189,7 @@ class SampledBatches:
             "step": self._step,
             "samples": len(self._samples),
             "batch_size": self._batch,
+            "drop_last": self._samples.whole,
         }
 
     def load_state_dict(self, state: dict[str, object]) -> None:
@@ -158,8 +198,9 @@ class SampledBatches:
         if state != own:
             raise CheckpointError(
                 f"the run learnt from {state.get('samples')} samples in batches of "
-                f"{state.get('batch_size')}, and there are {len(self._samples)} in batches of {self._batch} "
-                "now; give the same data set and validation"
+                f"{state.get('batch_size')} (drop_last={state.get('drop_last')}), and there are "
+                f"{len(self._samples)} in batches of {self._batch} (drop_last={self._samples.whole}) now; "
+                "give the same data set and validation"
             )
         self._epoch, self._step = _place(state)
 
@@ -204,6 +245,7 @@ class LoadedBatches:
         while True:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(_seed(self._seed, self._epoch))
+                self._tell_epoch()
                 items = iter(self._loader)
                 item = next(items, _END)
                 for _ in range(self._step):
@@ -226,6 +268,13 @@ class LoadedBatches:
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Go to a place that `state_dict` named."""
         self._epoch, self._step = _place(state)
+
+    def _tell_epoch(self) -> None:
+        """Have the data set, or what orders its samples, go to this epoch, where it can be told."""
+        for each in (self._loader.dataset, self._loader.sampler, self._loader.batch_sampler):
+            told = getattr(each, "set_epoch", None)
+            if callable(told):
+                told(self._epoch)
 
 
 def training_batches(given: Given | Samples, batch_size: int, seed: int, device: torch.device) -> Batches:

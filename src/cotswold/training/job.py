@@ -16,7 +16,7 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.data import Store
-from cotswold.errors import CheckpointError, MachineError
+from cotswold.errors import CheckpointError, MachineError, told
 from cotswold.geometry import Grid
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
@@ -135,15 +135,18 @@ class Job(ABC):
         )
 
     def _run(self, recorder: Recorder, runner: Runner) -> bool:
-        status = "failed"
+        status, why = "failed", ""
         recorder.start()
         try:
             finished = runner.run()
             status = "finished" if finished else "interrupted"
             return finished
+        except BaseException as error:
+            why = told(error)
+            raise
         finally:
             recorder.settle()
-            recorder.end(status, self.recipe.price)
+            recorder.end(status, self.recipe.price, why)
 
     def _announce(self, recorder: Recorder, runner: Runner) -> None:
         start = {
@@ -164,7 +167,7 @@ class Job(ABC):
             try:
                 runner.resume(checkpoint)
             except (LookupError, TypeError, ValueError) as error:
-                raise CheckpointError(f"{checkpoint.path} is of another version ({error!r})") from error
+                raise CheckpointError(f"{checkpoint.path} is of another version ({told(error)})") from error
 
         checkpoint, skipped = recorder.resume(use)
         if checkpoint is None:
@@ -205,6 +208,7 @@ class StoreJob(Job):
             fresh=fresh,
             open_things=open_things,
         )
+        torch.manual_seed(self.recipe.training.seed)  # for what strategies draw without seeding it
         return table.entry(self.recipe.training.strategy).build(setting)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:

@@ -3,20 +3,26 @@
 Knows: what each name of `[objective] loss` computes. Does not know: networks, steps.
 
 A loss takes outputs ``(sample, …)`` and targets, and gives one number, mean over samples. Targets are classes
-``(sample,)``, or, for `squared` and `logistic`, values of the outputs' own shape: others would be
-broadcast, and something trained that nobody meant.
+``(sample,)``, or values of the outputs' own shape (for `cross_entropy` the probabilities of the classes):
+others would be broadcast, and something trained that nobody meant.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from cotswold.errors import RecipeError, UserError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_IGNORED = -100
+"""The class of samples that `torch.nn.functional.cross_entropy` leaves out."""
+_ROUNDING = 0.01
+"""By how much probabilities may miss 1 together; those of float16 do."""
 
 
 def named_loss(name: str) -> Loss:
@@ -24,6 +30,74 @@ def named_loss(name: str) -> Loss:
     if name not in _LOSSES:
         raise RecipeError(f"there is no loss {name!r}; there are {', '.join(sorted(_LOSSES))}")
     return _LOSSES[name]
+
+
+def own_loss(function: Loss) -> Loss:
+    """A program's own loss, which raises UserError where it gives no number that can be learnt from.
+
+    torch warns of targets that are broadcast, once; for the first step of a run that is an error.
+    """
+    called = False
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        nonlocal called
+        if called:
+            return _number(function(outputs, targets))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Using a (target|input) size")
+            try:
+                found = _number(function(outputs, targets))
+            except UserWarning as error:
+                raise UserError(
+                    f"the loss would broadcast targets of shape {tuple(targets.shape)} over outputs of shape "
+                    f"{tuple(outputs.shape)}; give both the same shape"
+                ) from error
+        called = True
+        return found
+
+    return loss
+
+
+def _number(found: object) -> Tensor:
+    if not isinstance(found, Tensor):
+        raise UserError(
+            f"the loss gives a {type(found).__name__}; it must give a tensor, "
+            "computed by torch from the output"
+        )
+    if found.numel() != 1:
+        raise UserError(
+            f"the loss gives a tensor of shape {tuple(found.shape)}; it must give one number, the mean over "
+            "samples"
+        )
+    if torch.is_grad_enabled() and not found.requires_grad:
+        raise UserError(
+            "the loss does not depend on a parameter of the module that learns; compute it from the output, "
+            "without detach(), item() or no_grad()"
+        )
+    return found
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of the softmax; of targets that are whole numbers, or one probability for each class."""
+    if not isinstance(outputs, Tensor):
+        raise UserError(_no_tensor(outputs))
+    if not targets.is_floating_point():
+        if outputs.dim() < 2 or targets.shape != outputs.shape[:1] + outputs.shape[2:]:
+            raise UserError(
+                f"targets of shape {tuple(targets.shape)} are no classes of outputs of shape "
+                f"{tuple(outputs.shape)}, one score for each class in the second place; give "
+                "one class a sample"
+            )
+        targets = targets.long()
+        if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != _IGNORED))).any():
+            raise UserError(_no_classes(outputs, targets))
+        return functional.cross_entropy(outputs, targets)
+    if targets.shape != outputs.shape or outputs.dim() < 2 or outputs.shape[1] < 2 or not _probable(targets):
+        raise UserError(
+            f"targets are floats of shape {tuple(targets.shape)}, and cross_entropy wants classes: whole "
+            "numbers (targets.long()), or the probability of each; to predict numbers take squared"
+        )
+    return functional.cross_entropy(outputs, targets)
 
 
 def squared(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,18 +116,41 @@ def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def is_classes(outputs: Tensor, targets: Tensor) -> bool:
     """Whether targets are classes, of which outputs ``(sample, class, …)`` have a score each."""
-    return not targets.is_floating_point() and outputs.dim() == targets.dim() + 1
+    return (
+        isinstance(outputs, Tensor)
+        and not targets.is_floating_point()
+        and targets.dim() > 0
+        and outputs.shape[:1] + outputs.shape[2:] == targets.shape
+        and outputs.dim() == targets.dim() + 1
+    )
+
+
+def _probable(targets: Tensor) -> bool:
+    return bool((targets >= 0).all() and ((targets.sum(1) - 1).abs() <= _ROUNDING).all())
+
+
+def _no_classes(outputs: Tensor, targets: Tensor) -> str:
+    return (
+        f"targets are classes from {int(targets.min())} to {int(targets.max())}, and there are "
+        f"{outputs.shape[1]} outputs, one for each class from 0; give as many, or floats to predict"
+    )
+
+
+def _no_tensor(outputs: object) -> str:
+    return (
+        f"the module gives a {type(outputs).__name__}, and a loss by name takes a tensor; give a function of "
+        "(output, target)"
+    )
 
 
 def _values(targets: Tensor, outputs: Tensor) -> Tensor:
+    if not isinstance(outputs, Tensor):
+        raise UserError(_no_tensor(outputs))
     if is_classes(outputs, targets):
         try:
             return functional.one_hot(targets, outputs.shape[1]).to(outputs.dtype)
         except RuntimeError as error:
-            raise UserError(
-                f"targets are classes from {int(targets.min())} to {int(targets.max())}, and there are "
-                f"{outputs.shape[1]} outputs, one for each class from 0; give as many, or floats to predict"
-            ) from error
+            raise UserError(_no_classes(outputs, targets)) from error
     if targets.shape != outputs.shape:
         raise UserError(
             f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "
@@ -63,7 +160,7 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
 
 
 _LOSSES: dict[str, Loss] = {
-    "cross_entropy": functional.cross_entropy,
+    "cross_entropy": cross_entropy,
     "squared": squared,
     "logistic": logistic,
 }

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import StateDict, StateValue
+from cotswold.checkpoint import Checkpoint, StateDict, StateValue
 from cotswold.errors import CheckpointError, UserError
 from cotswold.mesh import partition
 from cotswold.recipe import Recipe
@@ -26,18 +27,21 @@ from cotswold.run import Metrics, Recorder, RunDirectory, describe_environment
 from cotswold.training.datasets import (
     Given,
     Samples,
+    data_set,
     loader_of,
+    makes_batches,
     samples_of,
     split,
     training_batches,
     validation_batches,
 )
 from cotswold.training.job import Job
-from cotswold.training.losses import Loss, named_loss
+from cotswold.training.losses import Loss, named_loss, own_loss
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_device
 from cotswold.training.runners.synchronous import Synchronous
+from cotswold.training.same_module import check_module
 from cotswold.training.strategy import Batch
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
@@ -46,19 +50,20 @@ from cotswold.training.team import SOLO, Team
 
 def open_module_job(
     module: nn.Module,
-    dataset: Given,
+    dataset: Given | tuple[Tensor, ...],
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
     settings: SupervisedTraining | None = None,
-    validation: Given | float | None = None,
+    validation: Given | tuple[Tensor, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
     """A job that trains any module by the strategy `supervised`, in a new directory or an old one.
 
     ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
-    batches of ``settings.batch_size`` are made, or a DataLoader, which makes its own. ``loss`` takes (output,
+    batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
+    makes its own, or (inputs, targets). ``loss`` takes (output,
     target) and gives a number, mean over samples; or it is a name: `cross_entropy`, `squared`, `logistic`.
     Where targets are classes the accuracy is measured as well. ``validation``: a data set of its own, or the
     fraction of a map-style one that is drawn by the seed and kept for it. The run is called after the
@@ -79,13 +84,14 @@ def open_module_job(
     there.
     """
     training = settings or SupervisedTraining(strategy="supervised")
-    function = named_loss(loss) if isinstance(loss, str) else loss
+    data = data_set(dataset)
+    apart = validation if isinstance(validation, float | int | None) else data_set(validation)
+    function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
-    samples, held = _split(dataset, validation, training)
-    if samples is not None:
-        training = training.model_copy(update={"batch_size": samples.batch_size})
-    wanted = _recipe(module, dataset, samples, loss, training)
+    training = _with_batch_size(training, data)
+    samples, held = _split(data, apart, training)
+    wanted = _recipe(module, data, samples, loss, apart, training)
     path = Path("runs") / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:
@@ -96,7 +102,7 @@ def open_module_job(
             team=team,
             totals=totals,
             module=module,
-            samples=dataset if samples is None else samples,
+            samples=data if samples is None else samples,
             validation=held,
             loss=function,
         )
@@ -107,7 +113,8 @@ def open_module_job(
             return job(run, wanted, False, ())
         run = RunDirectory.open(path)
         kept = recipes.load(run.recipe)
-        asked, totals = asked_for(wanted, kept, run)
+        _check_validation(validation, kept, path)
+        asked, totals = asked_for(_as_named(wanted, kept), kept, run)
         same_recipe(asked, kept, path)
         return job(run, asked, True, totals)
 
@@ -166,7 +173,7 @@ class ModuleJob(Job):
                 spread=lambda inputs: inputs,  # a partitioned module takes whole batches
             )
             strategy.ranks = mesh.size
-        return Synchronous(strategy, batches, recorder, self.team)
+        return _Steps(strategy, batches, recorder, self.team)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
         """The start of the run."""
@@ -177,6 +184,16 @@ class ModuleJob(Job):
             module=self.recipe.network.module,
             notes=[],
         )
+
+
+class _Steps(Synchronous):
+    """Steps of a module that somebody has made again where the run is resumed."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """As `Synchronous`; raises MismatchError for another module, before anything of it is filled."""
+        assert isinstance(self.strategy, Supervised), "built so"
+        check_module(self.strategy.network, checkpoint)
+        super().resume(checkpoint)
 
 
 class _CountedFlops(Supervised):
@@ -200,7 +217,21 @@ class _CountedFlops(Supervised):
         }
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """As `Supervised`; the first one is counted."""
+        """As `Supervised`; the first one is counted.
+
+        Raises UserError where a layer cannot normalise a batch of one sample, such as an epoch's last.
+        """
+        try:
+            return self._counted(batches)
+        except ValueError as error:
+            if "Expected more than 1 value per channel" not in str(error):
+                raise
+            raise UserError(
+                "the module normalises over a batch, and cannot learn from a batch of one sample: give "
+                "another batch_size, or a DataLoader with drop_last=True, which leaves an epoch's last out"
+            ) from error
+
+    def _counted(self, batches: Iterator[Batch]) -> Metrics:
         if self._flops is not None:
             return super().train_step(batches)
         with FlopCounterMode(display=False) as counter:
@@ -235,6 +266,12 @@ def _check(module: nn.Module) -> None:
         raise UserError(
             f"{type(module).__name__} has no parameter that requires a gradient; nothing can learn"
         )
+    shapeless = [name for name, each in module.named_parameters() if is_lazy(each)]
+    if shapeless:
+        raise UserError(
+            f"{', '.join(shapeless[:3])} of {type(module).__name__} have no shape before the first batch; "
+            "call the module once on a batch, then train it"
+        )
     odd = [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]
     if odd:
         raise UserError(
@@ -250,8 +287,17 @@ def _split(
     samples = samples_of(dataset, training.batch_size)
     if samples is not None and len(samples) == 0:
         raise UserError("the data set is empty; give one with samples")
+    if training.patience is not None and validation is None:
+        raise UserError(
+            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
+            "give validation, a data set or a fraction, or leave patience out"
+        )
     if not isinstance(validation, float | int):
         return samples, validation
+    if not 0 < validation < 1:
+        raise UserError(
+            f"validation={validation} is no fraction, which lies between 0 and 1; give one, or a data set"
+        )
     if samples is None:
         raise UserError(
             "a fraction for validation can be drawn from a map-style data set only; give the validation data "
@@ -260,11 +306,45 @@ def _split(
     return split(samples, validation, training.seed)
 
 
+def _with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
+    """The settings with the batch size of what makes batches itself; raises UserError where another one was
+    asked for."""
+    if not makes_batches(dataset):
+        return training
+    own: int | None = dataset.batch_size  # type: ignore[union-attr]  # what makes batches has it
+    if "batch_size" in training.model_fields_set and training.batch_size != own:
+        raise UserError(
+            f"batch_size={training.batch_size} was asked for, and the {type(dataset).__name__} makes its own "
+            f"batches{'' if own is None else f' of {own}'}; leave batch_size out, or give a data set that "
+            "makes none"
+        )
+    return training if own is None else training.model_copy(update={"batch_size": own})
+
+
+def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:
+    """A recipe as the run has it in what does not decide whether a module is the same: names and shapes of
+    its tensors do, not what its class is called and where that is."""
+    if not isinstance(kept.data, GivenData) or not isinstance(wanted.data, GivenData):
+        return wanted
+    given = wanted.data
+    if kept.data.validation is None and given.validation == "dataset":
+        given = given.model_copy(update={"validation": None})
+    return wanted.model_copy(update={"name": kept.name, "network": kept.network, "data": given})
+
+
+def _check_validation(validation: object, kept: Recipe, path: Path) -> None:
+    if isinstance(kept.data, GivenData) and kept.data.validation == "dataset" and validation is None:
+        raise UserError(
+            f"the run in {path} is validated on a data set of its own; give that again: validation=..."
+        )
+
+
 def _recipe(
     module: nn.Module,
     dataset: Given,
     samples: Samples | None,
     loss: str | Loss,
+    validation: Given | float | None,
     training: SupervisedTraining,
 ) -> Recipe:
     """What the run's directory keeps of what was given."""
@@ -277,6 +357,7 @@ def _recipe(
             type="dataset",
             samples=None if samples is None else len(samples),
             classes=len(classes) if isinstance(classes, list | tuple) and classes else None,
+            validation=validation if isinstance(validation, float | int | None) else "dataset",
         ),
         network=Network(module=f"{type(module).__module__}.{type(module).__qualname__}"),
         objective=LossObjective.model_validate({"loss": loss if isinstance(loss, str) else "custom"}),

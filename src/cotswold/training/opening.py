@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from cotswold import errors
 from cotswold import recipe as recipes
+from cotswold.checkpoint import Checkpoints
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
-from cotswold.run import RunDirectory, describe_environment
+from cotswold.run import RunDirectory, describe_environment, read_events
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job, StoreJob
@@ -44,6 +45,7 @@ from cotswold.training.stores import (
 from cotswold.training.team import SOLO, Team
 
 _Job = TypeVar("_Job", bound=Job)
+_NOTHING_LOST = "; it ended before its first step, so you may as well remove its directory and begin anew"
 
 
 class Resume(enum.Enum):
@@ -134,9 +136,20 @@ def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
     if started and resume is Resume.NEVER:
         raise RunError(
             f"{path} already holds a run; go on with --resume (Python: resume=True), or choose another "
-            "directory"
+            f"directory{_NOTHING_LOST if _never_stepped(RunDirectory.open(path)) else ''}"
         )
     return started
+
+
+def _never_stepped(run: RunDirectory) -> bool:
+    """Whether a run has nothing to go on from, and nobody trains it."""
+    try:
+        with run.lock():
+            return not Checkpoints(run.checkpoints).paths() and not (
+                run.events.exists() and any(event["kind"] == "step" for event in read_events(run.events))
+            )
+    except CotswoldError:
+        return False
 
 
 def _directory(recipe: str | Path | None, directory: str | Path | None, overrides: Sequence[str]) -> Path:
@@ -157,6 +170,11 @@ def _resumed(
 ) -> StoreJob:
     run = RunDirectory.open(path)
     kept = recipes.load(run.recipe)
+    if kept.network.module is not None:
+        raise RunError(
+            f"the run in {path} trains {kept.network.module}, a module of a Python program; go on from "
+            "there: cotswold.train(module, dataset, directory, resume=True, ...)"
+        )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)

@@ -51,10 +51,15 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
     if asks in (began, last) or len(asks) != len(began):  # of other stacks, which others complain of
         return wanted, noted
     if any(new < old for new, old in zip(asks, last, strict=True)):
+        goes_on = (
+            f"cotswold train --run {run.path} --resume"
+            if kept.network.module is None
+            else "resume=True without epochs"
+        )
         raise RunError(
             f"the run in {run.path} is trained for {_listed(last)} epochs, and {_listed(asks)} are fewer; "
             "a run can only be prolonged: give more, or choose another directory; it goes on as it was "
-            f"begun by: cotswold train --run {run.path} --resume"
+            f"begun by: {goes_on}"
         )
     return wanted, (*noted, asks)
 

@@ -119,6 +119,11 @@ def trained_layers(run: RunDirectory, stores: Path | None = None) -> Trained[Lay
     recipe = recipes.load(run.recipe)
     if recipe.network.stacks:
         raise RunError(f"{run.path} is a run of stacks; a supervised run is needed here")
+    if recipe.network.module is not None:
+        raise RunError(
+            f"{run.path} has trained {recipe.network.module}, a module of a Python program; fill it there by "
+            "cotswold.Run(directory).load(module), and call it"
+        )
     check_device(recipe.training.device)
     filled: dict[Path, LayerNetwork] = {}
 

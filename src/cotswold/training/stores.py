@@ -227,7 +227,7 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
             f'data.type is "{data.type}", but {store.path} holds {store.kind}; set data.type to that'
         )
     if isinstance(recipe.objective, LossObjective):
-        _check_outputs(store, recipe.loss)
+        _check_outputs(store, recipe.loss, recipe.training.strategy)
     preparation = store.transform.preparation
     if isinstance(preparation, VectorPreparation):
         context = {"context": preparation.context} if preparation.kind == "frames" else {}
@@ -241,7 +241,7 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
     return recipe.model_copy(update={"data": data.model_copy(update=update)})
 
 
-def _check_outputs(store: Store, loss: str) -> None:
+def _check_outputs(store: Store, loss: str, strategy: str) -> None:
     """Raise RecipeError where a network that learns from labels cannot learn from those of a store."""
     if store.targets:
         if loss not in ("squared", "custom"):
@@ -259,8 +259,8 @@ def _check_outputs(store: Store, loss: str) -> None:
             else 'with data.labels = "file", labels in name.labels.npy beside'
         )
         raise RecipeError(
-            f"the {store.kind} in {store.path} have {found}; strategy supervised needs two classes or more "
-            f"({remedy})"
+            f"the {store.kind} in {store.path} have {found}; strategy {strategy} needs two classes or "
+            f"more ({remedy})"
         )
 
 

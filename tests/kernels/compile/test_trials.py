@@ -20,7 +20,7 @@ from cotswold.geometry import Box, Region, Smoothing, StackGeometry
 from cotswold.kernels import available
 from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.driver import KINDS, Job
+from cotswold.kernels.microkernels.driver import KINDS, ProductJob
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import filters
@@ -44,7 +44,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def of_another_edition(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
     """A kernel for jobs in which two fields have changed places."""
     text = str(write())
-    a, b = (f'getelementptr i64, ptr %".1", i64 {int(field)}' for field in (Job.A_PITCH, Job.B_PITCH))
+    a, b = (
+        f'getelementptr i64, ptr %".1", i64 {int(field)}'
+        for field in (ProductJob.A_PITCH, ProductJob.B_PITCH)
+    )
     assert a in text and b in text
     changed = text.replace(a, "SWAP").replace(b, a).replace("SWAP", b)
     from llvmlite import binding as llvm

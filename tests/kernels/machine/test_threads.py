@@ -24,7 +24,7 @@ from cotswold import ops
 from cotswold.kernels.compile import library
 from cotswold.kernels.machine import threads
 from cotswold.kernels.machine.processor import this_processor
-from cotswold.kernels.microkernels.driver import Job
+from cotswold.kernels.microkernels.driver import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
@@ -54,7 +54,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(address: int, job: int, count: int) -> None:
         usual(address, job, count)
-        found.append((ctypes.c_int64 * Job.FIELDS).from_address(job)[Job.SLOTS])
+        found.append((ctypes.c_int64 * ProductJob.FIELDS).from_address(job)[ProductJob.SLOTS])
 
     monkeypatch.setattr(threads, "run", counted)
     return found

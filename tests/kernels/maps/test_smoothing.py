@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
 from cotswold.kernels.machine import processor
-from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.maps import normalisation, tasks
 from cotswold.kernels.maps import pooling as pool_kernels
 from cotswold.kernels.maps.pooling import pool
@@ -207,7 +207,7 @@ def test_kernels_answer_where_they_are_usable_and_torch_where_not(monkeypatch: p
     def unreachable(*_: object) -> None:
         raise AssertionError("a kernel was called")
 
-    monkeypatch.setattr(Prepared, "run", unreachable)
+    monkeypatch.setattr(PreparedKernel, "run", unreachable)
     with pytest.raises(AssertionError, match="a kernel"):
         ops.l2_pool(x, Smoothing(5))
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")

@@ -15,7 +15,7 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import layout, normalisation, norms, pooling
 from cotswold.kernels.maps.normalisation_rows import GRADIENT, MEASURE, NORMALISE
-from cotswold.kernels.maps.pooling_walk import Form
+from cotswold.kernels.maps.pooling_walk import WalkForm
 from cotswold.kernels.maps.pooling_window import PENALTY, POOL, SLOPE
 from cotswold.kernels.microkernels.driver import KINDS, write_kernel
 from cotswold.kernels.microkernels.tile import Tile, heights
@@ -190,7 +190,7 @@ def over_maps(dtype: str, processor: Processor) -> None:
     for kind in (POOL, SLOPE, PENALTY):
         pooling.kernel(kind, dtype, processor)
         for size in (3, 5):
-            form = Form(size, rows=2, vectors=1, stream=False)
+            form = WalkForm(size, rows=2, vectors=1, stream=False)
             pooling.walk_kernel(kind, form, dtype, processor)
     for step in (NORMALISE, MEASURE, GRADIENT):
         for size in (3, 5):

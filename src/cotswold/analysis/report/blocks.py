@@ -84,7 +84,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table: a smaller line below, whether it stands out, how much of it is shaded (0 to 1)."""
 
     text: str
@@ -103,7 +103,7 @@ class Table:
 
     macro: ClassVar[str] = "table"
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[TableCell]]
     kind: str = ""
 
     @property
@@ -115,7 +115,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Grid:
+class FigureGrid:
     """Blocks beside each other as far as there is room."""
 
     macro: ClassVar[str] = "grid"
@@ -141,11 +141,11 @@ class Beside:
     blocks: Sequence[Block]
 
 
-Block = Paragraph | Missing | Heading | Items | Facts | Figure | Table | Grid | Details | Beside
+Block = Paragraph | Missing | Heading | Items | Facts | Figure | Table | FigureGrid | Details | Beside
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page under its heading; ``anchor`` is its address on the page."""
 
     title: str
@@ -162,10 +162,10 @@ class Page:
     lead: str
     numbers: Sequence[tuple[str, str]]
     problems: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     footer: str
 
 
-def row(*texts: str) -> list[Cell]:
+def row(*texts: str) -> list[TableCell]:
     """Cells of nothing but text."""
-    return [Cell(text) for text in texts]
+    return [TableCell(text) for text in texts]

@@ -17,7 +17,7 @@ from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelecti
 from cotswold.analysis.history import History, number
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
-from cotswold.analysis.report.blocks import Block, Details, Items, Page, Paragraph, Section, Table, row
+from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.report.wording import classifies, lead, samples_word
@@ -69,13 +69,13 @@ def build_report(
     recipe = load(run.recipe)
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
-    supervised, word = recipe.training.strategy == "supervised", samples_word(recipe)
+    supervised, word = not recipe.trains_stacks, samples_word(recipe)
     pictures, module = isinstance(recipe.data, PictureData), recipe.network.module is not None
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
     )
-    page.add("Learning", lambda: training.curves(history, recipe.training.strategy, word))
+    page.add("Learning", lambda: training.curves(history, word))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None or (supervised and not module and not classifies(recipe, history)):
         page.add("Errors", lambda: findings.regression(errors, page.name))
@@ -125,9 +125,9 @@ class _Sections:
     recipe: Recipe
     name: str
     problems: list[str]
-    sections: list[Section] = field(default_factory=list)
+    sections: list[PageSection] = field(default_factory=list)
 
-    def add(self, title: str, make: Callable[[], Section | None]) -> None:
+    def add(self, title: str, make: Callable[[], PageSection | None]) -> None:
         """Add a section, or name what is wrong with it."""
         section = self.read(f"the section {title}", make)
         if section is not None:
@@ -191,7 +191,7 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _left_out(found: LeftOut | None, word: str) -> Section | None:
+def _left_out(found: LeftOut | None, word: str) -> PageSection | None:
     """What is to be known of the training samples; how many were left out, and why."""
     if found is None or not (found.count or found.notes):
         return None
@@ -204,7 +204,7 @@ def _left_out(found: LeftOut | None, word: str) -> Section | None:
         blocks.append(Items(named))
         more = found.count - len(named)
         blocks += [Paragraph(f"and {count(more)} more.", "note")] if more else []
-    return Section(word.capitalize(), "samples-read", blocks)
+    return PageSection(word.capitalize(), "samples-read", blocks)
 
 
 _NAMED = 20
@@ -212,15 +212,15 @@ _NAMED = 20
 
 def _steps(folder: Path) -> list[int]:
     """The steps of the checkpoints in a folder, in order."""
-    return [int(path.name) for path in Checkpoints(folder).paths()]
+    return [int(path.name.partition("-")[0]) for path in Checkpoints(folder).paths()]
 
 
-def _configuration(run: RunDirectory) -> Section:
+def _configuration(run: RunDirectory) -> PageSection:
     text = run.recipe.read_text("utf-8").strip()
-    return Section("Configuration", "configuration", [Details("The resolved recipe", text)])
+    return PageSection("Configuration", "configuration", [Details("The resolved recipe", text)])
 
 
-def _environment(run: RunDirectory) -> Section | None:
+def _environment(run: RunDirectory) -> PageSection | None:
     rows = []
     for key, value in run.environment().items():
         if key in ("processor_flags",) or value in (None, [], {}):
@@ -232,4 +232,4 @@ def _environment(run: RunDirectory) -> Section | None:
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         rows.append(row(key.replace("_", " ").capitalize(), shown))
-    return Section("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None
+    return PageSection("Environment", "environment", [Table(["", ""], rows, "words")]) if rows else None

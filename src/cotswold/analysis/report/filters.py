@@ -15,7 +15,7 @@ import numpy as np
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.noise import noise_share
 from cotswold.analysis.pictures import contact_sheet, png_uri, signed
-from cotswold.analysis.report.blocks import Block, Figure, Grid, Image, Missing, Paragraph, Section
+from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
 from cotswold.analysis.tiles import filter_tile, places
 from cotswold.analysis.unwhiten import unwhitened
@@ -29,13 +29,13 @@ _ASCENT = Ascent(steps=30, starts=1, batch=16)
 """Enough to show a shape; portraits of neurons take more."""
 
 
-def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> Section:
+def filters(network: StackNetwork | None, transform: Transform | None, run: str) -> PageSection:
     """A contact sheet a stack."""
     if network is None:
         text = (
             "No checkpoint of this run could be read, so there is no filter to show. Once there is one, run"
         )
-        return Section("Filters", "filters", [Missing(text, f"cotswold report {run}")])
+        return PageSection("Filters", "filters", [Missing(text, f"cotswold report {run}")])
     stacks: list[SparseAutoencoderStack] = list(network.stacks)
     first = stacks[0].geometry.filters
     tiles = [filter_tile(stacks[0], place) for place in places(first.grid, first.neurons, _FILTERS)]
@@ -53,8 +53,8 @@ def filters(network: StackNetwork | None, transform: Transform | None, run: str)
         + (", whitening undone." if transform is not None and transform.whitening is not None else "."),
         "note",
     )
-    blocks: list[Block] = [Grid(figures, "sheets")]
-    return Section("Filters", "filters", [*blocks, note] if len(stacks) > 1 else blocks)
+    blocks: list[Block] = [FigureGrid(figures, "sheets")]
+    return PageSection("Filters", "filters", [*blocks, note] if len(stacks) > 1 else blocks)
 
 
 def _stimuli(

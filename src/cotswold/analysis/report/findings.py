@@ -14,28 +14,28 @@ from cotswold.analysis.regression import Regression
 from cotswold.analysis.report.blocks import (
     Beside,
     Block,
-    Cell,
     Details,
     Figure,
-    Grid,
+    FigureGrid,
     Heading,
     Image,
     Missing,
+    PageSection,
     Paragraph,
-    Section,
     Table,
+    TableCell,
     row,
 )
 from cotswold.analysis.selectivity import LayerSelectivity
 from cotswold.analysis.words import count, percent, plain
 
 
-def selectivity(evaluation: Evaluation | None, run: str) -> Section:
+def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
     """The table in the shape of the paper's Table 2, and a longer one for every layer."""
     if evaluation is None or not evaluation.objects:
         text = "No neuron has been tested yet. To test them on pictures with and without an object, run"
         command = f"cotswold evaluate {run} --positives A --negatives B"
-        return Section("Selectivity", "selectivity", [Missing(text, command)])
+        return PageSection("Selectivity", "selectivity", [Missing(text, command)])
     objects = evaluation.objects
     layers = list(dict.fromkeys(layer.layer for found in objects for layer in found.network))
     baselines = {name: of for name, of in _COLUMNS.items() if any(of(found) for found in objects)}
@@ -53,7 +53,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> Section:
     columns = [*baselines, *(["Mean picture"] if oracle else [])]
     blocks: list[Block] = [*map(_result, objects), Table(head, body)]
     blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
-    return Section("Selectivity", "selectivity", blocks)
+    return PageSection("Selectivity", "selectivity", blocks)
 
 
 _COLUMNS: dict[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]] = {
@@ -138,12 +138,12 @@ def _best(layers: Sequence[LayerSelectivity]) -> LayerSelectivity | None:
     return max(layers, key=lambda layer: layer.held_out, default=None)
 
 
-def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> Cell:
+def _cell(layer: LayerSelectivity | None, best: LayerSelectivity | None = None) -> TableCell:
     """Both figures of a layer, which stands out where it is the ``best``."""
     if layer is None:
-        return Cell("–")
+        return TableCell("–")
     below = f"{percent(layer.held_out)} ± {100 * layer.spread:.1f}"
-    return Cell(percent(layer.best[0].accuracy), below, best=layer is best)
+    return TableCell(percent(layer.best[0].accuracy), below, best=layer is best)
 
 
 def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
@@ -182,7 +182,7 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
     return Details("Every layer", Table(head, body))
 
 
-def portraits(evaluation: Evaluation | None) -> Section | None:
+def portraits(evaluation: Evaluation | None) -> PageSection | None:
     """The most selective neurons: optimal stimulus, pictures that excite them most and least."""
     found = [o for o in evaluation.objects if o.portraits] if evaluation else []
     if not found:
@@ -204,7 +204,7 @@ def portraits(evaluation: Evaluation | None) -> Section | None:
         else:
             blocks += about
         blocks += map(_portrait, one.portraits)
-    return Section("The most selective neurons", "neurons", blocks)
+    return PageSection("The most selective neurons", "neurons", blocks)
 
 
 def _portrait(portrait: Portrait) -> Beside:
@@ -226,23 +226,23 @@ def _portrait(portrait: Portrait) -> Beside:
     return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
 
 
-def _strip(exemplars: Iterable[Exemplar]) -> Grid:
+def _strip(exemplars: Iterable[Exemplar]) -> FigureGrid:
     figures = [
         Figure(Image(one.image, one.name), f"{one.response:.2f}", "yes" if one.positive else "no")
         for one in exemplars
     ]
-    return Grid(figures, "strip")
+    return FigureGrid(figures, "strip")
 
 
-def classification(found: Classification | None, run: str, word: str) -> Section:
+def classification(found: Classification | None, run: str, word: str) -> PageSection:
     """Confusion matrix and example pictures of a supervised run; ``word`` is what its samples are called."""
     if found is None:
         text = f"No test {word} have been classified yet. To classify them, run"
-        return Section("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
+        return PageSection("Classification", "classification", [Missing(text, f"cotswold evaluate {run}")])
     rows = []
     for label, answers in enumerate(found.confusion):
         total = max(1, sum(answers))
-        cells = [Cell(count(value) if value else "·", part=value / total) for value in answers]
+        cells = [TableCell(count(value) if value else "·", part=value / total) for value in answers]
         rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
     lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are right."
     head = ["True class ↓, answer →", "Right", *found.classes]
@@ -251,26 +251,26 @@ def classification(found: Classification | None, run: str, word: str) -> Section
         blocks += [Heading("Right"), _examples(found.right, right=True)]
     if found.wrong:
         blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
-    return Section("Classification", "classification", blocks)
+    return PageSection("Classification", "classification", blocks)
 
 
-def regression(found: Regression | None, run: str) -> Section:
+def regression(found: Regression | None, run: str) -> PageSection:
     """Errors of the numbers that a supervised run predicts."""
     if found is None:
         text = "The errors of its predictions have not been measured yet. To measure them, run"
-        return Section("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
+        return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
     lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
         row(f"Number {number}", plain(error), "·" if part is None else percent(part))
         for number, (error, part) in enumerate(zip(found.squared_error, found.explained, strict=True), 1)
     ]
     head = ["Predicted", "Mean squared error", "Variance explained"]
-    return Section("Errors", "regression", [Paragraph(lead), Table(head, rows)])
+    return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 
-def _examples(examples: Iterable[Example], *, right: bool) -> Grid:
+def _examples(examples: Iterable[Example], *, right: bool) -> FigureGrid:
     figures = []
     for one in examples:
         caption = one.truth if right else f"{one.truth}, taken for {one.answer}"
         figures.append(Figure(Image(one.image, caption), caption, "yes" if right else "no"))
-    return Grid(figures, "strip")
+    return FigureGrid(figures, "strip")

@@ -10,7 +10,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cotswold.analysis.report.blocks import Page, Section
+from cotswold.analysis.report.blocks import Page, PageSection
 
 
 def page_html(page: Page) -> str:
@@ -18,7 +18,7 @@ def page_html(page: Page) -> str:
     return _templates().get_template("page.html.j2").render(page=page)
 
 
-def section_html(section: Section) -> str:
+def section_html(section: PageSection) -> str:
     """A section alone."""
     return _templates().get_template("section.html.j2").render(section=section)
 

@@ -11,22 +11,31 @@ from dataclasses import dataclass
 from cotswold.analysis.history import History, number
 from cotswold.analysis.learning import learning_panels, thinned
 from cotswold.analysis.plots import Band, Line, plot
-from cotswold.analysis.report.blocks import Block, Drawing, Facts, Figure, Grid, Missing, Paragraph, Section
+from cotswold.analysis.report.blocks import (
+    Block,
+    Drawing,
+    Facts,
+    Figure,
+    FigureGrid,
+    Missing,
+    PageSection,
+    Paragraph,
+)
 from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
 
-def curves(history: History, strategy: str, word: str) -> Section:
+def curves(history: History, word: str) -> PageSection:
     """Objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     drawn = [
         Figure(Drawing(plot(panel.name, panel.lines, x=panel.x, y=panel.y)), panel.caption)
-        for panel in learning_panels(history, strategy)
+        for panel in learning_panels(history)
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        note = _SUPERVISED if strategy == "supervised" else _STACKS
-        blocks = [Grid(drawn), Paragraph(note.format(many=word, one=word.removesuffix("s")), "note")]
-    return Section("Learning", "learning", blocks)
+        note = _SUPERVISED if history.trains_layers else _STACKS
+        blocks = [FigureGrid(drawn), Paragraph(note.format(many=word, one=word.removesuffix("s")), "note")]
+    return PageSection("Learning", "learning", blocks)
 
 
 _SUPERVISED = (
@@ -41,7 +50,7 @@ _STACKS = (
 )
 
 
-def whiteness(history: History) -> Section | None:
+def whiteness(history: History) -> PageSection | None:
     """Spectrum and colour correlation of whitened validation pictures, against what is asked of them."""
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
@@ -52,11 +61,11 @@ def whiteness(history: History) -> Section | None:
     numbers = [("Greatest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
     numbers += [*spectrum.facts(), ("Band", f"{low:.3f} to {high:.3f} cycles per pixel")]
     caption = f"Radial power spectrum of {spectrum.which}, relative to its mean in the band."
-    shown = Grid([Figure(drawing, caption), Facts(numbers)])
-    return Section("Whiteness of the pictures", "whiteness", [shown])
+    shown = FigureGrid([Figure(drawing, caption), Facts(numbers)])
+    return PageSection("Whiteness of the pictures", "whiteness", [shown])
 
 
-def not_whitened(history: History) -> Section:
+def not_whitened(history: History) -> PageSection:
     """The same of pictures that the recipe leaves as they are: nothing is asked of them."""
     said = Paragraph(
         "The pictures are not whitened: the recipe has data.whiten = false. Their power falls with frequency "
@@ -64,10 +73,10 @@ def not_whitened(history: History) -> Section:
     )
     spectrum = _Spectrum.of(history.whiteness)
     if spectrum is None:
-        return Section("Spectrum of the pictures", "whiteness", [said])
+        return PageSection("Spectrum of the pictures", "whiteness", [said])
     drawn = Figure(spectrum.drawn([]), f"Radial power spectrum of {spectrum.which}, not whitened.")
-    shown = Grid([drawn, Facts(spectrum.facts())])
-    return Section("Spectrum of the pictures", "whiteness", [said, shown])
+    shown = FigureGrid([drawn, Facts(spectrum.facts())])
+    return PageSection("Spectrum of the pictures", "whiteness", [said, shown])
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ class _Spectrum:
         return found + ([] if pictures is None else [("Pictures measured", count(pictures))])
 
 
-def speed(history: History, word: str) -> Section | None:
+def speed(history: History, word: str) -> PageSection | None:
     """Samples and FLOPs a second over the time of the run, and the time waited for samples."""
     figures = []
     for name, label, identity in (
@@ -138,22 +147,22 @@ def speed(history: History, word: str) -> Section | None:
     if not figures:
         return None
     waited, trained = history.waited_seconds, history.interval_seconds
-    blocks: list[Block] = [Grid(figures)]
+    blocks: list[Block] = [FigureGrid(figures)]
     if trained > 0:
         said = (
             f"Waiting for {word} took {duration(waited)} of {duration(trained)} of training "
             f"({percent(waited / trained, 2)})."
         )
         blocks.append(Paragraph(said))
-    return Section("Speed", "speed", blocks)
+    return PageSection("Speed", "speed", blocks)
 
 
-def accounts(history: History, run: str, checkpoints: Sequence[int]) -> Section:
+def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
     """What was done and what it cost; ``checkpoints`` are the steps of those that are kept."""
     end = history.end
     if not end:
         text = "Training has not ended; the account is written when it does. To see it then, run"
-        return Section("Account", "account", [Missing(text, f"cotswold report {run}")])
+        return PageSection("Account", "account", [Missing(text, f"cotswold report {run}")])
     items = []
     for name, label, shown in (
         ("samples", "Samples seen", count),
@@ -178,4 +187,4 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> Section:
     blocks: list[Block] = [Facts(items)]
     if not priced:
         blocks.append(Paragraph("No price is in the recipe ([price]), so no money is counted.", "note"))
-    return Section("Account", "account", blocks)
+    return PageSection("Account", "account", blocks)

@@ -18,7 +18,7 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import available
 from cotswold.ops.layout import empty_map
 
-LAYER_WORDS = "C,H,W,FIELD,STEP,ROWS,COLUMNS,DEPTH"
+LAYER_WORDS = "C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH"
 
 
 @dataclass(frozen=True)

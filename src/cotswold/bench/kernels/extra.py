@@ -17,7 +17,7 @@ from cotswold.bench.kernels.baselines import UNFOLD, Action, Operands, our_passe
 from cotswold.bench.kernels.peak import allocations, greatest_sum, peak_of
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Row, RowKey, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
 
 UNTIED_BAR, STEP_BAR = 0.1, 1.1
 _MEGA = 1e6
@@ -33,7 +33,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     for name in ours:
         found = {OURS: extra_bytes(ours[name]), UNFOLD: extra_bytes(theirs[name])}
         share = Spread.of([found[OURS] / max(found[UNFOLD], 1)])
-        verdict = Verdict(UNFOLD, share, UNTIED_BAR, "at most")
+        verdict = Comparison(UNFOLD, share, UNTIED_BAR, "at most")
         rows.append(_row(shape, name, found, verdict))
     return rows
 
@@ -66,11 +66,11 @@ def _step(shape: Shape) -> Row:
     peak = found["peak_bytes"]
     assert isinstance(peak, int), "bytes are counted"
     needed = "filters, momentum, activations"
-    verdict = Verdict(needed, Spread.of([peak / counted]), STEP_BAR, "at most")
+    verdict = Comparison(needed, Spread.of([peak / counted]), STEP_BAR, "at most")
     return _row(shape, "stack_step, everything", {OURS: peak, needed: counted}, verdict)
 
 
-def _row(shape: Shape, name: str, found: dict[str, int], verdict: Verdict) -> Row:
+def _row(shape: Shape, name: str, found: dict[str, int], verdict: Comparison) -> Row:
     figures = {by: Spread.of([count / _MEGA]) for by, count in found.items()}
     samples = {by: [float(count)] for by, count in found.items()}
     return Row(RowKey("memory", shape.name, name, shape.images), "MB", figures, samples, "bytes", [verdict])

@@ -22,7 +22,7 @@ from cotswold.bench.kernels.baselines import Operands
 from cotswold.bench.kernels.shapes import Shape, untied
 from cotswold.bench.kernels.stacks import our_products
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Row, RowKey, Verdict
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.kernels.available import chosen
 from cotswold.kernels.compile.code_cache import VARIABLE
 
@@ -88,7 +88,7 @@ def first_calls(shape: Shape) -> dict[str, float]:
 
 def _row(way: str, product: str, seconds: list[float]) -> Row:
     spread = Spread.of(seconds)
-    verdict = Verdict("seconds", spread, None if product == LIBRARIES else BARS[way], "at most")
+    verdict = Comparison("seconds", spread, None if product == LIBRARIES else BARS[way], "at most")
     return Row(RowKey("start", way, product), "s", {OURS: spread}, {OURS: seconds}, "seconds", [verdict])
 
 

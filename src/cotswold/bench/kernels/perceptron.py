@@ -22,7 +22,7 @@ from cotswold.bench.kernels.ceilings import (
 from cotswold.bench.kernels.shapes import Perceptron, dense_layer
 from cotswold.bench.kernels.stacks import as_baseline, dense_row
 from cotswold.bench.measure import Spread, interleaved
-from cotswold.bench.row import OURS, Row, RowKey, Verdict, beside_best_baseline, timed
+from cotswold.bench.row import OURS, Comparison, Row, RowKey, beside_best_baseline, timed
 
 CEILING_BAR, AUTOGRAD_BAR = 0.85, 2.2
 TWICE = 1.9
@@ -35,7 +35,7 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
     samples, dense, ceiling = beside_dense(actions, effort)
     medians = {name: Spread.of(seconds).median for name, seconds in dense.items()}
     twice = ONEDNN in medians and medians[TORCH_MM] >= TWICE * medians[ONEDNN]
-    verdicts: list[Verdict] = [
+    verdicts: list[Comparison] = [
         ceiling.reached(network.flops, samples[OURS], CEILING_BAR),
         *beside_best_baseline(samples, AUTOGRAD_BAR if twice else None),
     ]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError, MissingExtraError
-from cotswold.kernels.cuda.tiles import Tile, fitting
+from cotswold.kernels.cuda.tiles import ProgramTile, fitting
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 """What the programs take; bfloat16 is summed in float32."""
@@ -44,7 +44,7 @@ class Program:
     """A program of ``programs``: its tiles, what they are chosen by, and the extent that each side covers."""
 
     name: str
-    tiles: tuple[Tile, ...]
+    tiles: tuple[ProgramTile, ...]
     key: tuple[str, ...]
 
     def start(

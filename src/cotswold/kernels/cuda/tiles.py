@@ -22,7 +22,7 @@ MOST_IMAGES = 512
 
 
 @dataclass(frozen=True)
-class Tile:
+class ProgramTile:
     """The sides of a tile by name, the warps that share it, and the loads in flight."""
 
     sides: Mapping[str, int] = field(hash=False)
@@ -31,31 +31,31 @@ class Tile:
 
 
 PRODUCT = (
-    Tile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 16}, 8, 3),
-    Tile({"NEURONS": 128, "IMAGES": 64, "DEPTH": 32}, 8, 3),
-    Tile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 3),
-    Tile({"NEURONS": 64, "IMAGES": 64, "DEPTH": 16}, 4, 3),
-    Tile({"NEURONS": 64, "IMAGES": 32, "DEPTH": 32}, 4, 4),
-    Tile({"NEURONS": 32, "IMAGES": 128, "DEPTH": 32}, 4, 3),
-    Tile({"NEURONS": 32, "IMAGES": 32, "DEPTH": 32}, 4, 4),
-    Tile({"NEURONS": 16, "IMAGES": 64, "DEPTH": 32}, 2, 4),
-    Tile({"NEURONS": 16, "IMAGES": 16, "DEPTH": 32}, 1, 4),
+    ProgramTile({"NEURONS": 128, "IMAGES": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"NEURONS": 128, "IMAGES": 64, "DEPTH": 32}, 8, 3),
+    ProgramTile({"NEURONS": 128, "IMAGES": 32, "DEPTH": 32}, 4, 3),
+    ProgramTile({"NEURONS": 64, "IMAGES": 64, "DEPTH": 16}, 4, 3),
+    ProgramTile({"NEURONS": 64, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+    ProgramTile({"NEURONS": 32, "IMAGES": 128, "DEPTH": 32}, 4, 3),
+    ProgramTile({"NEURONS": 32, "IMAGES": 32, "DEPTH": 32}, 4, 4),
+    ProgramTile({"NEURONS": 16, "IMAGES": 64, "DEPTH": 32}, 2, 4),
+    ProgramTile({"NEURONS": 16, "IMAGES": 16, "DEPTH": 32}, 1, 4),
 )
 ADJOINT = (
-    Tile({"IMAGES": 128, "DEPTH": 16}, 8, 3),
-    Tile({"IMAGES": 64, "DEPTH": 16}, 4, 3),
-    Tile({"IMAGES": 64, "DEPTH": 32}, 4, 3),
-    Tile({"IMAGES": 32, "DEPTH": 32}, 4, 3),
-    Tile({"IMAGES": 16, "DEPTH": 16}, 2, 4),
+    ProgramTile({"IMAGES": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"IMAGES": 64, "DEPTH": 16}, 4, 3),
+    ProgramTile({"IMAGES": 64, "DEPTH": 32}, 4, 3),
+    ProgramTile({"IMAGES": 32, "DEPTH": 32}, 4, 3),
+    ProgramTile({"IMAGES": 16, "DEPTH": 16}, 2, 4),
 )
 OUTER = (
-    Tile({"PLACES": 128, "NEURONS": 128, "DEPTH": 16}, 8, 3),
-    Tile({"PLACES": 64, "NEURONS": 128, "DEPTH": 32}, 8, 3),
-    Tile({"PLACES": 64, "NEURONS": 64, "DEPTH": 16}, 4, 3),
-    Tile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),
-    Tile({"PLACES": 128, "NEURONS": 16, "DEPTH": 32}, 4, 3),
-    Tile({"PLACES": 32, "NEURONS": 32, "DEPTH": 32}, 2, 4),
-    Tile({"PLACES": 16, "NEURONS": 16, "DEPTH": 16}, 1, 4),
+    ProgramTile({"PLACES": 128, "NEURONS": 128, "DEPTH": 16}, 8, 3),
+    ProgramTile({"PLACES": 64, "NEURONS": 128, "DEPTH": 32}, 8, 3),
+    ProgramTile({"PLACES": 64, "NEURONS": 64, "DEPTH": 16}, 4, 3),
+    ProgramTile({"PLACES": 64, "NEURONS": 32, "DEPTH": 32}, 4, 3),
+    ProgramTile({"PLACES": 128, "NEURONS": 16, "DEPTH": 32}, 4, 3),
+    ProgramTile({"PLACES": 32, "NEURONS": 32, "DEPTH": 32}, 2, 4),
+    ProgramTile({"PLACES": 16, "NEURONS": 16, "DEPTH": 16}, 1, 4),
 )
 
 
@@ -70,7 +70,7 @@ def image_class(images: int) -> int:
     return least * 3 // 4 if 0 < images <= least * 3 // 4 and least > LEAST_SIDE else least
 
 
-def fitting(tiles: Iterable[Tile], extents: Mapping[str, int]) -> tuple[Tile, ...]:
+def fitting(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[ProgramTile, ...]:
     """The tiles of which no side is longer than a power of two holds of its extent; the smallest at least."""
     most = {name: max(power_of_two(extent), LEAST_SIDE) for name, extent in extents.items()}
     tiles = tuple(tiles)

@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedKernel:
     """Compiled code, its job but for the addresses of operands, and the threads that it is worth."""
 
     code: int

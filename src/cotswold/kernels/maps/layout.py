@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
-from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, prepared, ready, tasks
 from cotswold.kernels.microkernels.transpose import transposed
@@ -160,12 +160,14 @@ def copy(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threa
     )
 
 
-def _prepare(first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int) -> Prepared:
+def _prepare(
+    first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int
+) -> PreparedKernel:
     code = kernel(name_of(first.dtype), processor, to_last)
     return _copying(code, first, required_pitches(last), threads)
 
 
-def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> Prepared:
+def _copying(code: int, first: Tensor, last: Pitches, threads: int) -> PreparedKernel:
     """Copies by the kernel at an address, prepared; it runs on the map of images last, then the other."""
     images, channels, height, width = first.shape
     area, (pitch, channel) = height * width, first.stride()[:2]

@@ -16,7 +16,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
-from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward
@@ -26,7 +26,7 @@ from cotswold.kernels.maps.normalisation_rows import (
     NORMALISE,
     VECTORS,
     ContrastJob,
-    Kind,
+    ContrastKind,
     scratch_elements,
 )
 from cotswold.kernels.maps.tasks import BYTES, JobHead, Workers, bits, prepared, put_pitches, ready
@@ -58,7 +58,7 @@ class Bands:
     transposed: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def kernel(kind: Kind, dtype: str, size: int, processor: Processor) -> int:
+def kernel(kind: ContrastKind, dtype: str, size: int, processor: Processor) -> int:
     """The address of a kernel for windows of a size."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     write = (
@@ -70,7 +70,7 @@ def kernel(kind: Kind, dtype: str, size: int, processor: Processor) -> int:
     return library.address(name, processor, write, partial(_is_right, kind, dtype, size, processor))
 
 
-def _is_right(kind: Kind, dtype: str, size: int, processor: Processor, address: int) -> bool:
+def _is_right(kind: ContrastKind, dtype: str, size: int, processor: Processor, address: int) -> bool:
     """Whether a kernel normalises, measures, or finds the gradient of, small maps whose results are known.
 
     Weights differ along the axes and between the means; some powers are below the floor.
@@ -93,7 +93,9 @@ def _is_right(kind: Kind, dtype: str, size: int, processor: Processor, address: 
     )
 
 
-def _known_maps(kind: Kind, right: known_answers.Normalised, grad: Array) -> tuple[list[Array], list[Array]]:
+def _known_maps(
+    kind: ContrastKind, right: known_answers.Normalised, grad: Array
+) -> tuple[list[Array], list[Array]]:
     """Means, powers and result, as a kernel is given them and as they should be afterwards."""
     none = np.zeros((0, 0, 0, 0))
     if kind is NORMALISE:
@@ -153,7 +155,7 @@ class Normalisation:
         physical = torch.empty(extents, dtype=dtype, device="cpu")
         return physical.permute(3, 2, 0, 1)
 
-    def _run(self, kind: Kind, maps: Maps) -> None:
+    def _run(self, kind: ContrastKind, maps: Maps) -> None:
         there = [one for one in maps if one is not None]
         if there[0].numel() == 0:
             return
@@ -161,11 +163,11 @@ class Normalisation:
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
         ready(key, lambda: self._in_kernel(kind, maps)).run(*(one.data_ptr() for one in there))
 
-    def _in_kernel(self, kind: Kind, maps: Maps) -> Prepared:
+    def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
         return self.prepared(kind, maps, code)
 
-    def prepared(self, kind: Kind, maps: Maps, address: int) -> Prepared:
+    def prepared(self, kind: ContrastKind, maps: Maps, address: int) -> PreparedKernel:
         """A step, or measuring, on the kernel at an address; it runs on the addresses of maps that there are.
 
         The maps are h, gradient, means, powers, result.
@@ -215,7 +217,7 @@ class Normalisation:
         slot = scratch_elements(block, size, shape.width)
         return prepared(address, fields, tuple(places), slot, (workers.dtype, count), bands)
 
-    def _streams(self, kind: Kind, out: Tensor | None, block: int) -> bool:
+    def _streams(self, kind: ContrastKind, out: Tensor | None, block: int) -> bool:
         """Whether the output is written past the caches: it is large, and its lines are whole."""
         if kind is MEASURE or out is None:
             return False

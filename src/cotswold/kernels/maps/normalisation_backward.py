@@ -19,13 +19,12 @@ from cotswold.kernels.compile.emit import BIT, Lanes, Writer, integer, loop
 from cotswold.kernels.maps.normalisation_rows import (
     VECTORS,
     ContrastJob,
-    Map,
     Rows,
     Values,
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
 
 
 def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
@@ -42,7 +41,7 @@ def write_backward(lanes: Lanes, size: int, triple: str) -> ir.Module:
 class _Backward(Rows):
     def __init__(self, w: Writer, job: ir.Value, scratch: ir.Value, lane: ir.Value, size: int) -> None:
         super().__init__(w, job, scratch, lane, size)
-        self.grad = Map(w, job, ContrastJob.GRAD, lane)
+        self.grad = JobMap(w, job, ContrastJob.GRAD, lane)
         late = late_rows(size)
         self.overs, self.centres, self.tilts = (self.ring(late) for _ in range(3))
         self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))
@@ -81,7 +80,7 @@ class _Backward(Rows):
         upper_y, upper_x = b.sub(y, self.crop), b.sub(x, self.crop)
         inside = b.and_(there, self._inside(upper_y, upper_x, self.power_height, self.power_width))
 
-        def chosen(where: ir.Value, map: Map, place: ir.Value) -> tuple[ir.Value, ir.Value]:
+        def chosen(where: ir.Value, map: JobMap, place: ir.Value) -> tuple[ir.Value, ir.Value]:
             return b.select(where, place, self.zeros), b.select(where, map.channel, integer(0))
 
         grad = chosen(inside, self.grad, self.grad.at(upper_y, upper_x))

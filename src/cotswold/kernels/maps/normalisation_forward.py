@@ -21,17 +21,16 @@ from cotswold.kernels.maps.normalisation_rows import (
     NORMALISE,
     VECTORS,
     ContrastJob,
-    Kind,
-    Map,
+    ContrastKind,
     Rows,
     Values,
     late_rows,
     part_of,
 )
-from cotswold.kernels.maps.tasks import Strip, most, strips, tasks, upto
+from cotswold.kernels.maps.tasks import JobMap, Strip, most, strips, tasks, upto
 
 
-def write_forward(kind: Kind, lanes: Lanes, size: int, triple: str) -> ir.Module:
+def write_forward(kind: ContrastKind, lanes: Lanes, size: int, triple: str) -> ir.Module:
     """A module with ``work(job)``: tasks of a block of images and some rows each, until none is left."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
@@ -52,7 +51,7 @@ class _Forward(Rows):
         self.clear_beside(self.shares, self.width)
         self.clear_beside(self.squares, self.mean_width)
 
-    def write(self, first: ir.Value, stop: ir.Value, kind: Kind) -> None:
+    def write(self, first: ir.Value, stop: ir.Value, kind: ContrastKind) -> None:
         """Rows of the output from ``first`` to ``stop``, or of means and powers."""
         w, b = self.w, self.w.b
         start = self.start(first)
@@ -123,7 +122,7 @@ class _Forward(Rows):
         self.flat(integer(0), self.mean_width, body)
         self.across(self.squares.base, self.powers.row(y), 3, self.power_width)
 
-    def _smooth_powers(self, y: ir.Value, kind: Kind) -> None:
+    def _smooth_powers(self, y: ir.Value, kind: ContrastKind) -> None:
         """A row of powers, or of inverse divisors."""
         w = self.w
         smooth = self.down(self.powers, y, 2, self.mean_height)
@@ -159,7 +158,7 @@ class _Forward(Rows):
 
             strips(w, VECTORS, self.lanes, body)
 
-    def _export(self, source: ir.Value, to: Map, y: ir.Value, width: ir.Value) -> None:
+    def _export(self, source: ir.Value, to: JobMap, y: ir.Value, width: ir.Value) -> None:
         """A row from scratch to a map of one channel."""
         w, b = self.w, self.w.b
         with loop(w, width) as turn:

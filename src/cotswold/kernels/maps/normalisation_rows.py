@@ -16,7 +16,7 @@ from enum import IntEnum
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import Writer, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, Strip, between, most, number_field
+from cotswold.kernels.maps.tasks import JobHead, JobMap, Strip, between, most, number_field
 
 VECTORS = 2
 """Vectors of images that are worked on at a time."""
@@ -58,13 +58,13 @@ class ContrastJob(IntEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContrastKind:
     """``normalise`` makes y; ``measure`` the means and powers; ``gradient`` the slope of h."""
 
     name: str
 
 
-NORMALISE, MEASURE, GRADIENT = Kind("normalise"), Kind("measure"), Kind("gradient")
+NORMALISE, MEASURE, GRADIENT = ContrastKind("normalise"), ContrastKind("measure"), ContrastKind("gradient")
 
 
 def scratch_elements(block: int, size: int, width: int) -> int:
@@ -86,19 +86,6 @@ def part_of(
     lane = b.mul(b.udiv(number, parts), w.field(job, ContrastJob.BLOCK))
     first = b.mul(b.urem(number, parts), rows)
     return lane, first, w.least(b.add(first, rows), w.field(job, height))
-
-
-class Map:
-    """A map of a job: where a block of images begins, its pitches."""
-
-    def __init__(self, w: Writer, job: ir.Value, field: int, lane: ir.Value) -> None:
-        self.w = w
-        self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
-        self.base = w.at(w.pointer_field(job, field), lane)
-
-    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
-        """The address of a place."""
-        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
 
 
 class Ring:
@@ -144,12 +131,12 @@ class Rows:
         self.share = b.fdiv(w.lanes.constant(1.0), self.count)
         self.bands = [w.pointer_field(job, ContrastJob.BANDS + i) for i in range(4)]
         self.map, self.output = (
-            Map(w, job, ContrastJob.MAP, lane),
-            Map(w, job, ContrastJob.OUTPUT, lane),
+            JobMap(w, job, ContrastJob.MAP, lane),
+            JobMap(w, job, ContrastJob.OUTPUT, lane),
         )
         self.mean, self.power = (
-            Map(w, job, ContrastJob.MEAN, lane),
-            Map(w, job, ContrastJob.POWER, lane),
+            JobMap(w, job, ContrastJob.MEAN, lane),
+            JobMap(w, job, ContrastJob.POWER, lane),
         )
         self.ahead = b.mul(self.map.column, w.field(job, ContrastJob.AHEAD))
         self.stream = b.icmp_signed("!=", w.field(job, ContrastJob.STREAM), integer(0))

@@ -21,7 +21,7 @@ from llvmlite import ir
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.compile.known_answers import ROUNDING
-from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
 from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, prepared, ready, strips, tasks
@@ -74,7 +74,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
         source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
         target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
         lanes_here = w.least(chunk, b.sub(neurons, first))
-        columns = _Columns(w, source, target, (rows, neurons, lanes_here))
+        columns = _NormColumns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
             with one_vector:
                 columns.write_one_vector()
@@ -83,7 +83,7 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
     return module
 
 
-class _Columns:
+class _NormColumns:
     """Neurons of a block, and where their norms go."""
 
     def __init__(
@@ -176,7 +176,7 @@ def norms(filters: int, out: int, matrices: Matrices, processor: Processor, thre
         ).run(filters, out)
 
 
-def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> Prepared:
+def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
     """Norms by the kernel at an address, prepared."""
     strip = VECTORS * processor.lanes(matrices.dtype)
     count = 1 if matrices.count * matrices.rows * matrices.neurons < ALONE else threads
@@ -263,7 +263,7 @@ def scaled(
     ).run(filters, scales, out)
 
 
-def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> Prepared:
+def _scaling(address: int, matrices: Matrices, threads: int, stream: bool) -> PreparedKernel:
     """Scaled filters by the kernel at an address, prepared: it runs on filters, scales, and where they go."""
     chunks = -(-matrices.rows // TASK_ROWS)
     fields = np.zeros(NormJob.FIELDS, np.int64)

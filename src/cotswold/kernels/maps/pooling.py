@@ -15,17 +15,17 @@ from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import Array
-from cotswold.kernels.machine.prepared import LINE, Prepared
+from cotswold.kernels.machine.prepared import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps import pooling_walk
-from cotswold.kernels.maps.pooling_walk import Form, write_walk
+from cotswold.kernels.maps.pooling_walk import WalkForm, write_walk
 from cotswold.kernels.maps.pooling_window import (
     PENALTY,
     POOL,
     SLOPE,
     VECTORS,
-    Kind,
     PoolJob,
+    PoolKind,
     scratch_elements,
     write_window,
 )
@@ -61,21 +61,21 @@ ALONE = 1 << 14
 """Outputs for which waking other threads does not pay."""
 
 
-def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
+def kernel(kind: PoolKind, dtype: str, processor: Processor) -> int:
     """The address of a kernel."""
     write = partial(write_window, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     trial = partial(_is_right, kind, None, dtype, processor)
     return library.address(("smoothing", kind.name, dtype), processor, write, trial)
 
 
-def walk_kernel(kind: Kind, form: Form, dtype: str, processor: Processor) -> int:
+def walk_kernel(kind: PoolKind, form: WalkForm, dtype: str, processor: Processor) -> int:
     """The address of a kernel for a small window."""
     write = partial(write_walk, kind, form, Lanes(dtype, processor.lanes(dtype)), processor.triple)
     name = ("pooling", kind.name, form.size, form.rows, form.vectors, int(form.stream), dtype)
     return library.address(name, processor, write, partial(_is_right, kind, form, dtype, processor))
 
 
-def _is_right(kind: Kind, form: Form | None, dtype: str, processor: Processor, address: int) -> bool:
+def _is_right(kind: PoolKind, form: WalkForm | None, dtype: str, processor: Processor, address: int) -> bool:
     """Whether a kernel pools, or finds the gradient of, small maps whose results are known."""
     size = form.size if form else WRITTEN_OUT + 2
     strip = (form.vectors if form else VECTORS) * processor.lanes(dtype)
@@ -137,29 +137,29 @@ def _addresses(grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, weig
     return [one.data_ptr() for one in (grad, pooled, x, out) if one is not None] + [bits(weight)]
 
 
-def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Work:
+def _pooling(x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers) -> _Pass:
     maps = required_pitches(x), None, None, required_pitches(out)
     shapes = MapShape(*x.shape[1:]), MapShape(*out.shape[1:])
     aligned = out.data_ptr() % LINE == 0
-    return _Work(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
+    return _Pass(POOL, *shapes, smoothing, smoothing.window.low, maps, aligned, workers)
 
 
 def _sloping(
     grad: Tensor | None, pooled: Tensor, x: Tensor, out: Tensor, smoothing: Smoothing, workers: Workers
-) -> _Work:
+) -> _Pass:
     kind = PENALTY if grad is None else SLOPE
     low = smoothing.size - 1 - smoothing.window.low
     first = required_pitches(grad) if grad is not None else None
     maps = first, required_pitches(pooled), required_pitches(x), required_pitches(out)
     shapes = MapShape(*pooled.shape[1:]), MapShape(*x.shape[1:])
-    return _Work(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
+    return _Pass(kind, *shapes, smoothing, low, maps, out.data_ptr() % LINE == 0, workers)
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Pass:
     """What is summed over which windows of which map, into which map, and who works."""
 
-    kind: Kind
+    kind: PoolKind
     source: MapShape
     target: MapShape
     smoothing: Smoothing
@@ -181,7 +181,7 @@ class _Work:
         dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
         return (1, channels * images) if dense else (channels, images)
 
-    def in_best_kernel(self) -> Prepared:
+    def in_best_kernel(self) -> PreparedKernel:
         """It, prepared, on the kernel that suits the window."""
         kind, workers = self.kind, self.workers
         if self.smoothing.size > WRITTEN_OUT:
@@ -191,7 +191,7 @@ class _Work:
         )
         return self.prepared(walk_kernel(kind, form, workers.dtype, workers.processor), form)
 
-    def prepared(self, address: int, form: Form | None) -> Prepared:
+    def prepared(self, address: int, form: WalkForm | None) -> PreparedKernel:
         """It, on the kernel at an address, which was written in a form if the window is small.
 
         It runs on the addresses of the maps that there are, and the bits of the number that is added.
@@ -240,13 +240,13 @@ class _Cut:
 
 
 def _form(
-    kind_and_size: tuple[Kind, int],
+    kind_and_size: tuple[PoolKind, int],
     out: Pitches,
     aligned: bool,
     lanes: int,
     target: MapShape,
     workers: Workers,
-) -> Form:
+) -> WalkForm:
     """How the kernel of a walk is written for this processor and map."""
     (kind, size), number = kind_and_size, BYTES[workers.dtype]
     width = workers.processor.lanes(workers.dtype)
@@ -258,7 +258,7 @@ def _form(
     whole = whole and all(n % strip == 0 for n in (lanes, out.row, out.column, out.channel))
     outputs = workers.images * target.channels * target.height * target.width
     read = 3 if kind.grad else 1
-    return Form(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
+    return WalkForm(size, rows, vectors, whole and read * outputs * number >= STREAMED_BYTES)
 
 
 def _cut(

@@ -25,15 +25,15 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, SHORT, Lanes, Writer, integer, loop
 from cotswold.kernels.machine.prepared import LINE
-from cotswold.kernels.maps.pooling_window import Kind, Map, PoolJob, part_of
-from cotswold.kernels.maps.tasks import Strip, between, number_field, tasks, up_to_power
+from cotswold.kernels.maps.pooling_window import PoolJob, PoolKind, part_of
+from cotswold.kernels.maps.tasks import JobMap, Strip, between, number_field, tasks, up_to_power
 
 Values = list[ir.Value]
 """The vectors of a strip."""
 
 
 @dataclass(frozen=True)
-class Form:
+class WalkForm:
     """How a kernel is written: the window's size, rows of outputs together, vectors of a strip.
 
     With ``stream``, outputs go past the caches; they must lie at whole vectors then.
@@ -50,20 +50,20 @@ def ring_rows(size: int) -> int:
     return up_to_power(max(1, size - 1))
 
 
-def scratch_elements(kind: Kind, form: Form, lanes: int, block: int, columns: int) -> int:
+def scratch_elements(kind: PoolKind, form: WalkForm, lanes: int, block: int, columns: int) -> int:
     """Numbers of scratch a thread: zeros, waste, a ring of rows of quotients."""
     strip = form.vectors * lanes
     ring = ring_rows(form.size) * (columns + form.size) * block if kind.quotient else 0
     return 2 * strip + ring
 
 
-def write_walk(kind: Kind, form: Form, lanes: Lanes, triple: str) -> ir.Module:
+def write_walk(kind: PoolKind, form: WalkForm, lanes: Lanes, triple: str) -> ir.Module:
     """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
     module = ir.Module(f"{kind.name}_{form.size}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
     with tasks(module, lanes) as (w, job, number, scratch):
         (group, lane, beside), first, stop = part_of(w, job, number)
-        _Block(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
+        _WalkBlock(w, kind, form, job, scratch, group, lane, beside).write(first, stop)
         if form.stream:
             w.b.fence("seq_cst")
     return module
@@ -94,14 +94,14 @@ def _from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
     return numbers(first + i)
 
 
-class _Block:
+class _WalkBlock:
     """The block of lanes that a task works on."""
 
     def __init__(
         self,
         w: Writer,
-        kind: Kind,
-        form: Form,
+        kind: PoolKind,
+        form: WalkForm,
         job: ir.Value,
         scratch: ir.Value,
         group: ir.Value,
@@ -122,8 +122,8 @@ class _Block:
         self.source_left = b.sub(self.left, self.low)
         self.scalar = number_field(w, job, PoolJob.SCALAR)
         self.lanes = w.least(field(PoolJob.BLOCK), b.sub(field(PoolJob.LANES), lane))
-        self.input = Map(w, job, PoolJob.INPUT, group, lane)
-        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
+        self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
         self.strip_size = form.vectors * w.lanes.count
         self.zeros = scratch
         self.waste = w.at(scratch, self.strip_size)
@@ -131,8 +131,8 @@ class _Block:
         self.across = plain
         if kind.quotient:
             self.down = plain
-            self.second = Map(w, job, PoolJob.SECOND, group, lane)
-            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
+            self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
+            self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
             self.ring = w.at(self.waste, self.strip_size)
             self.ring_pitch = field(PoolJob.BLOCK)
             self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(form.size)))
@@ -167,7 +167,7 @@ class _Block:
                 ),
             )
             whole = b.sdiv(self.lanes, integer(self.strip_size))
-            ahead = _Ahead(self, y, top)
+            ahead = _Prefetch(self, y, top)
             with b.if_else(inside) as (then, otherwise):
                 with then, loop(w, whole, integer(0), integer(0)) as strips:
                     lane = b.mul(strips.index, integer(self.strip_size))
@@ -224,14 +224,14 @@ class _Block:
         return self.w.b.icmp_unsigned("<", value, extent)
 
 
-class _Ahead:
+class _Prefetch:
     """What the next rows of outputs read for the first time, which is asked for while these are made.
 
     The lines are asked for in the order in which they lie in memory, a few at every column of every strip: a
     strip by itself would touch a page for every line.
     """
 
-    def __init__(self, block: _Block, y: ir.Value, top: ir.Value) -> None:
+    def __init__(self, block: _WalkBlock, y: ir.Value, top: ir.Value) -> None:
         self.w, self.block = block.w, block
         self.step = max(1, LINE // (block.w.lanes.count * block.w.lanes.scalar_bytes)) * block.w.lanes.count
         b, rows, size = self.w.b, block.form.rows, block.form.size
@@ -261,13 +261,13 @@ class _Walk:
 
     def __init__(
         self,
-        block: _Block,
+        block: _WalkBlock,
         strip: Strip,
         lane: ir.Value,
         y: ir.Value,
         top: ir.Value,
         stop: ir.Value | None,
-        ahead: _Ahead | None,
+        ahead: _Prefetch | None,
     ) -> None:
         self.ahead = ahead
         self.block, self.strip, self.lane, self.w = block, strip, lane, block.w

@@ -25,6 +25,7 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
 from cotswold.kernels.maps.tasks import (
     JobHead,
+    JobMap,
     Strip,
     between,
     most,
@@ -67,7 +68,7 @@ class PoolJob(IntEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class PoolKind:
     """What is summed, and what becomes of a sum.
 
     ``pool``: ``sqrt(sum x² + epsilon)``. ``slope``: ``x * sum((grad + weight) / pooled)``; without ``grad``
@@ -79,17 +80,17 @@ class Kind:
     grad: bool = False
 
 
-POOL = Kind("pool", quotient=False)
-SLOPE = Kind("slope", quotient=True, grad=True)
-PENALTY = Kind("penalty", quotient=True)
+POOL = PoolKind("pool", quotient=False)
+SLOPE = PoolKind("slope", quotient=True, grad=True)
+PENALTY = PoolKind("penalty", quotient=True)
 
 
-def scratch_elements(kind: Kind, block: int, ring: int, width: int) -> int:
+def scratch_elements(kind: PoolKind, block: int, ring: int, width: int) -> int:
     """Numbers of scratch a thread: zeros, waste, a ring of columns, one of rows of ``width`` quotients."""
     return block * (2 + 1 + 2 * ring + (ring * width if kind.quotient else 0))
 
 
-def write_window(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
+def write_window(kind: PoolKind, lanes: Lanes, triple: str) -> ir.Module:
     """A module with ``work(job)``: tasks of a block of lanes and some rows each, until none is left."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}")
     module.triple = triple
@@ -115,27 +116,13 @@ def part_of(
     return (b.udiv(rest, blocks), lane, beside), first, stop
 
 
-class Map:
-    """A map of a job: where a block of lanes begins, its pitches."""
-
-    def __init__(self, w: Writer, job: ir.Value, field: int, group: ir.Value, lane: ir.Value) -> None:
-        self.w = w
-        self.row, self.column = w.field(job, field + 1), w.field(job, field + 2)
-        offset = w.b.add(w.b.mul(group, w.field(job, field + 3)), lane)
-        self.base = w.at(w.pointer_field(job, field), offset)
-
-    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
-        """The address of a place."""
-        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
-
-
 class _Block:
     """The block of lanes that a task works on."""
 
     def __init__(
         self,
         w: Writer,
-        kind: Kind,
+        kind: PoolKind,
         job: ir.Value,
         scratch: ir.Value,
         group: ir.Value,
@@ -155,8 +142,8 @@ class _Block:
         self.scalar = number_field(w, job, PoolJob.SCALAR)
         self.block = w.field(job, PoolJob.BLOCK)
         self.lanes = w.least(self.block, w.b.sub(w.field(job, PoolJob.LANES), lane))
-        self.input = Map(w, job, PoolJob.INPUT, group, lane)
-        self.output = Map(w, job, PoolJob.OUTPUT, group, lane)
+        self.input = JobMap(w, job, PoolJob.INPUT, lane, group)
+        self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
         ring = w.field(job, PoolJob.RING)
         self.mask = w.b.sub(ring, integer(1))
         self.pair = w.b.shl(self.block, integer(1))
@@ -164,8 +151,8 @@ class _Block:
         self.waste = w.at(scratch, self.pair)
         self.columns = w.at(self.waste, self.block)
         if kind.quotient:
-            self.second = Map(w, job, PoolJob.SECOND, group, lane)
-            self.factor = Map(w, job, PoolJob.FACTOR, group, lane)
+            self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
+            self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
             self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
             self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import NOTHING, POINTER, SHORT, Lanes, Writer, declare, integer, loop
-from cotswold.kernels.machine.prepared import LINE, Bounded, Prepared
+from cotswold.kernels.machine.prepared import LINE, Bounded, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import Pitches
 
@@ -46,7 +46,7 @@ class Workers:
     threads: int
 
 
-READY: Bounded[tuple[object, ...], Prepared] = Bounded(256)
+READY: Bounded[tuple[object, ...], PreparedKernel] = Bounded(256)
 """The passes over maps and filters that were prepared last, by all that they depend on."""
 
 
@@ -61,7 +61,7 @@ def up_to_power(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
-def ready(key: tuple[object, ...], make: Callable[[], Prepared]) -> Prepared:
+def ready(key: tuple[object, ...], make: Callable[[], PreparedKernel]) -> PreparedKernel:
     """What was prepared before under a key, or is made now."""
     found = READY.get(key)
     return found if found is not None else READY.put(key, make)
@@ -74,7 +74,7 @@ def prepared(
     scratch: int,
     workers: tuple[str, int],
     held: object = None,
-) -> Prepared:
+) -> PreparedKernel:
     """A kernel with its job, but for the addresses that go to ``places``.
 
     ``workers`` are the type of its numbers and how many threads there are, each with so many numbers of
@@ -83,7 +83,7 @@ def prepared(
     dtype, threads = workers
     whole = -(-scratch * BYTES[dtype] // LINE) * LINE
     fields[JobHead.SLOT_SIZE] = whole // BYTES[dtype]
-    return Prepared(code, fields, places, JobHead.SCRATCH, whole * threads, threads, held)
+    return PreparedKernel(code, fields, places, JobHead.SCRATCH, whole * threads, threads, held)
 
 
 def put_pitches(fields: NDArray[np.int64], place: int, map_: Pitches | None) -> None:
@@ -110,6 +110,22 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[Writer, ir.Value, i
     w.b.branch(again)
     w.b.position_at_end(done)
     w.b.ret_void()
+
+
+class JobMap:
+    """A map of a job: where a block of lanes begins, its pitches; its channel begins with a group, if any."""
+
+    def __init__(
+        self, w: Writer, job: ir.Value, field: int, lane: ir.Value, group: ir.Value | None = None
+    ) -> None:
+        self.w = w
+        self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
+        first = lane if group is None else w.b.add(w.b.mul(group, self.channel), lane)
+        self.base = w.at(w.pointer_field(job, field), first)
+
+    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
+        """The address of a place."""
+        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
 
 
 class Strip:

@@ -16,12 +16,12 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 from cotswold.kernels.microkernels.activation import ACTIVATIONS
-from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Form, Tile, heights, write_tile
+from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, TileForm, heights, write_tile
 from cotswold.kernels.microkernels.transpose import write_transpose
 from cotswold.kernels.microkernels.update import WIDEST, write_update
 
 
-class Job(IntEnum):
+class ProductJob(IntEnum):
     """The fields of a job, 64-bit integers: pointers, pitches in numbers, counters."""
 
     TASKS = 0
@@ -84,13 +84,13 @@ LANE_TILE_FIELDS = 3
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProductKind:
     """What a kernel does around its tiles.
 
-    ``rows_adjoin``, ``finish``: see `tile.Form`. ``gather``: B is made first, by transposing what the task's
-    neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes to
-    scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which filters
-    move.
+    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``gather``: B is made first, by transposing what the
+    task's neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes
+    to scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which
+    filters move.
     """
 
     name: str
@@ -101,21 +101,21 @@ class Kind:
     finish: str = ""
 
     @property
-    def form(self) -> Form:
+    def form(self) -> TileForm:
         """That of its tiles."""
-        return Form(self.rows_adjoin, self.finish)
+        return TileForm(self.rows_adjoin, self.finish)
 
 
-PRODUCT = Kind("product", rows_adjoin=True)
-PRODUCT_FEW = Kind("product_few", rows_adjoin=True, scatter=True)
-ADJOINT = Kind("adjoint", rows_adjoin=False)
-OUTER = Kind("outer", rows_adjoin=False, gather=True)
-STEP = Kind("step", rows_adjoin=False, gather=True, update=True)
-FINISHED = {name: Kind(f"product_{name}", rows_adjoin=True, finish=name) for name in ACTIVATIONS}
+PRODUCT = ProductKind("product", rows_adjoin=True)
+PRODUCT_FEW = ProductKind("product_few", rows_adjoin=True, scatter=True)
+ADJOINT = ProductKind("adjoint", rows_adjoin=False)
+OUTER = ProductKind("outer", rows_adjoin=False, gather=True)
+STEP = ProductKind("step", rows_adjoin=False, gather=True, update=True)
+FINISHED = {name: ProductKind(f"product_{name}", rows_adjoin=True, finish=name) for name in ACTIVATIONS}
 KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP, *FINISHED.values())}
 
 
-def write_kernel(kind: Kind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
+def write_kernel(kind: ProductKind, lanes: Lanes, tile: Tile, triple: str) -> ir.Module:
     """A module with one function, ``work(job)``: tasks of the job until none is left."""
     module = ir.Module(f"{kind.name}_{lanes.dtype}_{lanes.count}_{tile}")
     module.triple = triple
@@ -133,27 +133,29 @@ def write_work(
     function = ir.Function(module, ir.FunctionType(NOTHING, [POINTER]), "work")
     w = Writer(function, lanes)
     (job,) = function.args
-    slot = w.b.atomic_rmw("add", w.slot(job, Job.SLOTS), integer(1), "monotonic")
-    scratch = w.at(w.pointer_field(job, Job.SCRATCH), w.b.mul(slot, w.field(job, Job.SLOT_SIZE)))
-    count, claim = w.field(job, Job.TASK_COUNT), w.field(job, Job.CLAIM)
+    slot = w.b.atomic_rmw("add", w.slot(job, ProductJob.SLOTS), integer(1), "monotonic")
+    scratch = w.at(
+        w.pointer_field(job, ProductJob.SCRATCH), w.b.mul(slot, w.field(job, ProductJob.SLOT_SIZE))
+    )
+    count, claim = w.field(job, ProductJob.TASK_COUNT), w.field(job, ProductJob.CLAIM)
     again, done = function.append_basic_block("again"), function.append_basic_block("done")
     taken = function.append_basic_block("taken")
     w.b.branch(again)
     w.b.position_at_end(again)
-    first = w.b.atomic_rmw("add", w.slot(job, Job.NEXT), claim, "monotonic")
+    first = w.b.atomic_rmw("add", w.slot(job, ProductJob.NEXT), claim, "monotonic")
     w.b.cbranch(w.b.icmp_signed("<", first, count), taken, done)
     w.b.position_at_end(taken)
     here = w.least(claim, w.b.sub(count, first))
     with loop(w, here) as turn:
         number = w.b.add(first, turn.index)
-        task = w.slot(w.pointer_field(job, Job.TASKS), w.b.mul(number, integer(Task.FIELDS)))
+        task = w.slot(w.pointer_field(job, ProductJob.TASKS), w.b.mul(number, integer(Task.FIELDS)))
         write_task(w, job, task, scratch)
     w.b.branch(again)
     w.b.position_at_end(done)
     w.b.ret_void()
 
 
-def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
+def _write_tiles(module: ir.Module, kind: ProductKind, lanes: Lanes, tile: Tile) -> ir.GlobalVariable:
     """A table of all tiles: for each height those of 1, 2, ... vectors with a mask, then the full one."""
     found = []
     for rows in heights(tile):
@@ -169,18 +171,24 @@ def _write_tiles(module: ir.Module, kind: Kind, lanes: Lanes, tile: Tile) -> ir.
 
 
 def _write_task(
-    w: Writer, kind: Kind, tile: Tile, tiles: ir.Value, job: ir.Value, task: ir.Value, scratch: ir.Value
+    w: Writer,
+    kind: ProductKind,
+    tile: Tile,
+    tiles: ir.Value,
+    job: ir.Value,
+    task: ir.Value,
+    scratch: ir.Value,
 ) -> None:
-    b, c = w.pointer_field(job, Job.B), w.pointer_field(job, Job.C)
-    b_pitch, pitch = w.field(job, Job.B_PITCH), w.field(job, Job.SCRATCH_PITCH)
+    b, c = w.pointer_field(job, ProductJob.B), w.pointer_field(job, ProductJob.C)
+    b_pitch, pitch = w.field(job, ProductJob.B_PITCH), w.field(job, ProductJob.SCRATCH_PITCH)
     b_first, c_first = w.at(b, w.field(task, Task.B)), w.at(c, w.field(task, Task.C))
-    offsets = w.pointer_field(job, Job.OFFSETS)
-    lanes, images = w.field(task, Task.LANES), w.field(job, Job.IMAGES)
+    offsets = w.pointer_field(job, ProductJob.OFFSETS)
+    lanes, images = w.field(task, Task.LANES), w.field(job, ProductJob.IMAGES)
     neurons = w.slot(offsets, w.field(task, Task.NEURON))
     transpose = write_transpose(w.function.module, w.lanes)
     if kind.gather:
         w.b.call(transpose, [b_first, neurons, lanes, images, scratch, pitch, integer(0)])
-        second = w.pointer_field(job, Job.SECOND_B)
+        second = w.pointer_field(job, ProductJob.SECOND_B)
         there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, INT), integer(0))
         with w.b.if_then(there):
             from_second = w.at(second, w.field(task, Task.B))
@@ -189,7 +197,7 @@ def _write_task(
         b_first, b_pitch = scratch, pitch
     target = scratch if kind.scatter else c_first
     if kind.update:
-        target = w.at(scratch, w.field(job, Job.GRADIENT))
+        target = w.at(scratch, w.field(job, ProductJob.GRADIENT))
         _write_zeros(w, job, task, target)
     _write_tiled(w, kind, tile, tiles, job, task, b_first, b_pitch, target)
     if kind.update:
@@ -201,7 +209,7 @@ def _write_task(
 def _write_zeros(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Where a field reaches into the padding, no tile writes the gradient of what lies there."""
     with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
-        size = w.b.mul(w.field(job, Job.FILTER_ROWS), w.field(job, Job.SCRATCH_PITCH))
+        size = w.b.mul(w.field(job, ProductJob.FILTER_ROWS), w.field(job, ProductJob.SCRATCH_PITCH))
         with loop(w, size, step=w.lanes.count) as turn:
             w.write(w.at(gradient, turn.index), w.lanes.zero)
 
@@ -211,8 +219,10 @@ def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value)
     functions = write_update(w.function.module, w.lanes)
     build, widest = w.b, WIDEST * w.lanes.count
     place = w.field(task, Task.C)
-    filters, momentum = (w.at(w.pointer_field(job, one), place) for one in (Job.FILTERS, Job.MOMENTUM))
-    norms = w.at(w.pointer_field(job, Job.NORMS), w.field(task, Task.NORM))
+    filters, momentum = (
+        w.at(w.pointer_field(job, one), place) for one in (ProductJob.FILTERS, ProductJob.MOMENTUM)
+    )
+    norms = w.at(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
     count = w.field(task, Task.LANES)
     with loop(w, count, step=widest) as turn:
         here = w.least(build.sub(count, turn.index), integer(widest))
@@ -221,13 +231,13 @@ def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value)
         arguments = [
             w.at(filters, turn.index),
             w.at(momentum, turn.index),
-            w.field(job, Job.FILTER_PITCH),
+            w.field(job, ProductJob.FILTER_PITCH),
             w.at(gradient, turn.index),
-            w.field(job, Job.SCRATCH_PITCH),
+            w.field(job, ProductJob.SCRATCH_PITCH),
             w.at(norms, turn.index),
-            w.field(job, Job.FILTER_ROWS),
+            w.field(job, ProductJob.FILTER_ROWS),
             last,
-            w.pointer_field(job, Job.CONSTANTS),
+            w.pointer_field(job, ProductJob.CONSTANTS),
         ]
         for number, function in enumerate(functions, 1):
             with build.if_then(build.icmp_signed("==", vectors, integer(number))):
@@ -236,7 +246,7 @@ def _write_updates(w: Writer, job: ir.Value, task: ir.Value, gradient: ir.Value)
 
 def _write_tiled(
     w: Writer,
-    kind: Kind,
+    kind: ProductKind,
     tile: Tile,
     tiles: ir.Value,
     job: ir.Value,
@@ -247,20 +257,22 @@ def _write_tiled(
 ) -> None:
     """The loops over sections of entries, tiles of lanes, tiles of rows."""
     build = w.b
-    a = w.at(w.pointer_field(job, Job.A), w.field(task, Task.A))
-    a_pitch, section = w.field(job, Job.A_PITCH), w.field(job, Job.SECTION)
-    offsets = w.slot(w.pointer_field(job, Job.OFFSETS), w.field(task, Task.OFFSET))
+    a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
+    a_pitch, section = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.SECTION)
+    offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
-    entries = w.slot(w.pointer_field(job, Job.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size))
+    entries = w.slot(
+        w.pointer_field(job, ProductJob.ENTRIES), build.mul(w.field(task, Task.ENTRY), entry_size)
+    )
     count = w.field(task, Task.ENTRIES)
     lane_tiles, row_tiles = (
         w.slot(w.pointer_field(job, table), build.mul(w.field(task, field), integer(size)))
         for table, field, size in (
-            (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
-            (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+            (ProductJob.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+            (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
         )
     )
-    biases = w.at(w.pointer_field(job, Job.BIASES), w.field(task, Task.NORM)) if kind.finish else None
+    biases = w.at(w.pointer_field(job, ProductJob.BIASES), w.field(task, Task.NORM)) if kind.finish else None
     sections = build.sdiv(build.sub(build.add(count, section), integer(1)), section)
     at_least_one = build.select(build.icmp_signed(">", sections, integer(0)), sections, integer(1))
     with loop(w, at_least_one) as part:
@@ -310,9 +322,9 @@ def _write_fetches(
     w: Writer, tile: Tile, job: ir.Value, task: ir.Value, row: ir.Value, lane: ir.Value
 ) -> None:
     """Ask for the filters and the momentum that will move by what the next tile computes."""
-    pitch = w.field(job, Job.FILTER_PITCH)
+    pitch = w.field(job, ProductJob.FILTER_PITCH)
     start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
-    for table in (Job.FILTERS, Job.MOMENTUM):
+    for table in (ProductJob.FILTERS, ProductJob.MOMENTUM):
         base = w.at(w.pointer_field(job, table), start)
         for i in range(tile.rows):
             line = w.at(base, w.b.mul(pitch, integer(i)))

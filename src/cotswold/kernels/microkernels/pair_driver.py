@@ -20,8 +20,8 @@ from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Writer, integer
 from cotswold.kernels.microkernels.driver import (
     LANE_TILE_FIELDS,
     ROW_TILE_FIELDS,
-    Job,
-    Kind,
+    ProductJob,
+    ProductKind,
     Task,
     write_work,
 )
@@ -63,7 +63,11 @@ def _panel_pitch(tile: Tile) -> int:
 
 
 def scratch(
-    tables: tuple[NDArray[np.int64], NDArray[np.int64]], kind: Kind, tile: Tile, chunk: int, transposed: int
+    tables: tuple[NDArray[np.int64], NDArray[np.int64]],
+    kind: ProductKind,
+    tile: Tile,
+    chunk: int,
+    transposed: int,
 ) -> tuple[int, int, int, int]:
     """``(size, where packed A begins, sums, a C to be transposed)`` of a thread's scratch, in numbers.
 
@@ -83,7 +87,7 @@ def scratch(
     return end + (transposed if kind.scatter else 0), packed_b, packed_b + packed_a, end
 
 
-def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:
+def write_pair_kernel(kind: ProductKind, tile: Tile, triple: str) -> ir.Module:
     """A module with one function, ``work(job)``: tasks of the job until none is left."""
     assert kind.name in KINDS, f"there is no kernel for bfloat16 that does {kind.name}"
     module = ir.Module(f"{kind.name}_bfloat16_{tile}")
@@ -100,7 +104,7 @@ def write_pair_kernel(kind: Kind, tile: Tile, triple: str) -> ir.Module:
 class _Functions:
     """The tiles and packings of a kernel."""
 
-    def __init__(self, module: ir.Module, kind: Kind, tile: Tile) -> None:
+    def __init__(self, module: ir.Module, kind: ProductKind, tile: Tile) -> None:
         tiles = []
         for rows in heights(tile):
             for vectors in range(1, tile.vectors + 1):
@@ -153,7 +157,7 @@ class _Task:
         self,
         w: Writer,
         functions: _Functions,
-        kind: Kind,
+        kind: ProductKind,
         tile: Tile,
         job: ir.Value,
         task: ir.Value,
@@ -161,31 +165,31 @@ class _Task:
     ) -> None:
         self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
         self.job, self.task, self.packed_b = job, task, scratch
-        self.packed_a = w.at(scratch, w.field(job, Job.PACKED_A))
-        self.sums = w.at(scratch, w.field(job, Job.SUMS))
+        self.packed_a = w.at(scratch, w.field(job, ProductJob.PACKED_A))
+        self.sums = w.at(scratch, w.field(job, ProductJob.SUMS))
         self.a, self.b, self.c = (
             w.at(w.pointer_field(job, operand), w.field(task, place))
-            for operand, place in ((Job.A, Task.A), (Job.B, Task.B), (Job.C, Task.C))
+            for operand, place in ((ProductJob.A, Task.A), (ProductJob.B, Task.B), (ProductJob.C, Task.C))
         )
         if kind.scatter:
-            self.map, self.c = self.c, w.at(scratch, w.field(job, Job.GRADIENT))
-        self.a_pitch, self.b_pitch = w.field(job, Job.A_PITCH), w.field(job, Job.B_PITCH)
-        table = w.pointer_field(job, Job.OFFSETS)
+            self.map, self.c = self.c, w.at(scratch, w.field(job, ProductJob.GRADIENT))
+        self.a_pitch, self.b_pitch = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.B_PITCH)
+        table = w.pointer_field(job, ProductJob.OFFSETS)
         self.offsets = w.slot(table, w.field(task, Task.OFFSET))
         self.neurons = w.slot(table, w.field(task, Task.NEURON))
         self.entries, self.lane_tiles, self.row_tiles = (
             w.slot(w.pointer_field(job, one), w.b.mul(w.field(task, field), integer(size)))
             for one, field, size in (
-                (Job.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
-                (Job.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
-                (Job.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
+                (ProductJob.ENTRIES, Task.ENTRY, ENTRY_FIELDS),
+                (ProductJob.LANE_TILES, Task.LANE_TILE, LANE_TILE_FIELDS),
+                (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
             )
         )
 
     def write(self) -> None:
         """The loops over groups of tiles of lanes, and over chunks of entries."""
         w, task = self.w, self.task
-        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, Job.SECTION)
+        count, chunk = w.field(task, Task.ENTRIES), w.field(self.job, ProductJob.SECTION)
         tiles, at_once = w.field(task, Task.LANE_TILES), _lane_tiles(self.kind.name)
         chunks = w.b.sdiv(w.b.sub(w.b.add(count, chunk), integer(1)), chunk)
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
@@ -210,10 +214,10 @@ class _Task:
     def _write_scatter(self) -> None:
         """C, lanes last in scratch, goes to its map, where rows are last: one number after the other."""
         w = self.w
-        pitch = w.field(self.job, Job.SCRATCH_PITCH)
+        pitch = w.field(self.job, ProductJob.SCRATCH_PITCH)
         with loop(w, w.field(self.task, Task.LANES)) as lanes:
             place = w.at(self.map, w.field(self.neurons, lanes.index))
-            with loop(w, w.field(self.job, Job.IMAGES), w.at(self.c, lanes.index)) as rows:
+            with loop(w, w.field(self.job, ProductJob.IMAGES), w.at(self.c, lanes.index)) as rows:
                 number = w.b.load(rows.values[0], typ=NUMBERS.scalar, align=2)
                 w.b.store(number, w.at(place, rows.index), align=2)
                 rows.next = [w.at(rows.values[0], pitch)]
@@ -225,7 +229,7 @@ class _Task:
         lane, variant, last = (w.field(w.slot(self.lane_tiles, place), i) for i in range(LANE_TILE_FIELDS))
         vectors = w.least(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A begins where the packed B of a whole group ends
-        size = w.b.sdiv(w.field(self.job, Job.PACKED_A), integer(_lane_tiles(self.kind.name)))
+        size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind.name)))
         return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
 
     def _write_packing_of_b(self, tile: _LaneTile) -> None:

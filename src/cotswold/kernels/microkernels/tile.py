@@ -49,7 +49,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Form:
+class TileForm:
     """How A lies, and what follows the products.
 
     ``rows_adjoin``: its rows are neighbours in memory, and k a pitch apart; else k are neighbours.
@@ -66,7 +66,7 @@ def heights(tile: Tile) -> tuple[int, ...]:
 
 
 def write_tile(
-    module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: Form, masked: bool
+    module: ir.Module, name: str, lanes: Lanes, shape: Tile, form: TileForm, masked: bool
 ) -> ir.Function:
     """Write one micro-kernel; ``masked``: of the last vector only the first lanes exist.
 
@@ -158,7 +158,7 @@ def write_tile(
 
 
 def _finished(
-    w: Writer, form: Form, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
+    w: Writer, form: TileForm, biases: ir.Value, flat: list[tuple[int, int]], sums: list[ir.Value]
 ) -> list[ir.Value]:
     """The activations of the sums with their biases, where there are biases."""
     before = w.b.block

@@ -17,7 +17,7 @@ from cotswold.kernels.compile import known_answers, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import ROUNDING, Array
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import KINDS, Kind, write_kernel
+from cotswold.kernels.microkernels.driver import KINDS, ProductKind, write_kernel
 from cotswold.kernels.microkernels.pair_driver import write_pair_kernel
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import required_pitches
@@ -70,7 +70,7 @@ class _Trial:
         self.filters = known_answers.numbers(*layer.filters_shape, seed=2)
         self.right = known_answers.Products(layer)
 
-    def problem(self, kind: Kind) -> Problem:
+    def problem(self, kind: ProductKind) -> Problem:
         """A kind of product of these operands."""
         x, y = required_pitches(self._map(self.x)), required_pitches(self._map(self.y))
         return Problem(kind, self.layer, self.images, self.dtype, x, y)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.kernels.microkernels.driver import Job
+from cotswold.kernels.microkernels.driver import ProductJob
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile
 
 Table = NDArray[np.int64]
@@ -44,18 +44,18 @@ class Plan:
 
     def job(self) -> Table:
         """A job without operands that points at all tables, which must outlive it."""
-        found = np.zeros(Job.FIELDS, np.int64)
+        found = np.zeros(ProductJob.FIELDS, np.int64)
         for name, table in (
-            (Job.TASKS, self.tasks),
-            (Job.ENTRIES, self.entries),
-            (Job.ROW_TILES, self.row_tiles),
-            (Job.LANE_TILES, self.lane_tiles),
-            (Job.OFFSETS, self.offsets),
+            (ProductJob.TASKS, self.tasks),
+            (ProductJob.ENTRIES, self.entries),
+            (ProductJob.ROW_TILES, self.row_tiles),
+            (ProductJob.LANE_TILES, self.lane_tiles),
+            (ProductJob.OFFSETS, self.offsets),
         ):
             found[name] = table.ctypes.data
-        found[Job.SECTION] = self.section
-        found[Job.SLOT_SIZE], found[Job.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
-        found[Job.GRADIENT] = self.gradient
+        found[ProductJob.SECTION] = self.section
+        found[ProductJob.SLOT_SIZE], found[ProductJob.SCRATCH_PITCH] = self.scratch_size, self.scratch_pitch
+        found[ProductJob.GRADIENT] = self.gradient
         return found
 
 

@@ -10,10 +10,10 @@ from math import ceil
 
 from torch import Tensor
 
-from cotswold.kernels.machine.prepared import Prepared
+from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import pair_driver
-from cotswold.kernels.microkernels.driver import STEP, Job
+from cotswold.kernels.microkernels.driver import STEP, ProductJob
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products.cuts import SECTION
 from cotswold.kernels.products.plan import Grain, Plan
@@ -25,8 +25,8 @@ CLAIMS_A_THREAD = 32
 TASKS_OF_A_PART = 2
 """Tasks that a part of a call has at least, so that it is no more work than it should be."""
 STEP_PLACES = (
-    *(Job.A, Job.B, Job.C, Job.SECOND_B, Job.ENTRIES),
-    *(Job.FILTERS, Job.MOMENTUM, Job.NORMS, Job.CONSTANTS),
+    *(ProductJob.A, ProductJob.B, ProductJob.C, ProductJob.SECOND_B, ProductJob.ENTRIES),
+    *(ProductJob.FILTERS, ProductJob.MOMENTUM, ProductJob.NORMS, ProductJob.CONSTANTS),
 )
 _BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
@@ -45,7 +45,7 @@ class Execution:
 
 
 @dataclass(frozen=True, eq=False)
-class PreparedProduct(Prepared):
+class PreparedProduct(PreparedKernel):
     """A product, ready to run on an input map, an output map and filters; and biases where it adds them."""
 
     plan: Plan = field(kw_only=True)
@@ -61,25 +61,28 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     if how.section is not None:
         plan = replace(plan, section=how.section)
     job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
-    job[Job.TASK_COUNT], job[Job.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
-    job[Job.A_PITCH], job[Job.B_PITCH] = problem.operand_pitches
-    job[Job.IMAGES] = problem.images
+    job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
+    job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
+    job[ProductJob.IMAGES] = problem.images
     size = plan.scratch_size
     if problem.dtype == "bfloat16":  # where its pairs are packed and summed
         chunk = max(1, plan.section * pair_driver.CHUNK // SECTION)
         size, packed_a, sums, c = pair_driver.scratch(
             (plan.tasks, plan.entries), problem.kind, how.tile, chunk, plan.scratch_size
         )
-        job[Job.SECTION], job[Job.SLOT_SIZE] = chunk, size
-        job[Job.PACKED_A], job[Job.SUMS], job[Job.GRADIENT] = packed_a, sums, c
+        job[ProductJob.SECTION], job[ProductJob.SLOT_SIZE] = chunk, size
+        job[ProductJob.PACKED_A], job[ProductJob.SUMS], job[ProductJob.GRADIENT] = packed_a, sums, c
     places: tuple[int, ...] = problem.places
     if problem.kind is STEP:
         places = STEP_PLACES
-        job[Job.FILTER_PITCH], job[Job.FILTER_ROWS] = problem.layer.neurons, problem.layer.fan_in
+        job[ProductJob.FILTER_PITCH], job[ProductJob.FILTER_ROWS] = (
+            problem.layer.neurons,
+            problem.layer.fan_in,
+        )
     elif problem.kind.finish:
-        places = (*places, Job.BIASES)
+        places = (*places, ProductJob.BIASES)
     scratch = size * count * _BYTES[problem.dtype]
-    return PreparedProduct(code, job, places, Job.SCRATCH, scratch, count, plan=plan)
+    return PreparedProduct(code, job, places, ProductJob.SCRATCH, scratch, count, plan=plan)
 
 
 def run_step(

@@ -14,7 +14,15 @@ import torch
 from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.microkernels.activation import CURVES
-from cotswold.kernels.microkernels.driver import ADJOINT, OUTER, PRODUCT, PRODUCT_FEW, STEP, Job, Kind
+from cotswold.kernels.microkernels.driver import (
+    ADJOINT,
+    OUTER,
+    PRODUCT,
+    PRODUCT_FEW,
+    STEP,
+    ProductJob,
+    ProductKind,
+)
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import Pitches, name_of
 from cotswold.kernels.products.plan import Grain, Plan
@@ -56,7 +64,7 @@ class Extents:
 class Problem:
     """A kind of product of a layer, on maps of these pitches; of a region of its result, if one is named."""
 
-    kind: Kind
+    kind: ProductKind
     layer: BlockLocal
     images: int
     dtype: str
@@ -84,19 +92,23 @@ class Problem:
         return 1 - inside if self.only.outside else inside
 
     @property
-    def places(self) -> tuple[Job, Job, Job]:
+    def places(self) -> tuple[ProductJob, ProductJob, ProductJob]:
         """Which operand of the kernel the input map is, which the output map, which the filters."""
         if self.kind is ADJOINT:
-            return Job.C, Job.B, Job.A
+            return ProductJob.C, ProductJob.B, ProductJob.A
         if self.kind in (OUTER, STEP):
-            return Job.A, Job.B, Job.C
-        return (Job.A, Job.C, Job.B) if self.kind is PRODUCT_FEW else (Job.B, Job.C, Job.A)
+            return ProductJob.A, ProductJob.B, ProductJob.C
+        return (
+            (ProductJob.A, ProductJob.C, ProductJob.B)
+            if self.kind is PRODUCT_FEW
+            else (ProductJob.B, ProductJob.C, ProductJob.A)
+        )
 
     @property
     def operand_pitches(self) -> tuple[int, int]:
         """The pitches of A and B."""
         pitches = dict(zip(self.places, (self.x.channel, self.y.channel, self.layer.neurons), strict=True))
-        return pitches[Job.A], pitches[Job.B]
+        return pitches[ProductJob.A], pitches[ProductJob.B]
 
     def extents(self, processor: Processor) -> Extents:
         """What its tile depends on."""

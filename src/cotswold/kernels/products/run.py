@@ -14,7 +14,15 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal, Region
 from cotswold.kernels.machine.prepared import Bounded
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.microkernels.driver import ADJOINT, FINISHED, OUTER, PRODUCT, PRODUCT_FEW, STEP, Kind
+from cotswold.kernels.microkernels.driver import (
+    ADJOINT,
+    FINISHED,
+    OUTER,
+    PRODUCT,
+    PRODUCT_FEW,
+    STEP,
+    ProductKind,
+)
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import name_of, required_pitches
 from cotswold.kernels.products import choice
@@ -109,13 +117,18 @@ def step(
     float64: the part of the last step that is kept, the rate over α times the fan-in, the longest step. The
     rule is that of `ops.rule.move`.
     """
-    (delta, x), (_, second) = decoding, encoding
-    alike = x.stride() == second.stride() or required_pitches(x) == required_pitches(second)
-    assert alike, "the inputs of a step must have the same pitches"
+    delta, x = decoding
+    assert all(map(_lie_alike, decoding, encoding)), "both pairs of maps of a step must have the same pitches"
     run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
-def chosen(kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor) -> tuple[Problem, Choice]:
+def _lie_alike(one: Tensor, other: Tensor) -> bool:
+    return one.stride() == other.stride() or required_pitches(one) == required_pitches(other)
+
+
+def chosen(
+    kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, filters: Tensor
+) -> tuple[Problem, Choice]:
     """A product of an input map, an output map and filters as a problem, and the choice of its tile."""
     problem = _problem(kind, layer, x, y, NO_OVERRIDES, None)
     return problem, choose(problem, processor_of(), thread_count(problem), (x, y, filters))
@@ -127,7 +140,7 @@ def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
 
 
 def _ready(
-    kind: Kind,
+    kind: ProductKind,
     layer: BlockLocal,
     x: Tensor,
     y: Tensor,
@@ -149,7 +162,7 @@ def _ready(
 
 
 def _problem(
-    kind: Kind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
+    kind: ProductKind, layer: BlockLocal, x: Tensor, y: Tensor, overrides: Overrides, only: Region | None
 ) -> Problem:
     images, dtype = x.shape[0], name_of(x.dtype)
     if kind is PRODUCT and neurons_in_lanes(images, layer, dtype, overrides):

@@ -9,7 +9,7 @@ whose images are last are sent and received in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.precision import wide_type
 from cotswold.mesh.transport.transport import Expected, Transport
+from cotswold.mesh.transport.under_way import UnderWay
 from cotswold.ops.layout import empty_map
 
 
@@ -44,20 +45,19 @@ class _Incoming:
 class Pending:
     """An exchange under way. ``window`` has what this rank wrote itself; `finish` adds what others wrote.
 
-    One that is not finished (an exception came between) is abandoned when nobody holds it any more.
+    One that is not finished (an exception came between) is abandoned once nobody holds it any more.
     """
 
     def __init__(
         self,
         window: Tensor,
         box: Box = NOTHING,
-        tag: int = 0,
+        under_way: UnderWay | None = None,
         incoming: Sequence[_Incoming] = (),
-        transports: Iterable[Transport] = (),
         summing: bool = False,
     ) -> None:
-        self.window, self._box, self._tag = window, box, tag
-        self._incoming, self._transports, self._summing = incoming, tuple(transports), summing
+        self.window, self._box, self._under_way = window, box, under_way
+        self._incoming, self._summing = incoming, summing
 
     def finish(self) -> Tensor:
         """Wait for every message; the whole window. What has come is unpacked while the rest travels.
@@ -66,36 +66,38 @@ class Pending:
         """
         try:
             self._unpack()
+            if self._under_way is not None:
+                self._under_way.finish()
         except BaseException:
             self.abandon()
             raise
-        transports, self._transports = self._transports, ()
-        for transport in transports:
-            transport.finish(self._tag)
+        self._under_way = None
         return self.window
 
     def abandon(self) -> None:
         """Give up: what others sent is dropped, memory for it is freed, and what was sent still arrives."""
-        transports, self._transports, self._incoming = self._transports, (), ()
-        for transport in transports:
-            transport.abandon(self._tag)
+        under_way, self._under_way, self._incoming = self._under_way, None, ()
+        if under_way is not None:
+            under_way.abandon()
 
     def _unpack(self) -> None:
+        tag = 0 if self._under_way is None else self._under_way.tag
         wide = wide_type(self.window.dtype)
         total = self.window.to(wide) if self._summing and self._incoming else self.window
         for message in self._incoming:
-            values = message.transport.receive(self._tag, message.source)
+            values = message.transport.receive(tag, message.source)
             if self._summing:
                 part_of_map(total, message.box, self._box).add_(values)
             elif values.data_ptr() != message.destination.data_ptr():
                 message.destination.copy_(values)
-            message.transport.release(self._tag, message.source)
+            message.transport.release(tag, message.source)
         if total is not self.window:
             self.window.copy_(total)
         self._incoming = ()
 
     def __del__(self) -> None:
-        self.abandon()
+        if self._under_way is not None:
+            self._under_way.forget()
 
 
 class Exchange:
@@ -142,6 +144,7 @@ class Exchange:
                 f"rank {self.mesh.rank} has a window {tuple(into.shape)}, not "
                 f"{(images, channels, *self.window.shape)}"
             )
+        self.mesh.abandon_forgotten()
         window = self._begun(part) if into is None else into
         tag = self.mesh.next_tag()
         point_bytes = images * channels * part.element_size()
@@ -161,7 +164,8 @@ class Exchange:
             room = part_of_map(window, one.box, self.window)
             expected[one.source] = Expected(room, not self._summing and room.is_contiguous())
             incoming.append(_Incoming(one.box, room, one.source, transport))
-        pending = Pending(window, self.window, tag, incoming, messages, self._summing)
+        under_way = UnderWay(tag, [*messages], self.mesh.forgotten)
+        pending = Pending(window, self.window, under_way, incoming, self._summing)
         for transport, (outgoing, expected) in messages.items():
             transport.send(tag, outgoing, expected)
         return pending

@@ -68,7 +68,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
             stack_step.calibrate(self.share, state, window, self.objective_settings)
 
     def state(self, momentum: Tensor) -> ops.StackState:
-        """This rank's part of what `stack_step.step` updates in place, sharing memory."""
+        """This rank's part of what `stacks.step.step` updates in place, sharing memory."""
         with own_parts(self):
             return super().state(momentum)
 

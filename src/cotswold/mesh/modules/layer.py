@@ -191,9 +191,9 @@ def _summing_gradients(layer: SpatialLayer, mesh: Mesh) -> Iterator[None]:
         if values is not None and not (one is layer and name in layer.sharded)
     ]
     try:
-        for home, name, values in changed:
-            home[name] = all_reduce_backward(values, mesh)  # type: ignore[assignment]  # as torch.func does
+        for table, name, values in changed:
+            table[name] = all_reduce_backward(values, mesh)  # type: ignore[assignment]  # as torch.func does
         yield
     finally:
-        for home, name, values in changed:
-            home[name] = values
+        for table, name, values in changed:
+            table[name] = values

@@ -30,11 +30,11 @@ def local_layer(
     ``part`` is this rank's part of the map; shapes otherwise as for `ops.local_layer`. Differentiable any
     number of times in reverse; the second time without hiding messages.
     """
-    out: Tensor = _Overlapped.apply(part, filters, biases, exchange, layer)  # type: ignore[no-untyped-call]  # torch's
+    out: Tensor = _OverlappedLocal.apply(part, filters, biases, exchange, layer)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
-class _Overlapped(torch.autograd.Function):
+class _OverlappedLocal(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, part: Tensor, filters: Tensor, biases: Tensor | None, exchange: Exchange, layer: BlockLocal

@@ -97,12 +97,13 @@ def own_parts(module: nn.Module) -> Iterator[None]:
     changed = []
     try:
         for one in module.modules():
-            for home in (cast(dict[str, Tensor | None], one._parameters), one._buffers):  # as torch.func does
-                for name, values in home.items():
+            # as torch.func does
+            for table in (cast(dict[str, Tensor | None], one._parameters), one._buffers):
+                for name, values in table.items():
                     if isinstance(values, DTensor):
-                        changed.append((home, name, values))
-                        home[name] = values.to_local()
+                        changed.append((table, name, values))
+                        table[name] = values.to_local()
         yield
     finally:
-        for home, name, values in changed:
-            home[name] = values
+        for table, name, values in changed:
+            table[name] = values

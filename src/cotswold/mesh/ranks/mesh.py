@@ -6,7 +6,9 @@ send each other. Does not know: maps, modules, who started the processes.
 
 from __future__ import annotations
 
+import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from functools import cached_property
@@ -20,12 +22,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Grid
 from cotswold.host.channel import Channel
-from cotswold.host.stream import Stream
+from cotswold.host.stream import MessageStream
+from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.agreement import Agreement
 from cotswold.mesh.transport.buffers import Buffers
 from cotswold.mesh.transport.connecting import channels_of, streams_of
 from cotswold.mesh.transport.point_to_point import PointToPoint
 from cotswold.mesh.transport.routes import Routes
+from cotswold.mesh.transport.under_way import UnderWay
 
 AXES = ("rows", "columns")
 """Names of the dimensions of the device mesh."""
@@ -41,11 +45,11 @@ class Mesh:
     Make one with `Mesh.of`, on every rank alike.
     """
 
-    def __init__(self, device_mesh: DeviceMesh) -> None:
+    def __init__(self, device_mesh: DeviceMesh, token: Token | None = None) -> None:
         if device_mesh.ndim != 2:
             raise UserError(f"a mesh for maps has two dimensions (rows, columns), not {device_mesh.ndim}")
         members = cast(list[int], device_mesh.mesh.flatten().tolist())
-        self.device_mesh = device_mesh
+        self.device_mesh, self._token = device_mesh, token
         self.grid = Grid(*device_mesh.shape)
         self.members = members
         """The ranks of the job that stand in the grid, row by row."""
@@ -62,15 +66,24 @@ class Mesh:
         self.buffers = Buffers()
         self.draws = 0
         """How often numbers were drawn that all ranks need alike."""
+        self.forgotten: deque[UnderWay] = deque()
+        """Exchanges that nobody will finish, to be abandoned by the thread that starts exchanges."""
         self._exchanges = self._sent_bytes = 0
         self._cached: dict[Hashable, Any] = {}
 
     @classmethod
-    def of(cls, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh, device: str = "cpu") -> Mesh:
+    def of(
+        cls,
+        grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh,
+        device: str = "cpu",
+        token: Token | None = None,
+    ) -> Mesh:
         """The mesh of a grid ("2x2", (2, 2)) of all ranks of the job, or of a 2-D device mesh, maybe a part.
 
         A process that is alone needs no group for a 1x1 grid. While the job's default group lives, the same
-        grid gives the same mesh. Raises UserError where there are not as many ranks as the grid has places.
+        grid gives the same mesh. By ``token``, when the mesh is made, ranks of several hosts know each other
+        (see `connecting.streams_of`); by default by the one in COTSWOLD_TOKEN. Raises UserError where there
+        are not as many ranks as the grid has places.
         """
         if isinstance(grid, Mesh):
             return grid
@@ -79,7 +92,8 @@ class Mesh:
         wanted = Grid.parse(grid) if isinstance(grid, str) else grid
         known, key = _of_this_job(), wanted if isinstance(wanted, DeviceMesh) else (wanted, device)
         if key not in known:
-            known[key] = cls(wanted if isinstance(wanted, DeviceMesh) else cls._all_ranks(wanted, device))
+            of_ranks = wanted if isinstance(wanted, DeviceMesh) else cls._all_ranks(wanted, device)
+            known[key] = cls(of_ranks, token)
         return known[key]
 
     @staticmethod
@@ -115,12 +129,12 @@ class Mesh:
         return channels_of(self.gather, timeout_of(self.group), self.members, self.rank)
 
     @cached_property
-    def streams(self) -> dict[int, Stream]:
+    def streams(self) -> dict[int, MessageStream]:
         """Sockets for short messages to ranks of other hosts; all ranks ask for the first time together."""
         if self.group is None or len(self.channels) == self.size - 1:
             return {}
-        near = tuple(self.channels)
-        return streams_of(self.gather, timeout_of(self.group), self.members, self.rank, near)
+        near, token = tuple(self.channels), self._token or token_of(os.environ)
+        return streams_of(self.gather, timeout_of(self.group), self.members, self.rank, near, token)
 
     def routes(self, device: torch.device) -> Routes:
         """The transports for messages between memory of a device; all ranks first ask together."""
@@ -165,6 +179,11 @@ class Mesh:
         """A number that every rank has for the same exchange, for all begin their exchanges in one order."""
         self._exchanges += 1
         return self._exchanges
+
+    def abandon_forgotten(self) -> None:
+        """Abandon the exchanges that nobody will finish."""
+        while self.forgotten:
+            self.forgotten.popleft().abandon()
 
     def count(self, sent_bytes: int) -> None:
         """Count what all ranks together send; every rank knows it from the plan."""

@@ -67,11 +67,11 @@ def overlapped(
     The second time messages are not hidden.
     """
     near = near_outputs(windows.partition.box(x.mesh.rank), x.box, x.partition.shape, compute.field)
-    out: Tensor = _Overlapped.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
+    out: Tensor = _OverlappedConvolution.apply(x.local, weight, bias, windows, (x.mesh.rank, near), compute)  # type: ignore[no-untyped-call]  # torch's
     return out
 
 
-class _Overlapped(torch.autograd.Function):
+class _OverlappedConvolution(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

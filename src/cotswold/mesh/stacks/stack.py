@@ -71,7 +71,7 @@ class TrainedStack:
         upstream: Tensor | None = None,
         input_gradient: bool = False,
     ) -> ops.StackReport:
-        """One step on a batch; see `stack_step.step`. A momentum begins at rest."""
+        """One step on a batch; see `stacks.step.step`. A momentum begins at rest."""
         if self.momentum is None:
             self.rest()
         return steps.step(

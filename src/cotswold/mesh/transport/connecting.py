@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
@@ -25,8 +24,8 @@ from cotswold.host.channel import Channel
 from cotswold.host.interface import address_for_peers
 from cotswold.host.listener import Listener, TcpListener, call, call_tcp
 from cotswold.host.shared_memory import is_supported
-from cotswold.host.stream import Stream
-from cotswold.host.token import sign, token_of
+from cotswold.host.stream import MessageStream
+from cotswold.host.token import Token, is_signed, sign
 
 SWITCH = "COTSWOLD_SHARED_MEMORY"
 SOCKETS_SWITCH = "COTSWOLD_SOCKETS"
@@ -74,14 +73,19 @@ class _Peer:
 
 
 def streams_of(
-    gather: Gather, timeout: timedelta | None, members: Sequence[int], rank: int, near: Sequence[int]
-) -> dict[int, Stream]:
+    gather: Gather,
+    timeout: timedelta | None,
+    members: Sequence[int],
+    rank: int,
+    near: Sequence[int],
+    token: Token | None,
+) -> dict[int, MessageStream]:
     """Streams from member ``rank`` of a group to those that are not ``near``; all members call this.
 
-    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a run's token
+    Ranks that cannot reach each other (a firewall, no address) have none, both alike. With a ``token``
     nobody else is believed; without one whoever sees the messages of the group is.
     """
-    token, host = token_of(os.environ), address_for_peers(os.environ)
+    host = address_for_peers(os.environ)
     key = b"" if token is None else token.derive("messages of a mesh")
     with ExitStack() as stack:
         listener = None
@@ -90,15 +94,12 @@ def streams_of(
                 listener = stack.enter_context(closing(TcpListener(host, key, len(members))))
             except OSError:  # no address of this host's after all
                 listener = None
-        challenge = secrets.token_hex(8).encode()
-        mine = (challenge + sign(key, challenge)[:32], b"", b"")
-        if listener is not None:
-            mine = (mine[0], listener.address, listener.secret)
-        told = _told(gather, *mine)
+        where = (b"", b"") if listener is None else (listener.address, listener.secret)
+        told = _told(gather, sign(key, *where), *where)
         peers = {
             other: _Peer(f"rank {members[other]}", address, secret)
-            for other, (proof, address, secret) in enumerate(told)
-            if listener and address and proof[16:] == sign(key, proof[:16])[:32]
+            for other, (signature, address, secret) in enumerate(told)
+            if listener and address and is_signed(key, signature, address, secret)
         }
         for other in (rank, *near):
             peers.pop(other, None)
@@ -108,7 +109,9 @@ def streams_of(
     both = [bool(each[rank]) for each in gather(reached)]
     for other in [each for each in found if not both[each]]:
         found.pop(other).close()
-    return {other: Stream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
+    return {
+        other: MessageStream(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)
+    }
 
 
 def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:

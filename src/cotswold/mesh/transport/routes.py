@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.host.channel import Channel
-from cotswold.host.stream import MOST_BYTES, Stream
+from cotswold.host.stream import MOST_BYTES, MessageStream
 from cotswold.mesh.transport.by_messages import MessageTransport
 from cotswold.mesh.transport.point_to_point import PointToPoint
 from cotswold.mesh.transport.transport import Transport
@@ -25,7 +25,7 @@ class Routes:
     def __init__(
         self,
         channels: Mapping[int, Channel],
-        streams: Mapping[int, Stream],
+        streams: Mapping[int, MessageStream],
         group: PointToPoint,
         members: Sequence[int],
     ) -> None:

@@ -126,6 +126,8 @@ class GivenData(Section):
     """How many samples it has, where it has a length."""
     classes: Samples | None = None
     """How many classes its labels name, where they do."""
+    validation: Fraction | Literal["dataset"] | None = None
+    """The fraction of it that was kept for validation; `dataset`: a data set of its own."""
 
     @property
     def source(self) -> None:

@@ -168,9 +168,10 @@ class Recipe(Section):
 
     def _check_supervised(self) -> None:
         network, data = self.network, self.data
+        strategy = self.training.strategy
         if network.stacks:
             raise ValueError(
-                "strategy supervised learns [[network.layers]]; put stacks into a run of their "
+                f"strategy {strategy} learns [[network.layers]]; put stacks into a run of their "
                 "own and name it in network.start"
             )
         if network.module is not None:
@@ -182,8 +183,8 @@ class Recipe(Section):
         if self.loss == "custom":
             raise ValueError('objective.loss = "custom" belongs to network.module; name a loss')
         if data.store is None and data.labels == "none":
-            choices = "file" if data.type == "vectors" else "folders or file"
-            raise ValueError(f"strategy supervised needs labels; set data.labels to {choices}")
+            choices = "file" if data.type == "vectors" or _has_scheme(data.source) else "folders or file"
+            raise ValueError(f"strategy {strategy} needs labels; set data.labels to {choices}")
 
     @property
     def input(self) -> MapShape:
@@ -211,6 +212,11 @@ class Recipe(Section):
         if isinstance(data, GivenData) or data.store is not None:
             return False
         return isinstance(data, PictureData) or data.features is not None
+
+    @property
+    def trains_stacks(self) -> bool:
+        """Whether its strategy trains stacks without labels; otherwise it trains layers."""
+        return isinstance(self.training, StackTraining)
 
     @property
     def offloaded(self) -> bool:
@@ -253,6 +259,13 @@ class Recipe(Section):
             except GeometryError as error:
                 raise GeometryError(f"network.stacks.{number}: {error}") from error
         return stacks
+
+
+def _has_scheme(source: str | None) -> bool:
+    """Whether a source is named `scheme:...`, as those of other packages are, which bring labels of their
+    own."""
+    scheme, colon, _ = (source or "").partition(":")
+    return bool(colon) and scheme.isidentifier() and scheme != "builtin"
 
 
 def _check_livable(stack: StackGeometry) -> None:

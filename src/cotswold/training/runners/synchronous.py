@@ -10,16 +10,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotswold.checkpoint import Checkpoint, Piece, SealedPiece
+import torch
+
+from cotswold.checkpoint import Checkpoint, IfThere, Piece, SealedPiece, StateDict
 from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError
 from cotswold.run import Recorder
 from cotswold.training.phases import Phase
+from cotswold.training.runners.checking import check_state, check_verbs, measured, placed
 from cotswold.training.strategy import Batch, Batches, Strategy
 from cotswold.training.team import SOLO, Team
 
 EVENTS_LEAST = 60
 """Events of a phase at least, however short it is: the points of its curves."""
+
+
+RANDOM = "random"
+"""What checkpoints call torch's random state on the CPU, which a strategy brings or the runner adds."""
 
 
 @dataclass
@@ -42,6 +49,10 @@ class Synchronous:
     team: Team = SOLO
     position: Position = field(default_factory=Position)
 
+    def __post_init__(self) -> None:
+        """Raises UserError where the strategy lacks a verb."""
+        check_verbs(self.strategy)
+
     @property
     def number(self) -> int:
         """Steps taken so far: what checkpoints are numbered by."""
@@ -54,21 +65,34 @@ class Synchronous:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint; raises CheckpointError where it is of another network or version."""
+        with placed(self.strategy):
+            self._resume(checkpoint)
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
         position = position_from(checkpoint.state)
         if position.phase > len(self.strategy.phases):
             raise CheckpointError(f"{checkpoint.path} was taken in a phase that this run does not have")
         self.strategy.enter(position.phase, position.step)
-        kept = _table(checkpoint.state, "strategy")
-        self.strategy.load_state_dict(states.load(self.strategy.state_dict(), checkpoint, kept))
+        own = self.strategy.state_dict()
+        state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
+        drawn = None if RANDOM in own else state.pop(RANDOM, None)
+        if isinstance(drawn, IfThere):
+            torch.set_rng_state(drawn.tensor)
+        self.strategy.load_state_dict(state)
         self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
         self.position = position
 
     def run(self) -> bool:
         """Train to the end (True) or to the step in which a stop was asked for (False); saves in both
-        cases."""
+        cases. Raises UserError where the strategy answers what it must not."""
+        with placed(self.strategy):
+            return self._run()
+
+    def _run(self) -> bool:
         batches, position, phases = iter(self.batches), self.position, self.strategy.phases
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
+            check_state(self.strategy, self.strategy.state_dict())  # before there is anything to lose
             if position.step == 0:
                 described = {**self.strategy.describe(), **phases[position.phase].place()}
                 self.recorder.event("stack", **described)
@@ -99,7 +123,7 @@ class Synchronous:
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
-            metrics = strategy.train_step(batches)
+            metrics = measured(strategy, "train_step", strategy.train_step(batches))
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
             position.total += 1
@@ -137,6 +161,7 @@ class Synchronous:
         metrics = self.strategy.validate()
         if metrics is None:
             return
+        measured(self.strategy, "validate", metrics)
         self.recorder.event(
             "validation",
             stack=self.strategy.describe()["stack"],
@@ -155,12 +180,22 @@ class Synchronous:
 
     def _checkpoint(self) -> tuple[int, Iterator[Piece | SealedPiece], dict[str, object], str]:
         kept = self.strategy.state_dict()
+        check_state(self.strategy, kept)
+        kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain(kept),
             "pictures": self.batches.state_dict(),
             "position": vars(self.position).copy(),
         }
         return self.number, states.pieces(kept, self.team.ranks.rank), state, f"step {self.number}"
+
+
+def _with_random(state: StateDict) -> StateDict:
+    """The state of a strategy, and torch's random state, where it does not bring that itself: dropout draws.
+
+    Checkpoints of before may lack it.
+    """
+    return state if RANDOM in state else {**state, RANDOM: IfThere(torch.get_rng_state())}
 
 
 def position_from(state: Mapping[str, object]) -> Position:

@@ -5,6 +5,7 @@ Knows: the words for a run, and how another process is told the same. Does not k
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 Resumed = bool | Literal["if_started"]
 GRID = "mesh.grid="
+_FACTORY = re.compile(r"[\w.]+:\w+")
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """A recipe (a file or a shipped name), a run's directory, and what is said besides."""
 
     recipe: str | None
@@ -39,7 +41,7 @@ class Order:
 class RankWords:
     """The words of the command for the ranks of a grid."""
 
-    order: Order
+    request: Request
     run: Path
     grid: Grid
     module = "cotswold.cli.main"
@@ -47,24 +49,29 @@ class RankWords:
 
     def of(self, *, again: bool, quiet: bool) -> list[str]:
         """Those of a rank that goes on where the run has begun if it starts ``again``."""
-        order = self.order
-        words = ["train", *([] if order.recipe is None else [order.recipe]), "--run", str(self.run)]
-        others = [one for one in order.overrides if not one.startswith(GRID)]
+        request = self.request
+        words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
+        others = [one for one in request.overrides if not one.startswith(GRID)]
         for override in [*others, f'{GRID}"{self.grid}"']:
             words += ["--set", override]
-        if order.stores is not None:
-            words += ["--stores", str(order.stores)]
+        if request.stores is not None:
+            words += ["--stores", str(request.stores)]
         if quiet:
             words += ["--quiet"]
-        if again or order.resume == "if_started":
+        if again or request.resume == "if_started":
             return [*words, "--resume-if-started"]
-        return [*words, "--resume"] if order.resume else words
+        return [*words, "--resume"] if request.resume else words
+
+
+def is_factory(given: object) -> bool:
+    """Whether this names a function, `package.module:function`, and no recipe."""
+    return isinstance(given, str) and _FACTORY.fullmatch(given) is not None
 
 
 def override_list(overrides: Mapping[str, object] | Sequence[str]) -> list[str]:
     """Overrides as `section.key=value`; a None of a mapping takes the field away."""
     if isinstance(overrides, str):
-        raise UserError(f'overrides are a mapping or a list; write ["{overrides[:40]}"]')
+        raise UserError(f'overrides={overrides!r} is a text; give a list, ["{overrides}"], or a mapping')
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{name}={'' if value is None else _text(value)}" for name, value in overrides.items()]

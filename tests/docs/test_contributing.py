@@ -1,0 +1,71 @@
+"""The packages that CONTRIBUTING.md shows, installed and used."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+RECIPE = """
+name = "rings"
+data = { source = "rings:300", size = 16, colour = "grey", whiten = false, labels = "file", validation = 0.2 }
+network = { layers = [{ type = "linear", features = 8 }, { type = "tanh" }] }
+training = { strategy = "sign", learning_rate = 0.002, shrink = 0.9, epochs = 4, batch_size = 20 }
+"""
+SCRIPT = """
+import cotswold
+run = cotswold.train("rings.toml", "run", stores="stores", overrides={"training.epochs": 8})
+assert run.status == "finished"
+run = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 16})
+found = cotswold.predict(run, "rings:40")
+print(sum(name == ("thin", "thick")[i % 2] for i, name in enumerate(found.best)) / len(found))
+print(run.report())
+names = ("size", "colour", "whiten")
+waves = {"data.type": "vectors", "data.source": "waves:200", **{f"data.{name}": None for name in names}}
+waves = cotswold.train("rings.toml", "waves", stores="stores", overrides=waves)
+print(waves.status, waves.recipe.data.features)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder in which the page's package is installed."""
+    text = PAGE.read_text()
+    about = tmp_path / "my_package-1.dist-info"
+    for folder in (about, tmp_path / "my_package"):
+        folder.mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    for name, code in re.findall(r"```python\n# (my_package/\w+\.py)\n(.*?)```", text, flags=re.DOTALL):
+        (tmp_path / name).write_text(code)
+    points = ""
+    for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
+        for group, names in tomllib.loads(block)["project"]["entry-points"].items():
+            points += f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
+    (about / "entry_points.txt").write_text(points)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_strategy_and_the_source_of_the_page_train_a_network(
+    package: Path,
+) -> None:
+    (package / "rings.toml").write_text(RECIPE)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=package,
+        env={"PYTHONPATH": ":".join([str(package), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy, report, *waves = done.stdout.split()
+    assert float(accuracy) > 0.9
+    assert (package / report).is_file()
+    assert waves == ["finished", "8"]
