@@ -110,7 +110,7 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),  # type: ignore[arg-type]
         "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),  # type: ignore[arg-type]
         "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),  # type: ignore[arg-type]
-        "overrides are a mapping or a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
+        "is a text; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
     }
     for sentence, ask in asks.items():
         with pytest.raises(UserError, match=sentence):

@@ -227,6 +227,7 @@ def test_a_run_that_never_took_a_step_may_be_removed(tmp_path: Path) -> None:
         (("demo", "x", "y"), {}, "given twice"),
         ((torch.nn.ReLU,), {}, r"ReLU is a class; give a module, which it makes: ReLU\("),
         ((torch.nn.ReLU, halves()), {"loss": squared}, "ReLU is a class"),
+        ((network(), halves()), {"loss": 3}, "3 is no loss"),
         ((3, "d"), {}, "3 is neither a recipe .* nor a module"),
         ((3, halves()), {"loss": squared}, "3 is no torch.nn.Module"),
         ((network(), (torch.zeros(3), torch.zeros(2))), {"loss": squared}, "as many of each; these are 3, 2"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.training.small import draw_labelled
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
 import cotswold
 from cotswold.data import StoreDataset
@@ -79,6 +79,12 @@ def test_batches_draw_nothing_of_what_the_module_draws() -> None:
     before = torch.get_rng_state()
     list(epochs(training_batches(numbered(), BATCH, 7, CPU), 2))
     assert torch.get_rng_state().equal(before)
+
+
+def test_a_loaders_own_batch_sampler_makes_its_batches() -> None:
+    backwards = BatchSampler(range(SAMPLES - 1, -1, -1), BATCH, drop_last=False)
+    (seen,) = epochs(training_batches(DataLoader(numbered(), batch_sampler=backwards), 99, 7, CPU), 1)
+    assert seen == list(map(float, range(SAMPLES - 1, -1, -1)))
 
 
 def test_validation_is_drawn_by_the_seed_and_shares_nothing_with_training() -> None:

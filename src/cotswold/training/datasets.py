@@ -121,10 +121,10 @@ def samples_of(given: Given, batch_size: int) -> Samples | None:
     if (
         isinstance(given.dataset, IterableDataset)
         or type(given.batch_sampler) is not BatchSampler
+        or given.batch_size is None  # the batch sampler was given, and has a sampler of its own
         or not plain
     ):
         return None
-    assert given.batch_size is not None, "it has a batch sampler"
     shuffled = type(sampler) is RandomSampler
     return Samples(
         given.dataset, given.batch_size, shuffled, given.collate_fn, given.num_workers, given.drop_last

@@ -86,6 +86,8 @@ def open_module_job(
     training = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
     apart = validation if isinstance(validation, float | int | None) else data_set(validation)
+    if not callable(loss) and not isinstance(loss, str):
+        raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
     function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
