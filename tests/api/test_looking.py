@@ -212,6 +212,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
     page = run.report().read_text()
     assert "Variance explained" in page
+    assert '<tr><th scope="row">0</th>' in page  # counted as in `squared_error` and by the command
     for each in (before, page):
         assert "One output layer, trained to predict numbers on 240 samples of 4 features." in each
         assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)

@@ -84,7 +84,10 @@ class Run:
 
     @property
     def loss(self) -> float | None:
-        """The last loss on training samples; None before there is one."""
+        """The last loss on training samples, a mean since the step event before; None before there is one.
+
+        That on validation samples is in `events` (kind ``validation``) and in `curves`.
+        """
         found = self._losses()
         return found[-1][1] if found else None
 
