@@ -8,7 +8,7 @@ from PIL import Image
 
 from cotswold.analysis.evaluation import Evaluation, ObjectSelectivity
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.objects import Baselines, Control, Examination, examine
+from cotswold.analysis.object_selectivity import Baselines, Control, Examination, examine
 from cotswold.analysis.stimuli import Ascent
 from cotswold.nn import StackNetwork
 

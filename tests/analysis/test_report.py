@@ -16,16 +16,16 @@ from PIL import Image
 
 from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.evaluation import Clustering, Evaluation
-from cotswold.analysis.history import History
 from cotswold.analysis.layers import top_layers
 from cotswold.analysis.noise import noise_share
-from cotswold.analysis.objects import Baselines, Examination, examine
+from cotswold.analysis.object_selectivity import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
 from cotswold.analysis.report.blocks import Page, PageSection, Table, TableCell, row
 from cotswold.analysis.report.findings import classification
 from cotswold.analysis.report.render import page_html, section_html
 from cotswold.analysis.report.training import speed
+from cotswold.analysis.run_history import History
 from cotswold.analysis.stimuli import Ascent
 from cotswold.data import Preparation
 from cotswold.errors import DiskFullError

@@ -17,7 +17,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
-from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
+from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
 from measures.scaling import cases as scaling
 from measures.scaling import messages as scaling_messages
 from measures.scaling.messages import Waits, plans_of_step, without_messages

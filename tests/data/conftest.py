@@ -20,8 +20,8 @@ from cotswold.data.source import SampleSource
 
 KILLED = """
 import os, signal, sys
-from cotswold.data import layout
-layout._SHARD_PICTURES_MAX = 16
+from cotswold.data import store_layout
+store_layout._SHARD_PICTURES_MAX = 16
 import cotswold.data.journal as journal
 from cotswold.data import Preparation, open_source, prepare
 added = journal.Journal.add
@@ -90,7 +90,7 @@ def files(store: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store_layout._SHARD_PICTURES_MAX", 16)
 
 
 @pytest.fixture(scope="session")

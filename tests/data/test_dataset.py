@@ -33,7 +33,7 @@ def written(folder: Path, samples: int = SAMPLES) -> Store:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """In 13 shards of 16."""
-    monkeypatch.setattr("cotswold.data.layout._SHARD_VECTORS_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 16)
     return written(tmp_path)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from cotswold.data import Preparation, open_source, packed, prepare
+from cotswold.data import Preparation, number_files, open_source, prepare
 from cotswold.data.folder import walk
 from cotswold.data.picture import BrokenPictureError, cut, open_picture
 from cotswold.errors import SourceError
@@ -110,7 +110,7 @@ def bin_bomb(path: Path) -> Path:
 def test_a_bomb_is_refused_before_its_memory_is_taken(
     make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "UNPACKED_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(number_files, "UNPACKED_BYTES_MAX", 4 << 20)
     bomb = make(tmp_path)
     tracemalloc.start()
     with pytest.raises(SourceError, match=r"unpacks to .* \(a decompression bomb\?\)"):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
-from cotswold.data.layout import ShardSize
 from cotswold.data.picture_work import PictureWork
 from cotswold.data.shard import Shard
+from cotswold.data.store_layout import ShardSize
 from cotswold.data.worker_pool import WorkerPool
 from cotswold.errors import BusyError, MachineError
 
@@ -56,8 +56,8 @@ def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
 
 POOL = """
 import os, sys
-from cotswold.data import layout
-layout._SHARD_PICTURES_MAX = 16
+from cotswold.data import store_layout
+store_layout._SHARD_PICTURES_MAX = 16
 from cotswold.data import Preparation, open_source, prepare
 if __name__ == "__main__":
     def progress(done, total):

@@ -13,9 +13,8 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data import Preparation, Source, Store, Transform, open_source, prepare, stream
-from cotswold.data import levels as module
-from cotswold.data.levels import Range, Ranges, range_of
+from cotswold.data import Preparation, Source, Store, Transform, grey_levels, open_source, prepare, stream
+from cotswold.data.grey_levels import Range, Ranges, range_of
 from cotswold.data.picture import BrokenPictureError
 from cotswold.errors import SourceError
 from cotswold.files import MalformedError
@@ -117,7 +116,7 @@ def test_the_range_is_found_once_and_not_at_every_read(
         looked.append(len(values))
         return range_of(values)
 
-    monkeypatch.setattr(module, "range_of", counted)
+    monkeypatch.setattr(grey_levels, "range_of", counted)
     source = of_array(tmp_path, np.random.default_rng(0).random((50, 8, 8)))
     source.settle()
     for index in range(50):
@@ -183,7 +182,7 @@ def test_levels_keep_the_order_of_numbers_and_never_wrap_around(values: NDArray[
 
 
 def test_a_range_over_blocks_is_the_range_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(grey_levels, "_BLOCK_BYTES", 100)
     pictures = np.random.default_rng(0).normal(size=(40, 3, 3)).astype(np.float32)
     pictures[7] = np.nan
     low, high = float(np.nanmin(pictures)), float(np.nanmax(pictures))

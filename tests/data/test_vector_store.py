@@ -18,15 +18,15 @@ from cotswold.data import (
     Store,
     VectorPreparation,
     VectorTransform,
-    layout,
     open_source,
     open_vectors,
     prepare,
+    store_layout,
     stream,
     transform_from_state,
     verify_store,
 )
-from cotswold.data.layout import Chunk
+from cotswold.data.store_layout import Chunk
 from cotswold.data.vector_preparation import Moments
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.files import MalformedError
@@ -40,7 +40,7 @@ Y = np.arange(500) % 7
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
     monkeypatch.setattr("cotswold.data.preparing._VECTORS_PER_JOB", 32)
 
 
@@ -269,18 +269,18 @@ def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
 ) -> None:
     source = open_vectors(vectors(tmp_path), labels="file")
     whole = prepare(source, tmp_path / "whole", VectorPreparation(4), jobs=1)
-    writing, left = layout.write_shard, iter(range(3))
+    writing, left = store_layout.write_shard, iter(range(3))
 
     def until_the_disk_is_gone(*what: Any) -> Chunk:
         if next(left, None) is None:
             raise SourceError("the disk went away")
         return writing(*what)
 
-    monkeypatch.setattr(layout, "write_shard", until_the_disk_is_gone)
+    monkeypatch.setattr(store_layout, "write_shard", until_the_disk_is_gone)
     with pytest.raises(SourceError, match="went away"):
         prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     monkeypatch.undo()
-    monkeypatch.setattr("cotswold.data.layout._SHARD_VECTORS_MAX", 64)
+    monkeypatch.setattr("cotswold.data.store_layout._SHARD_VECTORS_MAX", 64)
     again = prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
     assert again.found == 3 * 64 and again.identity == whole.identity
     assert files(tmp_path / "s") == files(tmp_path / "whole")

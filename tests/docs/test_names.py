@@ -17,7 +17,7 @@ from tests.cli.test_words import examples, parses
 
 import cotswold
 from cotswold.recipe import Recipe
-from cotswold.recipe.kinds import is_section, sections_in
+from cotswold.recipe.field_types import is_section, sections_in
 from cotswold.recipe.schema import Section
 
 ROOT = Path(__file__).parents[2]

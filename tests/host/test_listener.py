@@ -13,7 +13,7 @@ import pytest
 from cotswold.host import listener as listeners
 from cotswold.host.listener import STRANGERS, Listener, TcpListener, call, call_tcp
 from cotswold.host.token import sign
-from cotswold.launch.failure import peer_lost
+from cotswold.launch.watch.failure import peer_lost
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory without a name is Linux's")
 

@@ -15,7 +15,7 @@ from cotswold.host.channel import Channel
 from cotswold.host.messages import Messages
 from cotswold.host.shared_memory import NAME, is_supported
 from cotswold.host.stream import MOST_BYTES, MessageStream
-from cotswold.launch.failure import peer_lost
+from cotswold.launch.watch.failure import peer_lost
 
 Pair = tuple[Messages, Messages, socket.socket]
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cotswold.launch.asked import ECHO_SECONDS, Asked, passed_on
+from cotswold.launch.signals import ECHO_SECONDS, Asked, passed_on
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 LATER = 2 * ECHO_SECONDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotswold.host.process import Usage
-from cotswold.launch.beat import Beat, Rest, State, newest, stalled
+from cotswold.launch.watch.beat import Beat, Rest, State, newest, stalled
 
 LIMIT = 1800.0
 

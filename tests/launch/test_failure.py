@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import DistNetworkError
 
 from cotswold.errors import RecipeError
-from cotswold.launch.failure import peer_lost, sentence_of
+from cotswold.launch.watch.failure import peer_lost, sentence_of
 
 GLOO = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:41250")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cotswold.host.process import Usage
-from cotswold.launch.beat import Beat, State
-from cotswold.launch.heartbeat import Heartbeat
-from cotswold.launch.role import Role
-from cotswold.launch.verdict import Verdict
+from cotswold.launch.watch.beat import Beat, State
+from cotswold.launch.watch.heartbeat import Heartbeat
+from cotswold.launch.watch.role import Role
+from cotswold.launch.watch.verdict import Verdict
 
 TIMEOUT = 20.0
 SILENT = "rank 2 has not been heard of for 20 s"

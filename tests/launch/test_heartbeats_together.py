@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotswold.host.process import Usage
-from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
-from cotswold.launch.role import Role
-from cotswold.launch.verdict import Verdict
+from cotswold.launch.watch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.launch.watch.role import Role
+from cotswold.launch.watch.verdict import Verdict
 
 TIMEOUT = 20.0
 KEEPER = 0

@@ -10,10 +10,10 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.host import Token
-from cotswold.launch.monitor import END, Monitor, name_of
-from cotswold.launch.role import Role
-from cotswold.launch.signed import SignedStore
-from cotswold.launch.verdict import Verdict
+from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.watch.monitor import END, Monitor, name_of
+from cotswold.launch.watch.role import Role
+from cotswold.launch.watch.verdict import Verdict
 
 TIMEOUT = 0.5
 LIMIT_SECONDS = 10.0

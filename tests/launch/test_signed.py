@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # documented, not in __all__
 
 from cotswold.host import Token
-from cotswold.launch.signed import SignedStore
+from cotswold.launch.signed_store import SignedStore
 
 KEY = Token.new().derive("this start")
 OTHER = Token.new().derive("another start")

@@ -17,7 +17,7 @@ from cotswold.errors import CotswoldError
 from cotswold.geometry import Grid
 from cotswold.mesh import DistributedMap, Mesh, partition
 from cotswold.mesh.ranks.agreement import OFTEN, due, fingerprint, kinds
-from cotswold.mesh.transport.connecting import SWITCH
+from cotswold.mesh.transport.connect import SWITCH
 
 GRIDS = ("1x2", "2x1", "2x2")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh
-from cotswold.mesh.transport import connecting
+from cotswold.mesh.transport import connect as connecting
 
 PLANE = (9, 11)
 RANKS = 4

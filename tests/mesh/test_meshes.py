@@ -23,7 +23,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import DistributedMap, Exchange, Mesh, partition
 from cotswold.mesh.ranks.mesh import _own_group, timeout_of
-from cotswold.mesh.transport.connecting import SOCKETS_SWITCH, SWITCH
+from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
 
 
 def _same() -> list[bool]:

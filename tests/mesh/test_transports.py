@@ -20,9 +20,9 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.host.shared_memory import is_supported
 from cotswold.host.token import Token
-from cotswold.launch.failure import peer_lost
+from cotswold.launch.watch.failure import peer_lost
 from cotswold.mesh import Mesh
-from cotswold.mesh.transport import connecting
+from cotswold.mesh.transport import connect as connecting
 from cotswold.mesh.transport.transport import Expected, Transport
 
 EVERY = [

@@ -8,7 +8,7 @@ import pytest
 
 from cotswold.errors import RecipeError
 from cotswold.recipe import Recipe, explain
-from cotswold.recipe.kinds import sections_in
+from cotswold.recipe.field_types import sections_in
 from cotswold.recipe.schema import Section
 
 

@@ -29,5 +29,5 @@ def test_numbers_of_events_with_a_step_become_curves(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_there_are_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.curves.find_spec", lambda name: None)
+    monkeypatch.setattr("cotswold.run.tensorboard_log.find_spec", lambda name: None)
     assert tensorboard(tmp_path) is None

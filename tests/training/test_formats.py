@@ -5,7 +5,7 @@
 They were trained for 22 of 32 steps (`stacks`, greedy) and for 14 of 24 (`layers`, supervised) on 28
 pictures of 8 x 8 pixels; `store` is what they learnt from. `recipes` are resolved recipes of that version,
 called after the hash by which its checkpoints knew their run. `format_2.tar.xz` holds two of the version that
-came next, in the words before `recipe.words`, on the same store.
+came next, in the words before `recipe.renamed_fields`, on the same store.
 """
 
 from __future__ import annotations

@@ -7,7 +7,14 @@ import pytest
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.recipe import Recipe, load
 from cotswold.training.budget import maps_bytes, training_bytes
-from cotswold.training.offload.room import BESIDE_BYTES, disk_bytes, least_bytes, least_room, rooms, row_bytes
+from cotswold.training.offload.memory_plan import (
+    BESIDE_BYTES,
+    disk_bytes,
+    least_bytes,
+    least_room,
+    rooms,
+    row_bytes,
+)
 
 
 def stack(height: int) -> StackGeometry:

@@ -8,7 +8,7 @@ import pytest
 from tests.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.training.small import greedy, supervised
 
-from cotswold.api.ranks import local_grid, wanted_recipe
+from cotswold.api.processes import local_grid, wanted_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.geometry import StackGeometry
@@ -18,7 +18,7 @@ from cotswold.run import Stop
 from cotswold.training import Resume, fit, open_job
 from cotswold.training.budget import training_bytes
 from cotswold.training.offload import holder
-from cotswold.training.offload.room import TAKEN, rooms
+from cotswold.training.offload.memory_plan import TAKEN, rooms
 
 OFFLOADED = 'offload = "disk"'
 

@@ -9,7 +9,7 @@ import pytest
 from tests.training.runs import bits, events, finish, last, recipe_of, resumed, started, stop_after
 from tests.training.small import supervised
 
-from cotswold.analysis.history import History
+from cotswold.analysis.run_history import History
 from cotswold.errors import MachineError, RunError
 from cotswold.recipe import parse
 from cotswold.run import RunDirectory, read_events

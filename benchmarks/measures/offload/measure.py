@@ -25,7 +25,7 @@ from cotswold.errors import DiskFullError, UserError
 from cotswold.geometry import StackGeometry
 from cotswold.recipe import Recipe
 from cotswold.training.budget import stack_budget
-from cotswold.training.offload.room import row_bytes
+from cotswold.training.offload.memory_plan import row_bytes
 from measures.offload.limit import MemoryGroup, memory_group
 
 DISK_PART = 0.9

@@ -18,7 +18,7 @@ import torch
 
 from cotswold.training.offload import aligned
 from cotswold.training.offload.aligned import AlignedFile
-from cotswold.training.offload.arena import Arena
+from cotswold.training.offload.sparse_memory import Arena
 
 THREADS = (1, 2, 4)
 """How many read, and as many write; the fastest is what the disk gives."""

@@ -19,7 +19,7 @@ from cotswold.checkpoint import Checkpoints
 from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.budget import stack_budget
-from cotswold.training.offload.room import TAKEN, rooms, row_bytes
+from cotswold.training.offload.memory_plan import TAKEN, rooms, row_bytes
 from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.stack import OffloadedStack
 from measures.offload.raw_disk import RawDisk

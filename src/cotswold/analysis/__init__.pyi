@@ -10,10 +10,10 @@ from .kmeans import kmeans_network as kmeans_network
 from .layers import Layer as Layer
 from .layers import StackLayers as StackLayers
 from .layers import top_layers as top_layers
-from .objects import Baselines as Baselines
-from .objects import Control as Control
-from .objects import Examination as Examination
-from .objects import examine as examine
+from .object_selectivity import Baselines as Baselines
+from .object_selectivity import Control as Control
+from .object_selectivity import Examination as Examination
+from .object_selectivity import examine as examine
 from .regression import Regression as Regression
 from .regression import regress as regress
 from .report import LeftOut as LeftOut

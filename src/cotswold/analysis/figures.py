@@ -14,10 +14,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cotswold.analysis.history import History
-from cotswold.analysis.learning import learning_panels
+from cotswold.analysis.filter_pictures import FilterPlace, filter_tile, filter_weights, places
+from cotswold.analysis.learning_curves import learning_panels
 from cotswold.analysis.plots import Palette, draw
-from cotswold.analysis.tiles import FilterPlace, filter_tile, filter_weights, places
+from cotswold.analysis.run_history import History
 from cotswold.errors import UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import Event, RunDirectory, read_events

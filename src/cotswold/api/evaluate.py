@@ -71,11 +71,11 @@ def evaluate(
             tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
         if not tests:
             raise UserError(f"the recipe of {_named(run)} names no tests; give positives and negatives")
-        from cotswold.api import contest
+        from cotswold.api import baselines
 
         rival = None if control is None else Path(_named(control))
-        wishes = contest.Wishes(layers, rival, splits, weighed, known.stores, anew, display)
-        return contest.hold(known.directory, tests, wishes)
+        wishes = baselines.Wishes(layers, rival, splits, weighed, known.stores, anew, display)
+        return baselines.hold(known.directory, tests, wishes)
 
 
 def class_weights(words: str | float) -> ClassWeights | None:

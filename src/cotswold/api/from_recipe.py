@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
+from cotswold.api.execution import Hearing, Outcome, carried, on_ranks
 from cotswold.api.given import check_whole
 from cotswold.api.request import RankWords, Request
 from cotswold.api.threads import computing, own_environment, own_random, own_threads
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
     """Train as requested, in the processes that are there or that are wanted."""
-    from cotswold.api import ranks
+    from cotswold.api import processes
     from cotswold.launch import world_of
 
     check_whole("restarts", restarts)
     if restarts < 0:
         raise UserError(f"restarts is how often to begin again, 0 or more, not {restarts}")
     if grid is not None:
-        request = replace(request, overrides=[*request.overrides, ranks.override(grid)])
+        request = replace(request, overrides=[*request.overrides, processes.override(grid)])
     display = hearing.display
     named = request.recipe, request.directory, request.overrides
     world = world_of(os.environ)
@@ -42,13 +42,13 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
                 'resume="if_started")'
             )
         with own_environment(), own_threads():
-            ranks.prepare(world)
-            with ranks.team(world, *named, display.say) as team:
+            processes.prepare(world)
+            with processes.team(world, *named, display.say) as team:
                 return _trained(request, team, hearing)
     wanted = None
     if any(word is not None for word in (grid, request.recipe, request.directory)):
-        wanted = ranks.wanted_recipe(*named, display.say)
-        shape = ranks.local_grid(wanted, display.say)
+        wanted = processes.wanted_recipe(*named, display.say)
+        shape = processes.local_grid(wanted, display.say)
         if shape.size > 1:
             place = request.directory or Path("runs") / wanted.name
             return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)

@@ -69,7 +69,7 @@ def info(
         if (missing := _missing(found)) is not None:
             totals["pictures"] = missing
         if found.offloaded:
-            from cotswold.training.offload.room import disk_bytes
+            from cotswold.training.offload.memory_plan import disk_bytes
 
             totals["disk_bytes"] = disk_bytes(found)
     return Info(found, rows, totals)

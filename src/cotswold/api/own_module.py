@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotswold import __version__
-from cotswold.api.carrying import Hearing, Outcome, carried, on_ranks
 from cotswold.api.display import Quiet
+from cotswold.api.execution import Hearing, Outcome, carried, on_ranks
 from cotswold.api.request import Resumed, is_factory
 from cotswold.api.threads import computing, own_environment, own_random, own_threads, threads_override
 from cotswold.errors import UserError
@@ -207,9 +207,9 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
     world = world_of(os.environ)
     if world is not None and world.size > 1:
         with own_environment(), own_threads():
-            from cotswold.api import ranks
+            from cotswold.api import processes
 
-            ranks.prepare(world)
+            processes.prepare(world)
             request.make()
             with team(world, request, grid) as members:
                 return _trained(request, members, hearing)
@@ -255,7 +255,7 @@ class ModuleWords:
     """What the ranks of a module's run are started with: one word, a JSON object."""
 
     given: Mapping[str, object]
-    module = "cotswold.api.rank"
+    module = "cotswold.api.module_rank"
     environment: Mapping[str, str] = field(
         default_factory=lambda: {
             "PYTHONPATH": os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
@@ -307,7 +307,7 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     """This rank among those that were started, all with the same module and settings; for a `with` block."""
     import torch
 
-    from cotswold.api.ranks import token_file
+    from cotswold.api.processes import token_file
     from cotswold.host import token_in, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh

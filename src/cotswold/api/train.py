@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.carrying import Hearing, run_of
 from cotswold.api.display import display_for
 from cotswold.api.events import OnEvent
+from cotswold.api.execution import Hearing, run_of
 from cotswold.api.from_recipe import carry_out
 from cotswold.api.interrupting import interruptible
 from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name

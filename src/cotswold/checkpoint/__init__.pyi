@@ -2,7 +2,7 @@ from .checkpoint import Checkpoint as Checkpoint
 from .checkpoints import Checkpoints as Checkpoints
 from .checkpoints import Latest as Latest
 from .piece import Piece as Piece
-from .sealed import SealedPiece as SealedPiece
+from .piece_in_file import SealedPiece as SealedPiece
 from .state_dict import IfThere as IfThere
 from .state_dict import InFiles as InFiles
 from .state_dict import StateDict as StateDict

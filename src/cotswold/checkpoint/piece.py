@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cotswold.checkpoint.contiguous import stretch_boxes
 from cotswold.checkpoint.piece_record import PieceRecord
-from cotswold.checkpoint.stretch import stretch_boxes
 from cotswold.errors import CheckpointError
 from cotswold.files import durable_file, open_file, write_all
 from cotswold.files.checksum import crc32

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.checkpoint.checkpoint import Checkpoint
 from cotswold.checkpoint.piece import Piece
-from cotswold.checkpoint.sealed import SealedPiece
+from cotswold.checkpoint.piece_in_file import SealedPiece
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 

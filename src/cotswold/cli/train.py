@@ -74,8 +74,8 @@ def train(
     quiet
         Show no progress; only what goes wrong.
     """
-    from cotswold.api.carrying import Hearing
     from cotswold.api.display import Quiet, Terminal
+    from cotswold.api.execution import Hearing
     from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say

@@ -64,7 +64,7 @@ def _unknown(error: UnknownOptionError, command: str) -> str:
     """For an option that is a recipe's field, the way to set it; otherwise the option that is most alike."""
     option = (error.token.keyword or error.token.value or "").partition("=")[0]
     if any("--set" in argument.names for argument in error.argument_collection):
-        from cotswold.recipe.kinds import places_of
+        from cotswold.recipe.field_types import places_of
 
         places = places_of(option.lstrip("-").replace("-", "_"))
         if places:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data.levels import Ranges, is_deep
-from cotswold.data.packed import Npz
+from cotswold.data.grey_levels import Ranges, is_deep
+from cotswold.data.number_files import Npz
 from cotswold.data.picture import BrokenPictureError
 from cotswold.data.source import UNLABELLED, Labels, Source, chosen, hashed, split_named
 from cotswold.errors import SourceError

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cotswold.data.archive import opened_zip
 from cotswold.data.folder import walk
 from cotswold.data.labelling import Labelling, checked_labels, joined_labels
-from cotswold.data.packed import UNPACKED_BYTES_MAX, Npz, header, too_much
+from cotswold.data.number_files import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.source import Labels, Paths, chosen, hashed
 from cotswold.data.vector_files import BESIDE, digest, load_npy, npy_header, read_npy, sampled
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape

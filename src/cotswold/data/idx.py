@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.arrays import ArraySource, PictureArray, kept
-from cotswold.data.packed import bytes_in, opened, size_of
+from cotswold.data.number_files import bytes_in, opened, size_of
 from cotswold.data.source import Labels, Source, hashed, split_named
 from cotswold.errors import SourceError
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotswold.data.layout import Chunk
 from cotswold.data.manifest import FOLDER, chunk_of, disk_full_named, write_json
 from cotswold.data.shard import Broken
+from cotswold.data.store_layout import Chunk
 from cotswold.data.transforms import AnyTransform, transform_from_state
 from cotswold.errors import StoreError
 from cotswold.files import (

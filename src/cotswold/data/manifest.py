@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cotswold.data import layout
-from cotswold.data.layout import Chunk
+from cotswold.data import store_layout
+from cotswold.data.store_layout import Chunk
 from cotswold.errors import MachineError, StoreError
 from cotswold.files import MalformedError, disk_errors, open_reading, read_object, replace_file, take
 from cotswold.files.checksum import crc32
@@ -95,7 +95,7 @@ def _check(content: dict[str, Any]) -> None:
     targets = take(content, "targets", int) if "targets" in content else 0
     if targets < 0:
         raise MalformedError(f"has regression targets of {targets} numbers")
-    wanted = {layout.ROOT}
+    wanted = {store_layout.ROOT}
     for split, part in take(content, "splits", dict).items():
         if split not in SPLITS or not isinstance(part, dict):
             raise MalformedError(f"has a split {split!r}, which is none")
@@ -105,8 +105,10 @@ def _check(content: dict[str, Any]) -> None:
         sequences = take(part, "sequences", int) if "sequences" in part else 0
         if not 0 <= sequences <= pictures:
             raise MalformedError(f"has {sequences} sequences of {pictures} frames in the split {split!r}")
-        wanted.update(layout.shard_keys(split, pictures, shard), layout.label_keys(split, pictures, targets))
-        wanted.update(layout.descriptions(split, sequences), layout.length_keys(split, sequences))
+        wanted.update(
+            store_layout.shard_keys(split, pictures, shard), store_layout.label_keys(split, pictures, targets)
+        )
+        wanted.update(store_layout.descriptions(split, sequences), store_layout.length_keys(split, sequences))
     if wanted != set(chunks):
         stray = sorted(wanted ^ set(chunks))[0]
         raise MalformedError(f"lists other chunks than its splits have ({stray!r} is one that differs)")

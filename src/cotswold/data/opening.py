@@ -136,7 +136,7 @@ def _kind_of_file(where: Path) -> Kind:
     from cotswold.data.archive import member_names
     from cotswold.data.folder import is_picture
     from cotswold.data.frame_files import has_lengths, is_array
-    from cotswold.data.packed import Npz
+    from cotswold.data.number_files import Npz
 
     name = where.name.lower()
     if name.endswith(".zip"):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from cotswold.data.levels import Ranges
+from cotswold.data.grey_levels import Ranges
 from cotswold.errors import SourceError
 
 Colour = Literal["rgb", "grey"]

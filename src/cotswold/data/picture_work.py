@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cotswold.data import layout
+from cotswold.data import store_layout
 from cotswold.data.asking import picture_of
-from cotswold.data.layout import Chunk
 from cotswold.data.manifest import disk_full_named
 from cotswold.data.picture import BrokenPictureError, Pixels
 from cotswold.data.preparation import Preparation, Transform, estimate, plain, spectra
 from cotswold.data.shard import Broken, Looking, Shard, nothing_readable
 from cotswold.data.source import Source
+from cotswold.data.store_layout import Chunk
 from cotswold.data.whitening import Float32
 from cotswold.files import open_file, open_reading
 
@@ -55,7 +55,7 @@ class PictureWork:
         stored[list(broken)] = 0
         path = self._store / shard.key
         with disk_full_named(path):
-            chunk = layout.write_shard(path, stored, shard.room)
+            chunk = store_layout.write_shard(path, stored, shard.room)
         shard.kept(self._store).unlink(missing_ok=True)
         return chunk, broken
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data.levels import Ranges
+from cotswold.data.grey_levels import Ranges
 from cotswold.data.picture import Colour, Pixels, cut
 from cotswold.data.source import Kind
 from cotswold.data.whitening import (

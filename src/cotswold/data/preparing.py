@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import layout
+from cotswold.data import store_layout
 from cotswold.data.asking import asking, described, labels_of
-from cotswold.data.claiming import begin, claimed, differences
 from cotswold.data.journal import Journal, sync
-from cotswold.data.layout import Chunk, ShardSize
 from cotswold.data.manifest import (
     FORMAT,
     MANIFEST,
@@ -35,11 +33,13 @@ from cotswold.data.manifest import (
     write_json,
 )
 from cotswold.data.picture_work import PictureWork
-from cotswold.data.plan import Request, Splits, assigned, rule
 from cotswold.data.preparation import Preparation
 from cotswold.data.sequences import lengths_of
 from cotswold.data.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
 from cotswold.data.source import Source
+from cotswold.data.splits import Request, Splits, assigned, rule
+from cotswold.data.store_folder import begin, claimed, differences
+from cotswold.data.store_layout import Chunk, ShardSize
 from cotswold.data.transforms import AnyPreparation
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.vector_work import VectorWork
@@ -142,7 +142,7 @@ def prepare(
                 _make_arrays(path, plan, preparation)
                 _write_all(pool, work, journal, shards, progress)
         except NothingReadableError:
-            shutil.rmtree(path / layout.GROUP)
+            shutil.rmtree(path / store_layout.GROUP)
             journal.end()  # last: what a kill leaves here can be gone on with
             path.rmdir()
             raise
@@ -184,8 +184,8 @@ def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation
 
 def _shard_size(preparation: AnyPreparation) -> ShardSize:
     if isinstance(preparation, VectorPreparation):
-        return layout.shard_vectors(preparation.shape, preparation.dtype)
-    pictures = layout.shard_pictures(preparation.shape, preparation.dtype)
+        return store_layout.shard_vectors(preparation.shape, preparation.dtype)
+    pictures = store_layout.shard_pictures(preparation.shape, preparation.dtype)
     return ShardSize(pictures, pictures)
 
 
@@ -201,15 +201,17 @@ def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> 
 
 def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> None:
     """Have zarr describe every split. Importing zarr takes as long as the processes take to start."""
-    from cotswold.data import group
+    from cotswold.data import zarr_group
 
     size = _shard_size(preparation)
     with disk_full_named(path):
-        real_folder(path / layout.GROUP)
-        group.begin(path)
+        real_folder(path / store_layout.GROUP)
+        zarr_group.begin(path)
         for split, order in plan.items():
-            real_folder(path / layout.folder(split))
-            group.create(path / layout.folder(split), len(order), preparation.row, preparation.dtype, size)
+            real_folder(path / store_layout.folder(split))
+            zarr_group.create(
+                path / store_layout.folder(split), len(order), preparation.row, preparation.dtype, size
+            )
 
 
 def _write_all(
@@ -246,7 +248,7 @@ def _finished(
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """Close the gaps that broken pictures left, write labels and the manifest."""
-    from cotswold.data import group
+    from cotswold.data import zarr_group
 
     shards = _shards(plan, request.preparation)
     chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
@@ -257,18 +259,18 @@ def _finished(
             gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
             order = _closed(path, split, order, sorted(gaps), chunks)
             if not len(order):
-                shutil.rmtree(path / layout.folder(split))
+                shutil.rmtree(path / store_layout.folder(split))
                 continue
-            folder, sequences = path / layout.folder(split), 0
-            group.write_labels(folder, source.labels(order))
+            folder, sequences = path / store_layout.folder(split), 0
+            zarr_group.write_labels(folder, source.labels(order))
             if source.lengths is not None:
                 lengths = lengths_of(order, source.lengths)
                 sequences = len(lengths)
-                group.write_lengths(folder, lengths)
+                zarr_group.write_lengths(folder, lengths)
             for key in [
-                *layout.label_keys(split, len(order), source.targets),
-                *layout.length_keys(split, sequences),
-                *layout.descriptions(split, sequences),
+                *store_layout.label_keys(split, len(order), source.targets),
+                *store_layout.length_keys(split, sequences),
+                *store_layout.descriptions(split, sequences),
             ]:
                 chunks[key] = chunk_of(path / key)
             splits[split] = {
@@ -276,7 +278,7 @@ def _finished(
                 "shard": _shard_size(request.preparation).samples,
                 **({"sequences": sequences} if sequences else {}),
             }
-        chunks[layout.ROOT] = chunk_of(path / layout.ROOT)
+        chunks[store_layout.ROOT] = chunk_of(path / store_layout.ROOT)
         for key in chunks:
             sync(path / key)
     transform = journal.transform()
@@ -307,9 +309,9 @@ def _closed(
     """
     if not gaps:
         return order
-    from cotswold.data import group
+    from cotswold.data import zarr_group
 
-    array = group.opened(path / layout.folder(split) / layout.PICTURES, "r+")
+    array = zarr_group.opened(path / store_layout.folder(split) / store_layout.PICTURES, "r+")
     assert array.shards is not None
     size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)
@@ -320,7 +322,7 @@ def _closed(
         array[gap] = array[mover]
         moved[gap] = order[mover]
     array.resize((count, *array.shape[1:]))
-    for key in layout.shard_keys(split, len(order), size):
+    for key in store_layout.shard_keys(split, len(order), size):
         if (path / key).exists():
             chunks[key] = chunk_of(path / key)
         else:

@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data import layout
-from cotswold.data.layout import Chunk, ShardSize
+from cotswold.data import store_layout
 from cotswold.data.manifest import FOLDER
+from cotswold.data.store_layout import Chunk, ShardSize
 from cotswold.errors import SourceError
 
 Broken = dict[int, str]
@@ -41,7 +41,7 @@ class Shard:
     @property
     def key(self) -> str:
         """The shard's file, relative to the store."""
-        return layout.shard_key(self.split, self.number)
+        return store_layout.shard_key(self.split, self.number)
 
     def kept(self, store: Path) -> Path:
         """Where its decoded samples may wait for the transform."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data.levels import Ranges
+from cotswold.data.grey_levels import Ranges
 from cotswold.data.picture import BrokenPictureError, numbers, shallow
 from cotswold.errors import SourceError
 

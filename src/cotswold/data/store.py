@@ -16,11 +16,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cotswold.data import group, layout
-from cotswold.data.layout import Chunk
+from cotswold.data import store_layout, zarr_group
 from cotswold.data.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.data.sequences import Integers, neighbours
 from cotswold.data.source import Kind
+from cotswold.data.store_layout import Chunk
 from cotswold.data.transforms import AnyTransform, of_pictures, transform_from_state
 from cotswold.data.vector_preparation import VectorPreparation
 from cotswold.data.whiteness import Whiteness, measure
@@ -168,7 +168,7 @@ class Store:
         """The labels of a split, -1 without labels: int64 (sample,); or its regression targets: float32
         (sample, target)."""
         self._part(split)
-        name = f"{layout.folder(split)}/{layout.LABELS}"
+        name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
         return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
 
     def lengths(self, split: str) -> Integers | None:
@@ -176,7 +176,7 @@ class Store:
         if not self._part(split).get("sequences"):
             return None
         if split not in self._lengths:
-            name = f"{layout.folder(split)}/{layout.LENGTHS}"
+            name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
             lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
             if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["pictures"]:
                 raise self._corrupted(name)
@@ -205,7 +205,7 @@ class Store:
         return self._rows(split, start, stop, window)
 
     def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
-        name = f"{layout.folder(split)}/{layout.PICTURES}"
+        name = f"{store_layout.folder(split)}/{store_layout.PICTURES}"
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
     def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
@@ -279,7 +279,7 @@ class Store:
             if not self._intact(described):
                 raise self._corrupted(described)
             try:
-                array = group.opened(self.path / name)
+                array = zarr_group.opened(self.path / name)
             except Exception as error:  # zarr meets damaged descriptions with every kind of exception
                 raise self._corrupted(described) from error
             wanted = self._described(name)
@@ -295,9 +295,9 @@ class Store:
         """Shape and type of an array, from the manifest."""
         split, shape = name.split("/")[1], self.transform.preparation.row
         samples = self.splits[split]
-        if name.endswith(layout.LABELS):
+        if name.endswith(store_layout.LABELS):
             return ((samples, self.targets), np.dtype(np.float32)) if self.targets else ((samples,), _INT64)
-        if name.endswith(layout.LENGTHS):
+        if name.endswith(store_layout.LENGTHS):
             return (self._part(split)["sequences"],), _INT64
         stored = np.dtype(self.transform.preparation.dtype)
         return (samples, shape.channels, shape.height, shape.width), stored
@@ -326,12 +326,12 @@ class Store:
     def _touched(self, name: str, selection: Any) -> list[str]:
         """The files that a selection reads."""
         split = name.split("/")[1]
-        if name.endswith(layout.LABELS):
-            return layout.label_keys(split, self.splits[split], self.targets)
-        if name.endswith(layout.LENGTHS):
-            return layout.length_keys(split, self._part(split)["sequences"])
+        if name.endswith(store_layout.LABELS):
+            return store_layout.label_keys(split, self.splits[split], self.targets)
+        if name.endswith(store_layout.LENGTHS):
+            return store_layout.length_keys(split, self._part(split)["sequences"])
         shard, rows = self.shard(split), selection[0]
-        return [layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
+        return [store_layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
 
     def _intact(self, key: str) -> bool:
         return self.fault_of(key) is None

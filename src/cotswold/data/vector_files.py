@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.labelling import checked_labels, joined_labels
-from cotswold.data.packed import Npz, bytes_in, header, opened, size_of
+from cotswold.data.number_files import Npz, bytes_in, header, opened, size_of
 from cotswold.data.source import Labels, chosen, hashed, split_named
 from cotswold.data.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError

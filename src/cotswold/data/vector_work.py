@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cotswold.data import layout
-from cotswold.data.layout import Chunk
+from cotswold.data import store_layout
 from cotswold.data.manifest import disk_full_named
 from cotswold.data.shard import Broken, Looking, Shard
+from cotswold.data.store_layout import Chunk
 from cotswold.data.vector_preparation import Moments, VectorPreparation, VectorTransform, standardising
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
@@ -44,7 +44,7 @@ class VectorWork:
             )
         path = self._store / shard.key
         with disk_full_named(path):
-            return layout.write_shard(path, stored, shard.room), {}
+            return store_layout.write_shard(path, stored, shard.room), {}
 
     def estimated(
         self, shards: list[Shard], pool: Looking[Moments]

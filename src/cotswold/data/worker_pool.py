@@ -24,8 +24,8 @@ from typing import Any, Generic, TypeVar
 
 from PIL import Image
 
-from cotswold.data.layout import Chunk
 from cotswold.data.shard import Broken, SeenT, Shard, ShardWork, TransformT
+from cotswold.data.store_layout import Chunk
 from cotswold.errors import MachineError
 
 T = TypeVar("T")

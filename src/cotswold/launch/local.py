@@ -16,9 +16,9 @@ from cotswold.errors import UserError
 from cotswold.host import token
 from cotswold.host.child import Child
 from cotswold.launch import own_log
-from cotswold.launch.asked import Asked
 from cotswold.launch.logs import Logs
 from cotswold.launch.rank_group import RankGroup, say
+from cotswold.launch.signals import Asked
 from cotswold.launch.world import LOOPBACK, World, settings_of
 
 PROGRAM = (sys.executable, "-m", "cotswold.cli.main")

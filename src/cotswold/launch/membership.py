@@ -23,14 +23,14 @@ from torch.nn import functional
 
 from cotswold.errors import LaunchError, RankError
 from cotswold.host import Token, token_of
+from cotswold.launch.agreed_facts import difference, named
+from cotswold.launch.arrival import Waiting
 from cotswold.launch.connections import connections_to
-from cotswold.launch.facts import difference, named
-from cotswold.launch.failure import peer_lost, sentence_of
-from cotswold.launch.monitor import Monitor
 from cotswold.launch.place import Place, place_in_group, place_in_world
 from cotswold.launch.rendezvous import Meeting, Rendezvous
-from cotswold.launch.role import Role
-from cotswold.launch.waiting import Waiting
+from cotswold.launch.watch.failure import peer_lost, sentence_of
+from cotswold.launch.watch.monitor import Monitor
+from cotswold.launch.watch.role import Role
 from cotswold.launch.world import World, launcher_keeps_store, world_of
 
 TIMEOUT_SECONDS = 20.0

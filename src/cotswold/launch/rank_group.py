@@ -17,8 +17,8 @@ from pathlib import Path
 from cotswold.errors import ANOTHER_RANK_EXIT
 from cotswold.host.child import Child, how
 from cotswold.host.process import is_stopped
-from cotswold.launch.asked import ASKING, Asked, passed_on
 from cotswold.launch.logs import Logs
+from cotswold.launch.signals import ASKING, Asked, passed_on
 
 _POLL_SECONDS = 0.05
 _TELL_SECONDS = 0.5

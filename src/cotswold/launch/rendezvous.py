@@ -26,11 +26,11 @@ from cotswold.errors import LaunchError
 from cotswold.host.process import identity
 from cotswold.host.token import Token
 from cotswold.launch import own_log
+from cotswold.launch.arrival import Waiting
 from cotswold.launch.connections import Connections
-from cotswold.launch.monitor import END, name_of
-from cotswold.launch.signed import SignedStore
-from cotswold.launch.verdict import Verdict
-from cotswold.launch.waiting import Waiting
+from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.watch.monitor import END, name_of
+from cotswold.launch.watch.verdict import Verdict
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, not in __all__

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, get_origin
 
-from cotswold.recipe.kinds import bare, kind, sections_in
+from cotswold.recipe.field_types import bare, kind, sections_in
 from cotswold.recipe.migration import FORMAT
 from cotswold.recipe.schema import Recipe, Section
 from cotswold.recipe.writer import value_text

@@ -13,7 +13,7 @@ To change a name: raise ``FORMAT`` and add a step.
 |---|---|
 | 1 | the words up to version 0.1; a run is known by a hash of its recipe |
 | 2 | a run has an id of its own, and its recipe says the format |
-| 3 | the words of PyTorch (`recipe.words`); `[training]` has the fields of its strategy, `[data]` a type |
+| 3 | the words of PyTorch (`recipe.renamed_fields`); `[training]` by its strategy, `[data]` by its type |
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cotswold.errors import FormatError, RecipeError
-from cotswold.recipe.bounds import shown
-from cotswold.recipe.words import Word, new_words, old_words, renew
+from cotswold.recipe.limits import shown
+from cotswold.recipe.renamed_fields import Word, new_words, old_words, renew
 
 FORMAT = 3
 """The format that is written."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from tomllib import TOMLDecodeError
 
 from cotswold.errors import RecipeError
-from cotswold.recipe import bounds
-from cotswold.recipe.bounds import shown
+from cotswold.recipe import limits
+from cotswold.recipe.limits import shown
 
 Values = dict[str, object]
 
@@ -32,7 +32,7 @@ def override_all(values: Values, overrides: Sequence[str]) -> list[str]:
         _override(values, override)
     given = {_path(override): override.partition("=")[2] for override in overrides}
     return [
-        f"{general}={bounds.shortened(given[general].strip())} is for every stack; what the recipe gives "
+        f"{general}={limits.shortened(given[general].strip())} is for every stack; what the recipe gives "
         f"{_listed(departing)} is set aside (network.stacks.N.{own}=... gives one its own)"
         for general, own in FOR_EVERY_STACK.items()
         if given.get(general, "").strip() and (departing := list(_taken_back(values, own, given)))
@@ -66,7 +66,7 @@ def _override(values: Values, override: str) -> None:
     quoted = shown(override, 120)
     if not equals or not all(keys):
         raise RecipeError(f"override {quoted} is not of the form section.key=value")
-    if len(keys) > bounds.DEPTH_MAX:
+    if len(keys) > limits.DEPTH_MAX:
         raise RecipeError(f"override {quoted} nests too deeply")
     holder: object = values
     for key in keys[:-1]:
@@ -100,7 +100,7 @@ def _step(holder: object, key: str, quoted: str) -> object:
 def _toml_value(written: str, quoted: str) -> object:
     word = written.strip()
     try:
-        parsed = bounds.toml(f"value = {word}")
+        parsed = limits.toml(f"value = {word}")
     except ValueError as error:
         if not isinstance(error, TOMLDecodeError) or word[0] in "[{\"'" or "\n" in word:
             raise RecipeError(f"override {quoted} does not hold a TOML value: {error}") from error

@@ -13,10 +13,10 @@ from tomllib import TOMLDecodeError
 from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError, UnknownStrategyError
-from cotswold.recipe import bounds
-from cotswold.recipe.bounds import shortened
-from cotswold.recipe.complaints import complaint
+from cotswold.recipe import limits
+from cotswold.recipe.error_messages import complaint
 from cotswold.recipe.joining import join_strategies
+from cotswold.recipe.limits import shortened
 from cotswold.recipe.migration import Tell, Values, migrated, silent
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.schema import Recipe
@@ -49,7 +49,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
 def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
     """The recipe in a TOML text; ``origin`` names it in errors. See :func:`load`."""
     try:
-        values = bounds.toml(text)
+        values = limits.toml(text)
     except TOMLDecodeError as error:
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.recipe import bounds
-from cotswold.recipe.bounds import shown
+from cotswold.recipe import limits
+from cotswold.recipe.limits import shown
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ShippedFiles:
             raise self.error(f"the {kind}'s name is empty; give a file, or one of {', '.join(names)}")
         try:
             if path.is_file():
-                return bounds.read(path), str(path)
+                return limits.read(path), str(path)
             folder = path.is_dir()
         except UnicodeDecodeError as error:
             raise self.error(f"{path} is not a text in UTF-8; a {kind} is a TOML file") from error

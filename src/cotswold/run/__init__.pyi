@@ -1,5 +1,4 @@
 from .account import Account as Account
-from .curves import tensorboard as tensorboard
 from .directory import RunDirectory as RunDirectory
 from .environment import describe_environment as describe_environment
 from .events import Event as Event
@@ -9,6 +8,7 @@ from .metrics import Metrics as Metrics
 from .recorder import NoLog as NoLog
 from .recorder import Recorder as Recorder
 from .stop import Stop as Stop
+from .tensorboard_log import tensorboard as tensorboard
 
 __all__ = [
     "Account",

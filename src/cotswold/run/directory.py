@@ -24,8 +24,8 @@ from cotswold.files import (
     open_reading,
     read_object,
 )
-from cotswold.run import record
-from cotswold.run.record import Record
+from cotswold.run import run_file
+from cotswold.run.run_file import Record
 
 _ENVIRONMENT_BYTES_MAX = 1 << 20
 
@@ -47,7 +47,7 @@ class RunDirectory:
             if run.recipe.exists():
                 raise RunError(_taken(run.path))
             # a record without a recipe is what was left of one that was killed here
-            names = {entry.name for entry in run.path.iterdir()} - {record.NAME}
+            names = {entry.name for entry in run.path.iterdir()} - {run_file.NAME}
             if any(not name.endswith(PARTIAL) for name in names):
                 raise RunError(f"{run.path} holds other files; choose a new or empty directory for the run")
             Record.new().create(run.path)  # first, for with its recipe the run is there
@@ -92,7 +92,7 @@ class RunDirectory:
         """Keep fields of the recipe, as TOML values by dotted name, in the place of those kept before."""
         kept = self._record()
         if dict(fields) != dict(kept.remembered):
-            with disk_errors(self.path / record.NAME, MachineError):
+            with disk_errors(self.path / run_file.NAME, MachineError):
                 replace(kept, remembered=fields).replace(self.path)
 
     def _record(self) -> Record:
@@ -103,8 +103,8 @@ class RunDirectory:
         values = tomllib.loads(self.recipe.read_text(encoding="utf-8"))
         if recipes.format_of(values, str(self.recipe)) > 1:
             raise MachineError(
-                f"{self.path / record.NAME}, which says whose the checkpoints are, is missing; copy it again "
-                "from where the run was trained"
+                f"{self.path / run_file.NAME}, which says whose the checkpoints are, is missing; copy it "
+                "again from where the run was trained"
             )
         return Record(recipes.first_identity(values))
 

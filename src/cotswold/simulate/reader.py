@@ -12,8 +12,8 @@ from tomllib import TOMLDecodeError
 from pydantic import ValidationError
 
 from cotswold.errors import ClusterError
-from cotswold.recipe import bounds
-from cotswold.recipe.complaints import complaint
+from cotswold.recipe import limits
+from cotswold.recipe.error_messages import complaint
 from cotswold.recipe.source import ShippedFiles
 from cotswold.simulate.cluster import Cluster
 
@@ -36,10 +36,10 @@ def load_cluster(where: str | Path) -> Cluster:
 def parse_cluster(text: str, origin: str = "cluster") -> Cluster:
     """The cluster in a TOML text; ``origin`` names it in errors. See :func:`load_cluster`."""
     try:
-        return Cluster.model_validate(bounds.toml(text))
+        return Cluster.model_validate(limits.toml(text))
     except ValidationError as error:
         raise ClusterError(f"{origin}{complaint(error, text, (), Cluster)}") from error
     except TOMLDecodeError as error:
-        raise ClusterError(f"{origin} is not TOML: {bounds.shortened(str(error), 300)}") from error
+        raise ClusterError(f"{origin} is not TOML: {limits.shortened(str(error), 300)}") from error
     except ValueError as error:
-        raise ClusterError(f"{origin} is no cluster: {bounds.shortened(str(error), 300)}") from error
+        raise ClusterError(f"{origin} is no cluster: {limits.shortened(str(error), 300)}") from error

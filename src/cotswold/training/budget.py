@@ -12,7 +12,7 @@ from math import prod
 from cotswold.geometry import Grid, MapShape, StackGeometry, StackPartition
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import JointTraining
-from cotswold.training.offload.room import BESIDE_BYTES, least_bytes
+from cotswold.training.offload.memory_plan import BESIDE_BYTES, least_bytes
 
 FLOAT_BYTES = 4
 

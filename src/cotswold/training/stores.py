@@ -22,7 +22,7 @@ from cotswold.data import (
     open_vectors,
     prepare,
 )
-from cotswold.data.plan import rule
+from cotswold.data.splits import rule
 from cotswold.errors import RecipeError, StoreError
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import (

@@ -14,13 +14,13 @@ from typing import TypeVar
 import cotswold
 from cotswold.analysis.classification import Classification
 from cotswold.analysis.evaluation import THIS_NETWORK, Evaluation, ObjectSelectivity
-from cotswold.analysis.history import History, number
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.report.wording import classifies, lead, samples_word
+from cotswold.analysis.run_history import History, number
 from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.checkpoint import Checkpoints
 from cotswold.data import Transform

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cotswold.analysis.filter_pictures import filter_tile, places
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.noise import noise_share
 from cotswold.analysis.pictures import contact_sheet, png_uri, signed
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
 from cotswold.analysis.stimuli import Ascent, optimal_stimuli
-from cotswold.analysis.tiles import filter_tile, places
 from cotswold.analysis.unwhiten import unwhitened
 from cotswold.analysis.words import percent
 from cotswold.data import Transform

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cotswold.analysis.history import History, number
-from cotswold.analysis.learning import learning_panels, thinned
+from cotswold.analysis.learning_curves import learning_panels, thinned
 from cotswold.analysis.plots import Band, Line, plot
 from cotswold.analysis.report.blocks import (
     Block,
@@ -21,6 +20,7 @@ from cotswold.analysis.report.blocks import (
     PageSection,
     Paragraph,
 )
+from cotswold.analysis.run_history import History, number
 from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 

@@ -5,7 +5,7 @@ Knows: recipes, the start of a run. Does not know: sections.
 
 from __future__ import annotations
 
-from cotswold.analysis.history import History, number
+from cotswold.analysis.run_history import History, number
 from cotswold.analysis.words import count
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import FrameData, PictureData, VectorData

@@ -26,9 +26,9 @@ from cotswold.host.stream import MessageStream
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.agreement import Agreement
 from cotswold.mesh.transport.buffers import Buffers
-from cotswold.mesh.transport.connecting import channels_of, streams_of
-from cotswold.mesh.transport.point_to_point import PointToPoint
+from cotswold.mesh.transport.connect import channels_of, streams_of
 from cotswold.mesh.transport.routes import Routes
+from cotswold.mesh.transport.torch_messages import PointToPoint
 from cotswold.mesh.transport.under_way import UnderWay
 
 AXES = ("rows", "columns")

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from cotswold.host.channel import Channel
 from cotswold.host.stream import MOST_BYTES, MessageStream
-from cotswold.mesh.transport.by_messages import MessageTransport
-from cotswold.mesh.transport.point_to_point import PointToPoint
+from cotswold.mesh.transport.own_connections import MessageTransport
+from cotswold.mesh.transport.torch_messages import PointToPoint
 from cotswold.mesh.transport.transport import Transport
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cotswold.errors import RecipeError
-from cotswold.recipe.bounds import at_most, characters, items
+from cotswold.recipe.limits import at_most, characters, items
 
 Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
 Pair = Annotated[

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
-from cotswold.recipe.bounds import VALUES_MAX, items, shown
+from cotswold.recipe.limits import VALUES_MAX, items, shown
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
@@ -105,7 +105,7 @@ class Recipe(Section):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            from cotswold.recipe.complaints import complaint
+            from cotswold.recipe.error_messages import complaint
 
             raise RecipeError(f"Recipe(){complaint(error, '', ())}") from error
 

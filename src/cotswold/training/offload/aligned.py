@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cotswold.files import open_file, write_all
-from cotswold.training.offload.arena import PAGE
+from cotswold.training.offload.sparse_memory import PAGE
 
 CHUNK_BYTES = 16 << 20
 

@@ -23,7 +23,7 @@ from cotswold.recipe.schema import JointTraining
 from cotswold.training.budget import maps_bytes
 from cotswold.training.holder import Momenta
 from cotswold.training.networks import network_tensors
-from cotswold.training.offload.room import BESIDE_BYTES, TAKEN, disk_bytes, rooms
+from cotswold.training.offload.memory_plan import BESIDE_BYTES, TAKEN, disk_bytes, rooms
 from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 

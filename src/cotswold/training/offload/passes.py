@@ -17,8 +17,8 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal
 from cotswold.ops.layout import empty_map
 from cotswold.ops.step import InMemoryPasses, decode, respond
-from cotswold.training.offload.stream import RowStream
-from cotswold.training.offload.walk import Strip, window
+from cotswold.training.offload.row_order import Strip, window
+from cotswold.training.offload.row_stream import RowStream
 
 
 @dataclass(frozen=True)

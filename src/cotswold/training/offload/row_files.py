@@ -22,7 +22,7 @@ from cotswold.files.checksum import crc32
 from cotswold.files.durable import disk_errors
 from cotswold.geometry import Box
 from cotswold.training.offload import aligned
-from cotswold.training.offload.arena import PAGE, Arena
+from cotswold.training.offload.sparse_memory import PAGE, Arena
 
 _REMEDY = "go on from the last checkpoint: cotswold train --resume"
 

@@ -17,12 +17,12 @@ from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.ops.layout import empty_map, lay_out
 from cotswold.ops.products import adjoint, product
-from cotswold.training.offload.arena import Arena
 from cotswold.training.offload.passes import Streamed
 from cotswold.training.offload.row_cache import RowThreads
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.stream import RowStream
-from cotswold.training.offload.walk import Strip
+from cotswold.training.offload.row_order import Strip
+from cotswold.training.offload.row_stream import RowStream
+from cotswold.training.offload.sparse_memory import Arena
 
 
 class OffloadedStack(SparseAutoencoderStack):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from cotswold.launch.role import Role
+from cotswold.launch.watch.role import Role
 
 
 @dataclass(frozen=True)

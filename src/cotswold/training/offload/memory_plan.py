@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from cotswold.geometry import BlockLocal, StackGeometry
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import JointTraining
-from cotswold.training.offload.walk import window
+from cotswold.training.offload.row_order import window
 
 MOMENTUM_ROOM = 3
 """Rows of momentum in memory: coming, in use, going."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from cotswold.data.journal import Journal
 from cotswold.data.manifest import disk_full_named
-from cotswold.data.plan import Request
 from cotswold.data.shard import Shard
+from cotswold.data.splits import Request
 from cotswold.errors import BusyError, UserError
 
 

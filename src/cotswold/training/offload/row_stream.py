@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cotswold.geometry import BlockLocal
-from cotswold.training.offload.room import MOMENTUM_ROOM, least_room
+from cotswold.training.offload.memory_plan import MOMENTUM_ROOM, least_room
 from cotswold.training.offload.row_cache import RowCache, RowThreads
 from cotswold.training.offload.row_files import RowFiles
-from cotswold.training.offload.walk import Visit, walk
+from cotswold.training.offload.row_order import Visit, walk
 
 
 class RowStream:

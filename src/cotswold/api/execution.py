@@ -88,7 +88,7 @@ def carried(job: Job, team: Team, place: Path | None, display: Display, hearing:
 
 def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearing) -> Outcome:
     """Train on ranks of this machine, which run the program of ``words``, and watch over them."""
-    from cotswold.api.ranks import RANKS_A_CORE, cores
+    from cotswold.api.processes import RANKS_A_CORE, cores
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory
 

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cotswold.host.process import Usage
-from cotswold.launch.beat import Beat, Rest, State, newest, stalled
-from cotswold.launch.role import Role
-from cotswold.launch.silence import Silence, Standstill
-from cotswold.launch.verdict import Verdict, minutes
+from cotswold.launch.watch.beat import Beat, Rest, State, newest, stalled
+from cotswold.launch.watch.role import Role
+from cotswold.launch.watch.silence import Silence, Standstill
+from cotswold.launch.watch.verdict import Verdict, minutes
 
 TICK_SECONDS = 0.1
 """How often the clock is read, and the store while a rank leaves."""

@@ -1,4 +1,4 @@
-"""`python -m cotswold.api.rank`: one of the processes that train a module which a factory makes.
+"""`python -m cotswold.api.module_rank`: one of the processes that train a module which a factory makes.
 
 Knows: what the process that starts it tells it, exit codes. Does not know: how anything is trained.
 """
@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from cotswold.api.carrying import Hearing
 from cotswold.api.display import Quiet, Terminal
+from cotswold.api.execution import Hearing
 from cotswold.api.interrupting import stopping
 from cotswold.api.own_module import ModuleRequest, carry_out_module
 from cotswold.api.progress import say

@@ -21,10 +21,10 @@ from typing import NoReturn
 from cotswold.errors import ANOTHER_RANK_EXIT, RankError
 from cotswold.host.process import is_stopped, kill, usage_of
 from cotswold.launch import own_log
-from cotswold.launch.heartbeat import TICK_SECONDS, Heartbeat
-from cotswold.launch.role import Role
-from cotswold.launch.signed import SignedStore
-from cotswold.launch.verdict import Verdict
+from cotswold.launch.signed_store import SignedStore
+from cotswold.launch.watch.heartbeat import TICK_SECONDS, Heartbeat
+from cotswold.launch.watch.role import Role
+from cotswold.launch.watch.verdict import Verdict
 
 END = "end"
 """The name of the verdict in the store."""

@@ -15,7 +15,16 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
-from cotswold.data.layout import GROUP, LABELS, LABELS_IN_CHUNK, LENGTHS, PICTURES, ROOT, ShardSize, tiles
+from cotswold.data.store_layout import (
+    GROUP,
+    LABELS,
+    LABELS_IN_CHUNK,
+    LENGTHS,
+    PICTURES,
+    ROOT,
+    ShardSize,
+    tiles,
+)
 from cotswold.geometry import MapShape
 
 

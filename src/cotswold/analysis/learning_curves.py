@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cotswold.analysis.history import Curve, History, PhaseHistory
 from cotswold.analysis.plots import Line
+from cotswold.analysis.run_history import Curve, History, PhaseHistory
 from cotswold.analysis.words import percent, plain
 
 _POINTS = 240  # more than a plot of this width can show

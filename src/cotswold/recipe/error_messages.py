@@ -14,10 +14,19 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from cotswold.recipe.bounds import BEYOND, shortened, shown
-from cotswold.recipe.kinds import bare, chosen_by, either, is_section, joined, kind, places_of, sections_in
+from cotswold.recipe.field_types import (
+    bare,
+    chosen_by,
+    either,
+    is_section,
+    joined,
+    kind,
+    places_of,
+    sections_in,
+)
+from cotswold.recipe.limits import BEYOND, shortened, shown
+from cotswold.recipe.renamed_fields import today
 from cotswold.recipe.schema import Recipe, Section
-from cotswold.recipe.words import today
 
 _UNKNOWN = "extra_forbidden"
 _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
