@@ -1,7 +1,7 @@
 """From a file or a shipped name to a checked cluster.
 
 Knows: the order of checks. Does not know: what a valid cluster is (cluster), nor how its
-mistakes are worded (recipe.complaints).
+mistakes are worded (recipe.error_messages).
 """
 
 from __future__ import annotations
