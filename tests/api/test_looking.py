@@ -98,18 +98,20 @@ def test_predictions_are_probabilities_of_named_classes(desk: Desk, tmp_path: Pa
 
 def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: Path) -> None:
     tensor: Any = torch.zeros(2, 3, 16, 16)
-    array, word, store = tensor.numpy(), "big", tmp_path / "store"
+    array, store = tensor.numpy(), tmp_path / "store"
+    word: Any = "big"
     run: Any = 3
+    half: Any = 1.5
     asks: dict[str, Callable[[], object]] = {
         "the source must be a path, not a Tensor; save": lambda: cotswold.features(desk.stacks, tensor),
         "the source must be a path, not a ndarray; save": lambda: cotswold.predict(desk.layers, array),
         "a run must be a path, not 3": lambda: cotswold.Run(run),
-        "1.5 is no layer|'1.5' is no layer": lambda: cotswold.features(desk.stacks, ".", layer=1.5),  # type: ignore[arg-type]
-        "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),  # type: ignore[arg-type]
-        "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),  # type: ignore[arg-type]
-        "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),  # type: ignore[arg-type]
-        "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),  # type: ignore[arg-type]
-        "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),  # type: ignore[arg-type]
+        "1.5 is no layer|'1.5' is no layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
+        "size must be a whole number, not 'big'": lambda: cotswold.prepare(".", store, size=word),
+        "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),
+        "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
+        "stack must be a whole number, not 'big'": lambda: desk.stacks.filters(word),
+        "threads must be a whole number": lambda: cotswold.predict(desk.layers, ".", threads=word),
         "is a text; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
     }
     for sentence, ask in asks.items():

@@ -21,7 +21,7 @@ Event = Mapping[str, object]
 
 
 def trained(desk: Desk, to: Path, **words: object) -> cotswold.Run:
-    return cotswold.train(desk.stacks_recipe, to, stores=desk.stores, **words)  # type: ignore[arg-type]
+    return cotswold.train(desk.stacks_recipe, to, stores=desk.stores, **words)  # type: ignore[arg-type]  # mixed values
 
 
 def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], None]:

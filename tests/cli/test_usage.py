@@ -121,7 +121,7 @@ def test_every_package_is_reached_from_the_first_import_which_loads_none() -> No
 
 def test_a_name_that_the_package_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="No cotswold attribute mash"):
-        package.mash  # type: ignore[attr-defined]
+        package.mash  # type: ignore[attr-defined]  # wrong on purpose
 
 
 def test_threads_of_a_command_that_wait_go_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,7 +246,7 @@ def _abandoned_when_freed_and_later() -> list[int]:
         abandoned.append(tag)
         abandon(tag)
 
-    transport.abandon = noted  # type: ignore[method-assign]
+    transport.abandon = noted  # type: ignore[method-assign]  # a spy
     pending = exchange.start(_part(exchange, 1.0))
     del pending
     counts = [len(abandoned)]

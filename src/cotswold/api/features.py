@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cotswold.api.display import Display, display_for
+from cotswold.api.asked import AskedSamples
+from cotswold.api.display import display_for
 from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cotswold.analysis import Layer, StackLayers
-    from cotswold.data import SampleStream, Source, VectorSource
 
 Labels = Literal["none", "folders", "file"]
 
@@ -128,16 +128,12 @@ def write_features(
         return Written(Path(out), shape, str(work.layer), work.left_out())
 
 
-@dataclass(frozen=True)
-class _Work:
+@dataclass(frozen=True, kw_only=True)
+class _Work(AskedSamples):
     """A layer that answers, and the samples that it is asked about."""
 
-    source: Source | VectorSource
-    samples: SampleStream
     layer: Layer
     respond: StackLayers
-    device: str
-    display: Display
 
     def answer(self, maps: Tensor) -> Tensor:
         """Responses (image, channel, y, x) to prepared samples."""
@@ -151,12 +147,6 @@ class _Work:
         for maps, indices in self.samples:
             numbers = indices.tolist()
             yield maps, list(map(self.source.name, numbers)), list(map(self.source.label, numbers))
-
-    def left_out(self) -> tuple[str, ...]:
-        """Samples that could not be read, which are said as well."""
-        for reason in self.samples.broken:
-            self.display.say(f"left out: {reason}")
-        return tuple(self.samples.broken)
 
 
 @contextmanager
@@ -186,4 +176,11 @@ def _answering(
         transform = trained.prepared.transform
         found = open_samples(source, transform.preparation.kind, labels=labels)
         samples = stream(found, transform, recipe.training.batch_size)
-        yield _Work(found, samples, chosen, respond, recipe.training.device, display_for(progress))
+        yield _Work(
+            source=found,
+            samples=samples,
+            device=recipe.training.device,
+            display=display_for(progress),
+            layer=chosen,
+            respond=respond,
+        )

@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.display import Display, display_for
+from cotswold.api.asked import AskedSamples
+from cotswold.api.display import display_for
 from cotswold.api.given import check_path
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor, nn
-
-    from cotswold.data import SampleStream, Source, VectorSource
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,13 @@ def predict(
     return Predictions(np.array(names), work.classes, np.concatenate(rows), left_out)
 
 
-@dataclass(frozen=True)
-class Answering:
+@dataclass(frozen=True, kw_only=True)
+class Answering(AskedSamples):
     """A network that names classes, and the samples that it is asked about."""
 
-    source: Source | VectorSource
-    samples: SampleStream
     network: nn.Module
     classes: tuple[str, ...]
     loss: str
-    device: str
-    display: Display
 
     def batches(self) -> Iterator[tuple[list[str], Tensor]]:
         """Names of samples, and the probability of each class (sample, class)."""
@@ -123,12 +118,6 @@ class Answering:
                 list(map(self.source.name, indices.tolist())),
                 likely[self.loss](scores) if self.loss in likely else scores,
             )
-
-    def left_out(self) -> tuple[str, ...]:
-        """Samples that could not be read, which are said as well."""
-        for reason in self.samples.broken:
-            self.display.say(f"left out: {reason}")
-        return tuple(self.samples.broken)
 
 
 @contextmanager
@@ -153,11 +142,11 @@ def answering(
         found = open_samples(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
         yield Answering(
-            found,
-            samples,
-            network,
-            prepared.classes,
-            recipe.loss,
-            recipe.training.device,
-            display_for(progress),
+            source=found,
+            samples=samples,
+            device=recipe.training.device,
+            display=display_for(progress),
+            network=network,
+            classes=prepared.classes,
+            loss=recipe.loss,
         )

@@ -49,7 +49,7 @@ class _Callback:
         self._on_event(event)
 
     def close(self) -> None:
-        pass
+        """A function holds nothing that would have to be closed."""
 
 
 @dataclass(frozen=True)

@@ -85,15 +85,15 @@ def open_module_job(
     """
     training = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
-    apart = validation if isinstance(validation, float | int | None) else data_set(validation)
+    judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"{loss!r:.80} is no loss; give a name, or a function of (output, target)")
     function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
     training = _with_batch_size(training, data)
-    samples, held = _split(data, apart, training)
-    wanted = _recipe(module, data, samples, loss, apart, training)
+    samples, held = _split(data, judged_on, training)
+    wanted = _recipe(module, data, samples, loss, judged_on, training)
     path = Path("runs") / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:

@@ -93,5 +93,5 @@ def test_the_second_step_of_a_stack_prepares_nothing(prepared: list[int]) -> Non
 def test_of_what_was_prepared_the_last_are_kept() -> None:
     kept: Bounded[int, str] = Bounded(3)
     for number in range(5):
-        assert kept.put(number, lambda number=number: str(number)) == str(number)  # type: ignore[misc]
+        assert kept.put(number, lambda number=number: str(number)) == str(number)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     assert dict(kept) == {2: "2", 3: "3", 4: "4"}
