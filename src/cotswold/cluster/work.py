@@ -1,0 +1,53 @@
+"""What a worker can compute, made in the worker by the function that `"module:function"` names.
+
+Knows: the verbs. Does not know: networks, data, who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PortionSum:
+    """What the patterns of a portion add up to."""
+
+    value: float
+    """The sum of their losses."""
+    samples: int
+    details: Mapping[str, float]
+    """Further sums, such as how many were right."""
+
+
+class Work(Protocol):
+    """A sum over patterns, as a function of parameters that lie in one vector."""
+
+    @property
+    def parameters(self) -> Tensor:
+        """The parameters, flat ``(size,)``, contiguous, on the CPU; whoever writes into it sets them."""
+        ...
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns there are."""
+        ...
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """FLOPs of one pattern, as the papers count: of the value, and of the gradient (with the value)."""
+        ...
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        """Sum over these patterns at the present parameters; adds their gradient to ``gradient`` ``(size,)``.
+
+        Raises CotswoldError where it cannot.
+        """
+        ...
+
+    def validate(self) -> Mapping[str, float] | None:
+        """Means over held-out patterns at the present parameters (``loss`` and others); None without any."""
+        ...
