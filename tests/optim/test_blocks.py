@@ -1,4 +1,4 @@
-"""Arithmetic in memory: right, and the same bits wherever the numbers lie and however many threads there are."""
+"""Arithmetic in memory: right, and the same bits wherever the numbers lie, with any number of threads."""
 
 from __future__ import annotations
 

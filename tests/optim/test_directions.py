@@ -78,7 +78,9 @@ def test_the_two_loops_on_dots_are_those_on_vectors(count: int, seed: int) -> No
     curvature = torch.diag(torch.linspace(1, 9, 12, dtype=torch.float64))
     y = steps @ curvature
     found = two_loops(
-        Products((steps @ y.T).tolist(), (y @ y.T).tolist(), (steps @ g).tolist(), (y @ g).tolist(), float(g @ g))
+        Products(
+            (steps @ y.T).tolist(), (y @ y.T).tolist(), (steps @ g).tolist(), (y @ g).tolist(), float(g @ g)
+        )
     )
     direction = found.g * g
     for a, b, each, change_ in zip(found.s, found.y, steps, y, strict=True):

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from cotswold.errors import UserError
-from cotswold.optim import Combine, Dot, Drop, Multiply, TensorVectors, dot
+from cotswold.optim import Combine, Command, Dot, Drop, Multiply, TensorVectors, dot
 
 
 def test_commands_run_in_their_order_and_dots_answer_in_theirs() -> None:
     x = torch.tensor([1.0, 2.0], dtype=torch.float64)
     vectors = TensorVectors(x)
-    commands = [
+    commands: list[Command] = [
         Dot("x", "x"),
         Combine("y", ((2.0, "x"),)),
         Dot("x", "y"),
@@ -33,7 +33,7 @@ def test_parts_of_any_shape_make_one_vector_and_their_memory_is_the_vector() -> 
 
 def test_a_vector_that_is_cut_alike_has_the_same_bits_wherever_its_parts_are() -> None:
     x = torch.randn(3000, generator=torch.Generator().manual_seed(1))
-    parts = x.split(1024)
+    parts = torch.split(x, 1024)
     assert TensorVectors(parts).run([Dot("x", "x")]) == [sum(dot(part, part) for part in parts)]
 
 

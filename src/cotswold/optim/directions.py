@@ -22,8 +22,7 @@ HAGER_ZHANG_FLOOR = 0.01
 
 
 ALIKE = 0.5
-"""Part of g·g that g·g_old may have before Dai and Yuan's method restarts; Powell's 0.2 restarts more often and
-is no better here."""
+"""Part of g·g that g·g_old may have before Dai and Yuan's method restarts; Powell's 0.2 is no better here."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ def hestenes_stiefel(c: Change) -> float:
 def dai_yuan(c: Change) -> float:
     """Descends whenever d·y > 0, which the Wolfe conditions promise; restarts where gradients stay alike.
 
-    Without that it can go on for thousands of short steps (Powell 1977): in the valley of Rosenbrock's function
-    2000 iterations were not enough, where 100 are.
+    Without that it can go on for thousands of short steps (Powell 1977): in the valley of Rosenbrock's
+    function 2000 iterations were not enough, where 100 are.
     """
     alike = abs(c.squared - c.kept) >= ALIKE * c.squared
     return c.squared / c.curvature if c.curvature > 0.0 and not alike else 0.0
