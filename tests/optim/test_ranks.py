@@ -45,7 +45,7 @@ def _sharded(steps: int) -> tuple[list[float], Tensor, list[str]]:
         parts = (w**4).sum() + (b * b).sum() + w.sum()
         assert isinstance(parts, DTensor)
         loss: Tensor = parts.full_tensor()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss
 
     losses = [float(optimiser.step(closure)) for _ in range(steps)]
