@@ -59,7 +59,7 @@ class Row:
     lowest: list[float]
     """Values after all evaluations that were allowed."""
     ratio: float | None = None
-    """Median evaluations over those of the rival; infinite, in JSON null, where most starts did not get there."""
+    """Median evaluations over those of the rival; infinite (in JSON null) where most did not arrive."""
     allowed: float | None = None
     """How large the ratio may be."""
 
