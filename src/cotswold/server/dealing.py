@@ -1,10 +1,11 @@
 """How patterns are dealt to portions: at random, without a table.
 
-Knows: a seed, how many patterns there are, how many make a portion. Does not know: workers, what a pattern is.
+Knows: a seed, how many patterns there are, how many make a portion. Does not know: workers, what a pattern
+is.
 
-A Feistel network over the least even number of bits that can count the patterns, with cycle walking (Black and
-Rogaway 2002): place i of the dealt order is a function of (seed, i) alone, so anybody can deal any portion of
-millions of patterns without the rest.
+A Feistel network over the least even number of bits that can count the patterns, with cycle walking (Black
+and Rogaway 2002): place i of the dealt order is a function of (seed, i) alone, so anybody can deal any portion
+of millions of patterns without the rest.
 """
 
 from __future__ import annotations

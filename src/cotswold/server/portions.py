@@ -1,7 +1,7 @@
 """The ledger of portions: who has which, who has computed which, and which count.
 
-Knows: portions by number, sessions, names of sums. Does not know: what a portion holds, what it is computed for,
-which should come next (`queues`), time.
+Knows: portions by number, sessions, names of sums. Does not know: what a portion holds, what it is computed
+for, which should come next (`queues`), time.
 
 A portion goes through these states, and no others:
 
@@ -17,8 +17,8 @@ A portion goes through these states, and no others:
     left out    offer                             left out    (the whole sum is refused)
     counted     anything                          counted     (an offer that names it is refused whole)
 
-A claim is *computed* once the portion is in a sum of its session; that is no state of the portion, for a death
-undoes it.
+A claim is *computed* once the portion is in a sum of its session; that is no state of the portion, for a
+death undoes it.
 """
 
 from __future__ import annotations

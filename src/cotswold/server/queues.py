@@ -1,11 +1,11 @@
 """Which portion a free worker gets next: first those whose data it has, then others'.
 
-Knows: where portions are at home, the order within an evaluation, how fast sessions are. Does not know: who has
-which in hand (`portions`), messages.
+Knows: where portions are at home, the order within an evaluation, how fast sessions are. Does not know: who
+has which in hand (`portions`), messages.
 
-A portion is at home with the session that computed it last, so its data stay there; what a session cannot do in
-time others take from the end of its queue, and from then on it is at home with them. So homes follow speeds: after
-an evaluation or two each session has the share that suits it.
+A portion is at home with the session that computed it last, so its data stay there; what a session cannot do
+in time others take from the end of its queue, and from then on it is at home with them. So homes follow
+speeds: after an evaluation or two each session has the share that suits it.
 """
 
 from __future__ import annotations

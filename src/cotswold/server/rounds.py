@@ -18,7 +18,7 @@ class RoundDone:
 
     number: int
     dots: tuple[float, ...]
-    """Each the partial sums of the shards, added in the shards' order: the number of servers changes no bit."""
+    """Each the shards' partial sums, added in the shards' order: the number of servers changes no bit."""
     digests: tuple[int, ...]
     """In the shards' order."""
     error: str | None

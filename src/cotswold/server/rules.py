@@ -18,10 +18,10 @@ class Rules:
     size: int
     """The length of the parameters."""
     pushes: bool = True
-    """Whether sums go to the servers by themselves (Dean et al. 2012); otherwise workers keep them, and they are
-    reduced at the end (Aberdeen et al. 2000)."""
+    """Whether sums go to the servers by themselves (Dean et al. 2012); otherwise workers keep them, and
+    they are reduced at the end (Aberdeen et al. 2000)."""
     tree: bool = False
-    """Whether sums are added along the tree over portions, so that every bit is the same whoever computed what."""
+    """Whether sums are added along the tree over portions: every bit is the same whoever computed what."""
     prefetch: int = 1
     """How many portions wait at a worker beside the one that it computes."""
     copies: int = 2
@@ -29,8 +29,8 @@ class Rules:
     flush_portions: int = 8
     """How many portions a worker sums before it pushes."""
     deadline: float | None = None
-    """An evaluation that may choose its portions ends after this many times the seconds that it should take with
-    the workers' newest speeds, once `least` is done; None waits for all."""
+    """An evaluation that may choose its portions ends after this many times the seconds that it should
+    take with the workers' newest speeds, once `least` is done; None waits for all."""
     least: float = 0.5
     """The fraction of an evaluation's portions that a deadline waits for."""
     beat_seconds: float = 0.5
