@@ -177,5 +177,5 @@ def rules(
 ) -> Rules:
     """Of a small cluster that is soon impatient."""
     dealing = Dealing(seed, patterns=3 * portions - 1, portion=3)
-    settings = {"silent_seconds": 3.0, "retry_seconds": 0.5, "beat_seconds": 0.25, "flush_portions": 3, **more}
+    settings = {"silent_seconds": 3.0, "retry_seconds": 0.5, "beat_seconds": 0.25, "flush_portions": 3, "deaths": 99, **more}
     return Rules(dealing, size, pushes=pushes, tree=tree, **settings)  # type: ignore[arg-type]  # a test's own

@@ -150,7 +150,7 @@ class Evaluation:
 
     def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
         """A worker has the point."""
-        return self.beginning.ready(member, ready, now) + self.advance(now)
+        return self.beginning.ready(member, ready, now) + self.advance(now, member)
 
     def computed(self, member: Member, held: Held, now: float) -> list[Send]:
         """A portion is in a worker's sum."""
@@ -161,7 +161,7 @@ class Evaluation:
         if mistake is not None:
             return self.failed(member, held.grant, mistake, now)
         self._heard(member, claim, held.result, held.number, now)
-        return self.advance(now)
+        return self.advance(now, member)
 
     def _heard(self, member: Member, claim: Claim, result: PortionResult, number: int, now: float) -> None:
         if claim.number is None:
@@ -191,7 +191,8 @@ class Evaluation:
         for claim in self.ledger.hand(member.session):
             if claim.portion in results:
                 self._heard(member, claim, results[claim.portion], name.number, now)
-        sends = []
+        sends: list[Send] = []
+        feeds: Member | None = member
         if name not in self._refused and name not in self._sums:
             mistakes = [self._mistake(result, result.portion) for result in pushed.results]
             mistake = next((each for each in mistakes if each is not None), None)
@@ -201,8 +202,9 @@ class Evaluation:
                 sends += self._count(name, results)
             else:
                 self._refuse(member, name, tuple(results), mistake)
+                feeds = None
         settled = Settled(member.session, self.number, pushed.number, accepted=name in self._sums)
-        return [*sends, Send(member.name, settled), *self.advance(now)]
+        return [*sends, Send(member.name, settled), *self.advance(now, feeds)]
 
     def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
         """A broadcast or a reduction broke off at a worker."""
@@ -268,9 +270,9 @@ class Evaluation:
             if claim.grant not in has and now - claim.since > self.rules.retry_seconds:
                 self.ledger.restart(member.session, claim.grant, now)
                 sends.append(self._grant_message(member, claim))
-        if member.is_flushed and any(not held.flushed for held in beat.held):
+        if member.is_flushed and not beat.is_flushed:
             sends.append(Send(member.name, Flush(member.session, self.number)))
-        return sends + self.advance(now)
+        return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
@@ -278,8 +280,8 @@ class Evaluation:
 
     # --- what follows ---
 
-    def advance(self, now: float) -> list[Send]:
-        """Whatever is due now."""
+    def advance(self, now: float, member: Member | None = None) -> list[Send]:
+        """Whatever is due now; portions only for ``member`` where nobody else can have got room for one."""
         if self.state in (State.OPENING, State.CLOSING, State.OVER):
             return []
         sends = self._leave_out(now)
@@ -294,13 +296,13 @@ class Evaluation:
             return sends + [Send(each.name, End(each.session, self.number)) for each in self.members]
         if self.state is State.DRAINING and self.reduces and now >= self._reduce_after:
             sends += self._reduce(now)
-        return sends + self._feed(now) + self._flush()
+        return sends + self._feed(now, member) + self._flush()
 
-    def _feed(self, now: float) -> list[Send]:
+    def _feed(self, now: float, only: Member | None) -> list[Send]:
         if self.state is State.REDUCING:
             return []
         sends = []
-        for member in self.members:
+        for member in self.members if only is None else (only,):
             while self.granting.may_take(member):
                 choice = self.granting.choose(member, now)
                 if choice is None:

@@ -88,26 +88,32 @@ class Granting:
 
     def _backup(self, member: Member, now: float) -> int | None:
         """What others will finish last, and later than this worker could."""
+        if self.rules.copies == 1:
+            return None
         own = self.members.seconds(member.session)
         latest = 0.5 * own
         found: int | None = None
+        mean = self.members.mean_seconds
         for other in self.members:
             if other is member:
                 continue
-            for claim, seconds in self._expected(other, now):
+            for claim, seconds in self._expected(other, now, mean):
                 if seconds > latest and self._may_copy(claim, member, now):
                     latest, found = seconds, claim.portion
         return found
 
-    def _expected(self, member: Member, now: float) -> list[tuple[Claim, float]]:
+    def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
         """What is in a worker's hand, and in how many seconds it will be computed."""
+        hand = self.ledger.hand(member.session)
+        if not hand:
+            return []
         if self._is_doubtful(member, now):
-            return [(claim, inf) for claim in self.ledger.hand(member.session)]
-        elapsed, seconds = now - member.progress, self.members.seconds(member.session)
+            return [(claim, inf) for claim in hand]
+        elapsed, seconds = now - member.progress, member.seconds or mean
         late = elapsed > _LATE * seconds
         return [
             (claim, inf if late else (place + 1) * seconds - elapsed)
-            for place, claim in enumerate(self._unfinished(member))
+            for place, claim in enumerate(each for each in hand if each.number is None)
         ]
 
     def _may_copy(self, claim: Claim, member: Member, now: float) -> bool:
@@ -119,7 +125,7 @@ class Granting:
         trusted = [each for each in claims if not self._is_doubtful(self.members.of[each.session], now)]
         if any(each.number is not None for each in trusted):
             return False  # somebody has computed it, and is well
-        return len(trusted) < self.rules.copies and self.rules.copies > 1
+        return len(trusted) < self.rules.copies
 
     def _is_doubtful(self, member: Member, now: float) -> bool:
         return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds

@@ -390,8 +390,9 @@ class Worker(Generic[Values]):
     def _next(self, evaluation: _Evaluation[Values]) -> Task[Values] | None:
         if self.state is State.FETCHING:
             return FetchTask(evaluation.begin) if evaluation.aborted is None else None
-        if evaluation.reduce is not None:
-            reduce, evaluation.reduce = evaluation.reduce, None
+        reduce, evaluation.reduce = evaluation.reduce, None
+        # a reduction that waited for the task before may be given up by now, and its sums settled
+        if reduce is not None and all(number in evaluation.sums for number in reduce.numbers):
             total = self._sums.zeros()
             for number in reduce.numbers:
                 values = evaluation.sums[number].values
@@ -512,7 +513,7 @@ class Worker(Generic[Values]):
     # --- reducing ---
 
     def _reduce(self, evaluation: _Evaluation[Values], reduce: Reduce) -> list[Send]:
-        evaluation.attempt, evaluation.aborted = reduce.attempt, None
+        evaluation.attempt, evaluation.aborted, evaluation.reduce = reduce.attempt, None, None
         has = {
             number: tuple(sorted(each.portion for each in sum.results))
             for number, sum in evaluation.sums.items()
@@ -534,7 +535,7 @@ class Worker(Generic[Values]):
     def _beat(self) -> Beat:
         evaluation = self._evaluation
         if evaluation is None:
-            return Beat(self.session, self._newest[0], self._newest[1], False, (), (), ())
+            return Beat(self.session, self._newest[0], self._newest[1], False, False, (), (), ())
         held, heard = [], []
         for sum in evaluation.sums.values():
             for grant, result in zip(sum.grants, sum.results, strict=True):
@@ -547,6 +548,7 @@ class Worker(Generic[Values]):
             evaluation.begin.evaluation,
             evaluation.attempt,
             self.state is State.READY,
+            evaluation.is_flushed,
             tuple(evaluation.grants),
             tuple(held),
             _runs(sorted(heard)),
