@@ -41,8 +41,6 @@ class Granting:
     ledger: Ledger
     queues: Queues
     failures: Failures
-    gives: bool = True
-    """Whether free portions are still given; not after a deadline."""
 
     def may_take(self, member: Member) -> bool:
         """Whether a worker has room for a portion."""
@@ -61,8 +59,6 @@ class Granting:
         for portion in self.failures.portions:
             if self.ledger.is_free(portion) and self.failures.may_try(portion, session):
                 return Choice(portion, apart=True, is_backup=False)
-        if not self.gives:
-            return None
         apart = member.is_flushed or self._ends_soon(member)
         free = self.queues.next(
             session,
@@ -91,7 +87,7 @@ class Granting:
         if self.rules.copies == 1:
             return None
         own = self.members.seconds(member.session)
-        latest = 0.5 * own
+        latest = (len(self._unfinished(member)) + 0.5) * own
         found: int | None = None
         mean = self.members.mean_seconds
         for other in self.members:
@@ -107,7 +103,7 @@ class Granting:
         hand = self.ledger.hand(member.session)
         if not hand:
             return []
-        if self._is_doubtful(member, now):
+        if self.is_doubtful(member, now):
             return [(claim, inf) for claim in hand]
         elapsed, seconds = now - member.progress, member.seconds or mean
         late = elapsed > _LATE * seconds
@@ -122,10 +118,11 @@ class Granting:
             return False
         if not self.failures.may_try(claim.portion, member.session):
             return False
-        trusted = [each for each in claims if not self._is_doubtful(self.members.of[each.session], now)]
+        trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
         if any(each.number is not None for each in trusted):
             return False  # somebody has computed it, and is well
         return len(trusted) < self.rules.copies
 
-    def _is_doubtful(self, member: Member, now: float) -> bool:
+    def is_doubtful(self, member: Member, now: float) -> bool:
+        """Whether a worker may be stopped, and what it has computed may be lost."""
         return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds
