@@ -59,7 +59,12 @@ class Granting:
         for portion in self.failures.portions:
             if self.ledger.is_free(portion) and self.failures.may_try(portion, session):
                 return Choice(portion, apart=True, is_backup=False)
-        apart = member.is_flushed or self._ends_soon(member)
+        left = self.queues.waiting / max(self.members.rate, 1e-9)
+        own = self.members.seconds(session)
+        unfinished = len(self._unfinished(member))
+        if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
+            return None  # others would have finished before it even began
+        apart = member.is_flushed or left < _ALONE * own
         free = self.queues.next(
             session,
             self.members.seconds,
@@ -74,10 +79,6 @@ class Granting:
     def is_exhausted(self) -> bool:
         """Whether nothing is free, but for what failed."""
         return self.queues.waiting == 0
-
-    def _ends_soon(self, member: Member) -> bool:
-        left = self.queues.waiting / max(self.members.rate, 1e-9)
-        return left < _ALONE * self.members.seconds(member.session)
 
     def _unfinished(self, member: Member) -> list[Claim]:
         return [claim for claim in self.ledger.hand(member.session) if claim.number is None]

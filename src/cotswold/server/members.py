@@ -118,6 +118,11 @@ class Members:
         return sum(known) / len(known) if known else 1.0
 
     @property
+    def least_seconds(self) -> float:
+        """What a portion takes the fastest; 1 where that is not known."""
+        return min((each.seconds for each in self.of.values() if each.seconds is not None), default=1.0)
+
+    @property
     def rate(self) -> float:
         """Portions a second of all that are ready."""
         mean = self.mean_seconds
