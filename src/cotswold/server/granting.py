@@ -1,0 +1,129 @@
+"""Which portion a worker is given: one that failed elsewhere, one that is free, or a backup copy.
+
+Knows: the ledger, the queues, failures, speeds. Does not know: messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from cotswold.server.failures import Failures
+from cotswold.server.members import Member, Members
+from cotswold.server.portions import Claim, Ledger
+from cotswold.server.queues import Queues
+from cotswold.server.rules import Rules
+
+_ALONE = 4
+"""A worker that could compute only as many portions in the time that is left sums each by itself."""
+_DOUBTFUL_BEATS = 4
+"""A worker that was not heard for as many beats may be stopped: what it has computed may be lost, too."""
+_LATE = 1.5
+"""A portion that takes as many times its usual seconds may never come."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A portion for a worker."""
+
+    portion: int
+    apart: bool
+    """Whether it is to be a sum of its own."""
+    is_backup: bool
+
+
+@dataclass
+class Granting:
+    """Of one evaluation."""
+
+    rules: Rules
+    members: Members
+    ledger: Ledger
+    queues: Queues
+    failures: Failures
+
+    def may_take(self, member: Member) -> bool:
+        """Whether a worker has room for a portion."""
+        if not member.is_ready or member.is_leaving:
+            return False
+        hand = self.ledger.hand(member.session) if self.rules.pushes else self._unfinished(member)
+        unfinished = sum(claim.number is None for claim in hand)
+        unsettled = sum(claim.number is not None and claim.apart for claim in hand)
+        return unfinished <= self.rules.prefetch and (
+            not self.rules.pushes or unsettled < self.rules.unsettled
+        )
+
+    def choose(self, member: Member, now: float) -> Choice | None:
+        """What a worker with room for it gets."""
+        session = member.session
+        for portion in self.failures.portions:
+            if self.ledger.is_free(portion) and self.failures.may_try(portion, session):
+                return Choice(portion, apart=True, is_backup=False)
+        left = self.queues.waiting / max(self.members.rate, 1e-9)
+        own = self.members.seconds(session)
+        unfinished = len(self._unfinished(member))
+        if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
+            return None  # others would have finished before it even began
+        apart = member.is_flushed or left < _ALONE * own
+        free = self.queues.next(
+            session,
+            self.members.seconds,
+            lambda each: self.ledger.is_free(each) and self.failures.may_try(each, session),
+        )
+        if free is not None:
+            return Choice(free, apart, is_backup=False)
+        copied = self._backup(member, now)
+        return None if copied is None else Choice(copied, apart=True, is_backup=True)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is free, but for what failed."""
+        return self.queues.waiting == 0
+
+    def _unfinished(self, member: Member) -> list[Claim]:
+        return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
+
+    def _backup(self, member: Member, now: float) -> int | None:
+        """What others will finish last, and later than this worker could."""
+        if self.rules.copies == 1:
+            return None
+        own = self.members.seconds(member.session)
+        latest = (len(self._unfinished(member)) + 0.5) * own
+        found: int | None = None
+        mean = self.members.mean_seconds
+        for other in self.members:
+            if other is member:
+                continue
+            for claim, seconds in self._expected(other, now, mean):
+                if seconds > latest and self._may_copy(claim, member, now):
+                    latest, found = seconds, claim.portion
+        return found
+
+    def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
+        """What is in a worker's hand, and in how many seconds it will be computed."""
+        hand = self.ledger.hand(member.session)
+        if not hand:
+            return []
+        if self.is_doubtful(member, now):
+            return [(claim, inf) for claim in hand]
+        elapsed, seconds = now - member.progress, member.seconds or mean
+        late = elapsed > _LATE * seconds
+        return [
+            (claim, inf if late else (place + 1) * seconds - elapsed)
+            for place, claim in enumerate(each for each in hand if each.number is None)
+        ]
+
+    def _may_copy(self, claim: Claim, member: Member, now: float) -> bool:
+        claims = self.ledger.claims(claim.portion)
+        if any(each.session == member.session for each in claims):
+            return False
+        if not self.failures.may_try(claim.portion, member.session):
+            return False
+        trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
+        if any(each.number is not None for each in trusted):
+            return False  # somebody has computed it, and is well
+        return len(trusted) < self.rules.copies
+
+    def is_doubtful(self, member: Member, now: float) -> bool:
+        """Whether a worker may be stopped, and what it has computed may be lost."""
+        return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds
