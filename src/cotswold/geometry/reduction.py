@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from cotswold.errors import GeometryError
@@ -66,8 +67,8 @@ class ReductionPlan:
     def __post_init__(self) -> None:
         if not 1 <= self.ranks <= RANKS_MOST or self.count < 0 or len(self.steps) > STEPS_MOST:
             raise GeometryError(
-                f"a plan for {self.ranks} ranks, {self.count} elements and {len(self.steps)} steps cannot be; "
-                f"there are 1 to {RANKS_MOST} ranks and {STEPS_MOST} steps at most"
+                f"a plan for {self.ranks} ranks, {self.count} elements and {len(self.steps)} steps cannot "
+                f"be; there are 1 to {RANKS_MOST} ranks and {STEPS_MOST} steps at most"
             )
         if self.root is not None and not 0 <= self.root < self.ranks:
             raise GeometryError(f"rank {self.root} is none of {self.ranks}; name a root from 0")
@@ -101,7 +102,6 @@ class ReductionPlan:
         """
         last = self.stages - 1
         back = sorted(
-            # a step that only moved a finished range leads nowhere new: who sent it had it from the others
             Step(last - step.stage, step.receiver, step.sender, step.begin, step.end, False, step.lane)
             for step in self.steps
         )
@@ -124,7 +124,7 @@ class ReductionPlan:
         edges = sorted({0, self.count, *(step.begin for step in self.steps), *(s.end for s in self.steps)})
         return [
             (at, min(at + elements, end))
-            for begin, end in zip(edges, edges[1:], strict=False)
+            for begin, end in pairwise(edges)
             for at in range(begin, end, elements)
         ]
 
@@ -168,5 +168,5 @@ class ReductionPlan:
             ranks,
             None if root == -1 else root,
             count,
-            tuple(Step(*step[:5], bool(step[5]), step[6]) for step in steps),
+            tuple(Step(a, b, c, d, e, bool(adds), lane) for a, b, c, d, e, adds, lane in steps),
         )

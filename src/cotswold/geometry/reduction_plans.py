@@ -10,13 +10,14 @@ order has the sum of the range. Any order will do: neighbours in it should be cl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, Union
+from itertools import pairwise
+from typing import TypeAlias
 
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import ReductionPlan, Step
 
 Way: TypeAlias = Callable[[Sequence[int], int, int], list[Step]]
-Tree: TypeAlias = Union[int, Sequence["Tree"]]
+Tree: TypeAlias = "int | Sequence[Tree]"
 """A rank, or groups within groups; the first rank in a group speaks for it."""
 
 
@@ -134,6 +135,11 @@ def first_of(tree: Tree) -> int:
     return tree
 
 
+def leaves(tree: Tree) -> list[int]:
+    """All ranks of a tree, in its order."""
+    return [tree] if isinstance(tree, int) else [rank for part in tree for rank in leaves(part)]
+
+
 def over_lanes(way: Way, shares: Sequence[int]) -> Way:
     """Several networks at once, lane ``i`` with a part of the range in proportion to ``shares[i]``."""
 
@@ -154,45 +160,44 @@ def four_stages(
     groups: Sequence[Sequence[Sequence[int]]],
     server: Sequence[int],
     lanes: Callable[[int, int], int],
-    begin: int,
-    end: int,
-) -> list[Step]:
-    """Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5).
+) -> Way:
+    """Bunyip's reduction (Aberdeen et al. 2000, 5.2, figure 5), to the first rank of its server.
 
-    ``groups`` are its four, A to D, of hosts of ranks; ``lanes(a, b)`` is the switch between two groups. First
-    the ranks of each host, in shared memory; then each host of A to its counterpart of B, and of C to that of
-    D, all at once; then of every four hosts of B and D three send to the first over its three cards at once;
-    then a binomial tree over those that are left, to the server.
+    ``groups`` are its four, A to D, of hosts of ranks; ``lanes(a, b)`` is the switch between two groups.
+    First the ranks of each host, in shared memory; then each host of A to its counterpart of B, and of C to
+    that of D, all at once; then of every four hosts of B and D three send to the first over its three cards
+    at once; then a binomial tree over those that are left. The way takes no order.
     """
     if len(groups) != 4 or len({len(group) for group in groups}) != 1 or not groups[0]:
         raise GeometryError("Bunyip has four groups of as many hosts each; describe it so")
-    hosts = [host for group in groups for host in group]
-    steps = [step for host in (server, *hosts) for step in star(host, begin, end)]
-    left = [server[0]]
-    for source, target in ((0, 1), (2, 3)):
-        pairs = zip(groups[source], groups[target], strict=True)
-        lane = lanes(source, target)
-        steps += [Step(1, one[0], other[0], begin, end, lane=lane) for one, other in pairs]
-        beside = [lanes(target, other) for other in range(4) if other != target]
-        for at in range(0, len(groups[target]), 4):
-            first, *others = groups[target][at : at + 4]
-            left.append(first[0])
-            steps += [
-                Step(2, host[0], first[0], begin, end, lane=lane)
-                for host, lane in zip(others, beside, strict=False)
-            ]
-    return steps + _later(binomial_tree(left, begin, end), steps)
+
+    def steps_of(_: Sequence[int], begin: int, end: int) -> list[Step]:
+        hosts = [host for group in groups for host in group]
+        steps = [step for host in (server, *hosts) for step in star(host, begin, end)]
+        left = [server[0]]
+        for source, target in ((0, 1), (2, 3)):
+            pairs = zip(groups[source], groups[target], strict=True)
+            lane = lanes(source, target)
+            steps += [Step(1, one[0], other[0], begin, end, lane=lane) for one, other in pairs]
+            beside = [lanes(target, other) for other in range(4) if other != target]
+            for at in range(0, len(groups[target]), 4):
+                first, *others = groups[target][at : at + 4]
+                left.append(first[0])
+                steps += [
+                    Step(2, host[0], first[0], begin, end, lane=lane)
+                    for host, lane in zip(others, beside, strict=False)
+                ]
+        return steps + _later(binomial_tree(left, begin, end), steps)
+
+    return steps_of
 
 
-def reduction(ranks: int, count: int, way: Way, order: Sequence[int] | None = None) -> ReductionPlan:
-    """The plan of a way, for ranks in an order; its root is the first of the order, or of the hierarchy."""
-    given = list(range(ranks)) if order is None else list(order)
-    steps = way(given, 0, count) if count else []
-    senders = {step.sender for step in steps if step.adds}
-    receivers = {step.receiver for step in steps}
-    roots = receivers - senders
-    root = given[0] if not steps or given[0] in receivers and len(roots) != 1 else min(roots)
-    return ReductionPlan(ranks, root, count, tuple(sorted(steps)))
+def reduction(count: int, way: Way, order: Sequence[int]) -> ReductionPlan:
+    """The plan of a way over ranks 0 to ``len(order) - 1`` in any order; the first of it has the sum."""
+    if sorted(order) != list(range(len(order))):
+        raise GeometryError(f"{list(order)[:20]} is no order of ranks from 0")
+    steps = way(order, 0, count) if count else []
+    return ReductionPlan(len(order), order[0], count, tuple(sorted(steps)))
 
 
 def all_reduction(plan: ReductionPlan) -> ReductionPlan:
@@ -207,7 +212,7 @@ def _later(steps: Sequence[Step], earlier: Sequence[Step]) -> list[Step]:
 
 def _parts(begin: int, end: int, count: int) -> list[tuple[int, int]]:
     edges = [begin + (end - begin) * at // count for at in range(count + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))
 
 
 def _gathered(order: Sequence[int], parts: Sequence[tuple[int, int]], stage: int) -> list[Step]:
