@@ -51,6 +51,7 @@ class Reduction:
         rank: int,
         vector: Vector,
         endpoints: Sequence[Endpoint],
+        piece_bytes: int | None = None,
     ) -> None:
         if vector.shape != (plan.count,) or not vector.flags.c_contiguous:
             raise ClusterError(
@@ -63,7 +64,7 @@ class Reduction:
             )
         self.number, self.plan, self._names, self._endpoints = number, plan, names, endpoints
         self._vector = vector
-        self._pieces = plan.pieces(_piece_elements(plan.count, vector.itemsize))
+        self._pieces = plan.pieces(_piece_elements(plan.count, vector.itemsize, piece_bytes))
         self._agenda = plan.agenda(rank, self._pieces)
         receives = any(not item.sends for items in self._agenda for item in items)
         self.result: Vector = np.empty_like(vector) if receives else vector
@@ -185,11 +186,12 @@ class Reduction:
 class Reducer:
     """Reductions of one process, one at a time; messages that come before their reduction begins are kept.
 
-    Numbers of reductions rise. What is left of an earlier one is dropped.
+    Numbers of reductions rise. What is left of an earlier one is dropped. All processes must have the same
+    ``piece_bytes`` (None: about `PIECES` pieces a vector).
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self._endpoints = endpoints
+    def __init__(self, endpoints: Sequence[Endpoint], piece_bytes: int | None = None) -> None:
+        self._endpoints, self._piece_bytes = endpoints, piece_bytes
         self._early: list[Message] = []
         self._early_bytes = 0
         self._newest = -1
@@ -203,7 +205,7 @@ class Reducer:
             raise ClusterError(f"reduction {number} comes after {self._newest}; number reductions upwards")
         self._newest = number
         early, self._early, self._early_bytes = self._early, [], 0
-        self.current = Reduction(number, plan, names, rank, vector, self._endpoints)
+        self.current = Reduction(number, plan, names, rank, vector, self._endpoints, self._piece_bytes)
         self.current.start()
         for message in early:
             self.take(message)
@@ -284,7 +286,9 @@ def _base(name: str) -> str:
     return name.partition("/lane")[0]
 
 
-def _piece_elements(count: int, itemsize: int) -> int:
+def _piece_elements(count: int, itemsize: int, piece_bytes: int | None) -> int:
     """How long pieces are, the same on all ranks."""
+    if piece_bytes is not None:
+        return max(1, piece_bytes // itemsize)
     wanted = -(-count // PIECES) * itemsize
     return max(1, min(PIECE_BYTES_MOST, max(PIECE_BYTES_LEAST, wanted)) // itemsize)
