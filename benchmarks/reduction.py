@@ -22,7 +22,7 @@ from statistics import median
 
 from cotswold.bench.measure import document
 from cotswold.geometry import Card, Host, Network, ReductionPlan, chosen_all_reduction, chosen_plan
-from cotswold.geometry.reduction_time import bound_seconds, candidates, predicted_seconds
+from cotswold.geometry.reduction_time import PIECES, bound_seconds, candidates, predicted_seconds
 from cotswold.host import Token
 from cotswold.host.token import VARIABLE
 from cotswold.testing.hosts import Hosts
@@ -40,22 +40,22 @@ def ways(network: Network) -> dict[str, dict[str, object]]:
     everywhere_name, everywhere_plan = chosen_all_reduction(network, PARAMETERS, 4)
     tree = plans["binomial tree over all ranks"]
 
-    def plan(one: ReductionPlan, setting: str = "plain", *, whole: bool = False) -> dict[str, object]:
+    def plan(one: ReductionPlan, setting: str = "plain", pieces: int = PIECES) -> dict[str, object]:
         everywhere = one.root is None or not any(step.adds for step in one.steps)
         return {
             "plan": one.as_numbers(),
             "setting": setting,
-            "whole": whole,
+            "pieces": pieces,
             "all": everywhere,
             "broadcast": not any(step.adds for step in one.steps),
-            "predicted": predicted_seconds(one, network, 4, 1 if whole else 64),
+            "predicted": predicted_seconds(one, network, 4, pieces),
         }
 
     gloo = {"all": False, "broadcast": False}
     return {
         f"reduce: chosen ({name})": plan(best),
         f"reduce: chosen ({name}), encrypted": plan(best, "curve"),
-        "reduce: binomial tree over all ranks, whole vectors (LAM)": plan(tree, whole=True),
+        "reduce: binomial tree over all ranks, whole vectors (LAM)": plan(tree, pieces=1),
         "reduce: binomial tree over all ranks, in pieces": plan(tree),
         "reduce: ring over hosts": plan(plans["ring over hosts"]),
         "reduce: Gloo": {"gloo": "reduce", **gloo},

@@ -73,11 +73,7 @@ def main() -> None:
     total = np.zeros(length)
     for each in range(world):
         total += vector_of(each, length)
-    reducers = {
-        (one, piece): Reducer([endpoint], piece)
-        for one, endpoint in endpoints.items()
-        for piece in (None, 4 * length)
-    }
+    reducers: dict[tuple[str, int], Reducer] = {}
     say("ready")
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)
@@ -86,7 +82,10 @@ def main() -> None:
         dist.barrier()
         start = time.perf_counter()
         if plan is not None:
-            reducer = reducers[asked["setting"], 4 * length if asked["whole"] else None]
+            way = asked["setting"], asked["pieces"]
+            if way not in reducers:
+                reducers[way] = Reducer([endpoints[way[0]]], -(-length // way[1]) * 4)
+            reducer = reducers[way]
             result = reducer.run(asked["number"], plan, names, mine, own, TIMEOUT_SECONDS)
         elif asked["gloo"] == "reduce":
             dist.reduce(copy, 0)

@@ -12,9 +12,11 @@ has come, which is why long vectors are cut into pieces.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import Item, ReductionPlan
@@ -34,9 +36,10 @@ from cotswold.geometry.reduction_plans import (
     star,
 )
 
-PIECES = 64
-"""Pieces of a vector, as predicted and as carried out: a chain over few hosts then costs some per cent more
-than one vector over a link."""
+PIECES = 128
+"""Of a vector, about: a chain over few hosts then costs two per cent more than one vector over a link."""
+PIECE_BYTES_LEAST, PIECE_BYTES_MOST = 1 << 15, 1 << 20
+PREDICTED_PIECES_MOST = 256
 _Resource = tuple[str, int, int]
 
 
@@ -128,25 +131,39 @@ class Network:
         )
 
 
+def piece_elements(count: int, element_bytes: int) -> int:
+    """How many elements of a vector travel together: about `PIECES` pieces, within bounds on their bytes.
+
+    >>> piece_elements(10, 4), piece_elements(1_729_440, 4), piece_elements(10**9, 4)
+    (8192, 13512, 262144)
+    """
+    wanted = -(-count // PIECES) * element_bytes
+    return max(1, min(PIECE_BYTES_MOST, max(PIECE_BYTES_LEAST, wanted)) // element_bytes)
+
+
 def predicted_seconds(
-    plan: ReductionPlan, network: Network, element_bytes: int, pieces: int = PIECES
+    plan: ReductionPlan, network: Network, element_bytes: int, pieces: int | None = None
 ) -> float:
     """The time from the start of a plan, with a vector in ``pieces``, until the last message has been added.
 
-    ``pieces`` of 1 is a reduction that hands on whole vectors, as libraries' trees do.
+    Without a number of pieces they are those of `piece_elements`; 1 is a reduction that hands on whole
+    vectors, as libraries' trees do.
     """
     if plan.ranks != network.ranks:
         raise GeometryError(f"a plan of {plan.ranks} ranks does not suit a network of {network.ranks}")
     if not plan.steps:
         return 0.0
-    cut = plan.pieces(-(-plan.count // pieces))
+    if pieces is None:
+        least = -(-plan.count // PREDICTED_PIECES_MOST)
+        cut = plan.pieces(max(least, piece_elements(plan.count, element_bytes)))
+    else:
+        cut = plan.pieces(-(-plan.count // pieces))
     agendas = {rank: plan.agenda(rank, cut) for rank in range(plan.ranks)}
     return max(_ends(agendas, network, [(end - begin) * element_bytes for begin, end in cut]))
 
 
-@dataclass(order=True)
-class _Passing:
-    """A message at a point of its way, in the order in which such points are reached."""
+class _Passing(NamedTuple):
+    """A message at a point of its way; such points are reached in this order."""
 
     at: float
     stage: int
@@ -154,8 +171,8 @@ class _Passing:
     sender: int
     receiver: int
     lane: int
-    hop: int = 0
-    arrived: float = 0.0
+    hop: int
+    arrived: float
     """When its last byte has passed all that it has passed so far."""
 
 
@@ -172,6 +189,7 @@ def _ends(
     """When messages came that a rank could not use yet, by the rank and piece, then by stage and sender."""
     free: dict[_Resource, float] = {}
     queue: list[_Passing] = []
+    ways: dict[tuple[int, int, int], list[tuple[_Resource, int]]] = {}
 
     def proceed(rank: int, piece: int, now: float) -> None:
         """Let a rank do with a piece what can be done."""
@@ -179,7 +197,7 @@ def _ends(
         while (place := done[rank, piece]) < len(items):
             item = items[place]
             if item.sends:
-                heapq.heappush(queue, _Passing(now, item.stage, piece, rank, item.other, item.lane))
+                heapq.heappush(queue, _Passing(now, item.stage, piece, rank, item.other, item.lane, 0, 0.0))
             elif (item.stage, item.other) in waiting:
                 now = max(now, waiting.pop((item.stage, item.other)))
             else:
@@ -191,7 +209,8 @@ def _ends(
             proceed(rank, piece, 0.0)
     while queue:
         one = heapq.heappop(queue)
-        way = network.way_between(one.sender, one.receiver, one.lane)
+        who = one.sender, one.receiver, one.lane
+        way = ways[who] if who in ways else ways.setdefault(who, network.way_between(*who))
         size = sizes[one.piece]
         if one.hop < len(way):
             resource, rate = way[one.hop]
@@ -200,7 +219,8 @@ def _ends(
             arrived = max(one.arrived, free[resource])
             # it goes on while it still comes in, but can be used only when all of it is there
             at = arrived if one.hop + 1 == len(way) else start
-            heapq.heappush(queue, replace(one, at=at, hop=one.hop + 1, arrived=arrived))
+            passing = _Passing(at, one.stage, one.piece, *who, one.hop + 1, arrived)
+            heapq.heappush(queue, passing)
             continue
         adder = ("adds", one.receiver, 0)
         end = max(one.at, free.get(adder, 0.0))
@@ -268,11 +288,27 @@ def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tu
 def _fastest(
     plans: Mapping[str, ReductionPlan], network: Network, element_bytes: int
 ) -> tuple[str, ReductionPlan]:
-    name = min(
-        plans,
-        key=lambda one: (predicted_seconds(plans[one], network, element_bytes), len(plans[one].steps), one),
-    )
-    return name, plans[name]
+    """The plan with the least predicted time; where the busiest link alone takes longer, none is made."""
+    busiest = {name: _busiest_seconds(plan, network, element_bytes) for name, plan in plans.items()}
+    best, least = "", (math.inf, 0, "")
+    for name in sorted(plans, key=lambda one: (busiest[one], one)):
+        if busiest[name] > least[0]:
+            break
+        plan = plans[name]
+        least, best = min(
+            (least, best), ((predicted_seconds(plan, network, element_bytes), len(plan.steps), name), name)
+        )
+    return best, plans[best]
+
+
+def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) -> float:
+    """How long the most is to be passed by one card, link or memory: no prediction is less."""
+    loads: dict[_Resource, float] = {}
+    for step in plan.steps:
+        for resource, rate in network.way_between(step.sender, step.receiver, step.lane):
+            seconds = (step.end - step.begin) * element_bytes / rate
+            loads[resource] = loads.get(resource, 0.0) + seconds
+    return max(loads.values(), default=0.0)
 
 
 def _tree_of_hosts(network: Network, root: int) -> list[list[int]]:
