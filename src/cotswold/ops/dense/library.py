@@ -19,7 +19,7 @@ def add(
     layers = spec.layers(parameters)
     states = [inputs.t().to(parameters.dtype, memory_format=torch.contiguous_format)]
     for number, (weights, biases) in enumerate(layers):
-        sums = torch.addmm(biases, states[-1], weights)
+        sums = torch.addmm(biases, states[-1], weights.t())
         last = number == len(layers) - 1
         states.append(sums if last else activate(spec.activation, sums))
     found = finish(spec, states[-1], targets, gradient is not None)
@@ -30,10 +30,10 @@ def add(
     for number in reversed(range(len(layers))):
         below = states.pop()
         weights, biases = slots[number]
-        weights.addmm_(below.t(), delta)
+        weights.addmm_(delta.t(), below)
         biases.add_(delta.sum(0))
         if number:
-            delta = to_slope(spec.activation, delta @ layers[number][0].t(), below)
+            delta = to_slope(spec.activation, delta @ layers[number][0], below)
     return found
 
 
@@ -43,5 +43,5 @@ def outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
     layers = spec.layers(parameters)
     for number, (weights, biases) in enumerate(layers):
         last = number == len(layers) - 1
-        state = activate(spec.output if last else spec.activation, torch.addmm(biases, state, weights))
+        state = activate(spec.output if last else spec.activation, torch.addmm(biases, state, weights.t()))
     return state.t()

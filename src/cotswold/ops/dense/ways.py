@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cotswold.kernels.available import usable
 from cotswold.ops.dense import library
 from cotswold.ops.dense.spec import DenseSpec
 
@@ -22,6 +23,10 @@ def dense_add(
     deterministic: bool,
 ) -> tuple[float, int]:
     """The sum of losses and how many are right; adds the gradient. See `nn.DenseNetwork.add`."""
+    if usable(parameters):
+        from cotswold.ops.dense import own
+
+        return own.add(spec, parameters, inputs, targets, gradient)
     return library.add(spec, parameters, inputs, targets, gradient)
 
 
