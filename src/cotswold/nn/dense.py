@@ -98,7 +98,7 @@ class DenseNetwork:
             ]
             offset += (inputs + 1) * outputs
         self.layout: tuple[Slot, ...] = tuple(slots)
-        """Weights ``(out, in)`` and biases ``(out,)`` of all layers in order, as `torch.nn.Linear` has them."""
+        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, as in `torch.nn.Linear`."""
         self.size = offset
         """Numbers of the flat vector."""
 

@@ -26,7 +26,7 @@ GROUP = 64
 CHAINS = 16
 """Chains in which a row is summed; part of what the sums are."""
 PARTIALS = 3
-"""Numbers that a group leaves for each lane: losses or exponentials, its own class's sum, the greatest other."""
+"""What a group leaves for each lane: losses or exponentials, its class's sum, the greatest other."""
 LEAST = -3.0e38
 """Less than every sum that has a meaning."""
 
