@@ -27,7 +27,7 @@ class ClusterSettings:
     portion: int = 320
     """Patterns of a portion (Bunyip: 320)."""
     fraction: float = 1.0
-    """How much of the patterns must be done before an evaluation that draws its own set ends (Bunyip: 0.8)."""
+    """How much of the patterns must be done before an evaluation may end (Bunyip: 0.8)."""
     deterministic: bool = False
     """Sums along a fixed tree over portions: same bits whoever computed what."""
     seed: int = 0
