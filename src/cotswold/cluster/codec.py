@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 
+from cotswold.cluster import messages as beginning
 from cotswold.server.messages import MESSAGES, Message
 
 Buffer = bytes | bytearray | memoryview
@@ -25,14 +26,14 @@ _Encoded = Any  # what msgpack knows: numbers, text, lists, maps
 
 
 _HEADER_BYTES = 1 << 17
-_MESSAGES = {each.__name__: each for each in MESSAGES}
+_MESSAGES = {each.__name__: each for each in (*MESSAGES, *beginning.MESSAGES)}
 
 
 class MalformedError(ValueError):
     """Bytes that are no message of these classes."""
 
 
-def encode(message: Message) -> tuple[Header, list[Buffer]]:
+def encode(message: Message | beginning.Message) -> tuple[Header, list[Buffer]]:
     """The header, and the buffers beside it, which are not copied."""
     buffers: list[Buffer] = []
     fields = _packed(message, buffers)
@@ -42,7 +43,7 @@ def encode(message: Message) -> tuple[Header, list[Buffer]]:
     return {"message": fields}, buffers
 
 
-def decode(header: Header, buffers: Sequence[Buffer]) -> Message:
+def decode(header: Header, buffers: Sequence[Buffer]) -> Message | beginning.Message:
     """The message; raises MalformedError for anything that `encode` does not write."""
     try:
         fields = header.get("message")
@@ -50,7 +51,7 @@ def decode(header: Header, buffers: Sequence[Buffer]) -> Message:
             fields, buffers = msgpack.unpackb(buffers[0], strict_map_key=False), buffers[1:]
         if not isinstance(fields, list) or not fields or fields[0] not in _MESSAGES:
             raise MalformedError("no message that is known")
-        message: Message = _read_class(_MESSAGES[fields[0]], fields, buffers)
+        message: Message | beginning.Message = _read_class(_MESSAGES[fields[0]], fields, buffers)
     except MalformedError:
         raise
     except Exception as error:  # whatever a stranger's bytes make msgpack or a constructor say

@@ -1,7 +1,7 @@
 """What a worker has to compute, and what it has computed: portions on a thread of their own.
 
-Knows: the work, sums and their buffers, which portion belongs to which sum. Does not know: sockets, messages to
-others, when an evaluation ends.
+Knows: the work, sums and their buffers, which portion belongs to which sum. Does not know: sockets, messages,
+when an evaluation ends.
 
 The thread takes the next portion by itself, so that a worker never waits for its own messages. Whatever else
 needs the parameters (a new point, validation) is called on that thread, between two portions.
@@ -25,6 +25,7 @@ from cotswold.cluster.arithmetic import Array, add
 from cotswold.cluster.work import Work
 from cotswold.errors import told
 from cotswold.server.messages import Grant, Held, Node, PortionResult
+from cotswold.server.tree import parent, sibling
 
 T = TypeVar("T")
 _BUFFERS_KEPT = 4
@@ -75,7 +76,14 @@ class Returned:
     value: object
 
 
-Event = Done | NotDone | Returned
+@dataclass(frozen=True)
+class Broken:
+    """The thread has ended, because of an error that no portion is to blame for."""
+
+    error: BaseException
+
+
+Event = Done | NotDone | Returned | Broken
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class Portions:
         self._sums: dict[int, Sum] = {}
         self._open: Sum | None = None
         self._numbers = 0
-        self._evaluation = 0
+        self._evaluation = self._generation = 0
         self._with_gradient = self._apart = False
         self._rules: Rules | None = None
         self._told: deque[Event] = deque()
@@ -149,15 +157,15 @@ class Portions:
     def grant(self, grant: Grant) -> None:
         """Compute a portion after those that wait."""
         with self._changed:
-            self._waiting.append((grant, self._evaluation))
+            self._waiting.append((grant, self._generation))
             self._changed.notify()
 
     def set_apart(self, number: int) -> None:
         """A grant that waits becomes a sum of its own."""
         with self._changed:
             self._waiting = deque(
-                (replace(grant, apart=True) if grant.number == number else grant, evaluation)
-                for grant, evaluation in self._waiting
+                (replace(grant, apart=True) if grant.number == number else grant, generation)
+                for grant, generation in self._waiting
             )
 
     def flush(self) -> None:
@@ -175,9 +183,11 @@ class Portions:
         with self._changed:
             found = self._sums.pop(number, None)
             if found is not None:
-                if self._open is found:
+                if found is not self._open:
+                    self._keep(found)
+                elif self._current is None:
                     self._open = None
-                self._keep(found)
+                    self._keep(found)
 
     def sum(self, number: int) -> Sum | None:
         """A sum by its number."""
@@ -213,6 +223,13 @@ class Portions:
     # --- the thread ---
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            with self._changed:
+                self._tell(Broken(error))
+
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or self._calls or self._waiting)
@@ -220,19 +237,19 @@ class Portions:
                     return
                 called = self._calls.popleft() if self._calls else None
                 if called is None:
-                    grant, evaluation = self._waiting.popleft()
+                    grant, generation = self._waiting.popleft()
                     self._current = grant
             if called is not None:
                 value = _outcome(called[0])
                 with self._changed:
                     self._tell(Returned(called[1], value))
             else:
-                self._compute(grant, evaluation)
+                self._compute(grant, generation)
 
-    def _compute(self, grant: Grant, evaluation: int) -> None:
+    def _compute(self, grant: Grant, generation: int) -> None:
         with self._changed:
-            rules = self._rules
-            if rules is None or evaluation != self._evaluation:
+            rules, evaluation = self._rules, self._evaluation
+            if rules is None or generation != self._generation:
                 self._current = None
                 return
             alone = grant.apart or self._apart or rules.tree
@@ -240,7 +257,7 @@ class Portions:
         outcome = self._add(rules, grant.portion, target)
         with self._changed:
             self._current = None
-            if evaluation != self._evaluation:
+            if generation != self._generation:
                 self._keep(target)
             elif isinstance(outcome, PortionResult):
                 self._sums[target.number] = target
@@ -250,7 +267,8 @@ class Portions:
                 self._tell(Done(evaluation, target.held()[-1]))
             else:
                 self._tell(NotDone(evaluation, grant.number, grant.portion, told(outcome)))
-                self._keep(target)
+                if target is not self._open:
+                    self._keep(target)
             self._close_if_full(rules)
 
     def _add(self, rules: Rules, portion: int, target: Sum) -> PortionResult | Exception:
@@ -304,7 +322,7 @@ class Portions:
             if rules.flush_portions and 1 << target.node.level >= rules.flush_portions:
                 target.is_closed = True
                 return
-            wanted = Node(target.node.level, target.node.index ^ 1)
+            wanted = sibling(target.node)
             other = next(
                 (one for one in self._sums.values() if one.node == wanted and not one.is_closed), None
             )
@@ -315,7 +333,7 @@ class Portions:
                 add(left.gradient, right.gradient)
             left.grants += right.grants
             left.results += right.results
-            left.node = Node(target.node.level + 1, target.node.index // 2)
+            left.node = parent(target.node)
             del self._sums[right.number]
             self._keep(right)
             target = left
@@ -337,6 +355,7 @@ class Portions:
                 self._keep(each)
         self._sums.clear()
         self._waiting.clear()
+        self._generation += 1
         self._open = self._rules = None
 
     def _keep(self, sum_: Sum) -> None:
