@@ -2,10 +2,10 @@
 
 Knows: the fields. Does not know: how they are written down, sockets, what a buffer holds.
 
-Of a field's type there are: int, float, str, bool, None, tuples of these, and the classes of `PARTS`; whatever
-is large is in a field named ``buffers`` and is handed on as it is. All may come late, twice, in another order,
-or never: each message names the session, the evaluation and the number that make a second one harmless, and
-whoever waits for an answer asks again.
+Of a field's type there are: int, float, str, bool, None, tuples of these, and the classes of `PARTS`;
+whatever is large is in a field named ``buffers`` and is handed on as it is. All may come late, twice, in
+another order, or never: each message names the session, the evaluation and the number that make a second one
+harmless, and whoever waits for an answer asks again.
 
 Glossary:
 
