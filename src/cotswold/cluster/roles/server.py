@@ -50,7 +50,7 @@ def main(
 
 
 def serve(machine: Server[Array], post: Post) -> None:
-    """Answer until the coordinator says that it is over; raises MachineError where the coordinator is lost."""
+    """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
     while True:
         match post.receive(None):
             case Letter(sender, Finish()) if sender == COORDINATOR:

@@ -81,6 +81,8 @@ class Session:
         self.ready: m.Ready | None = None
         self.granted = 0
         """The newest grant."""
+        self.is_flushed = False
+        """Whether sums are pushed that would else wait for a reduction."""
 
 
 class Worker:
@@ -91,8 +93,8 @@ class Worker:
         parameters = work.parameters
         if parameters.dim() != 1 or parameters.dtype not in (torch.float32, torch.float64):
             raise UserError(
-                f"the work's parameters are {tuple(parameters.shape)} of {parameters.dtype}; they must lie in "
-                "one vector of float32 or float64"
+                f"the work's parameters are {tuple(parameters.shape)} of {parameters.dtype}; they must lie "
+                "in one vector of float32 or float64"
             )
         self._parameters: Array = parameters.detach().numpy()
         self._initial = self._parameters.copy()
@@ -194,8 +196,8 @@ class Worker:
             case _:
                 handler = self._handlers.get(type(message))
                 session = self._session
-                number = getattr(message, "session", None)
-                if handler is not None and session is not None and number == session.number:
+                meant = getattr(message, "session", None)
+                if handler is not None and session is not None and meant == session.number:
                     handler(message, session)
 
     def _join(self) -> None:
@@ -237,7 +239,7 @@ class Worker:
             if known == begin and session.ready is not None:
                 self._tell(session.ready)
             return
-        session.begin, session.ready = begin, None
+        session.begin, session.ready, session.is_flushed = begin, None, False
         session.pulls.clear()
         session.pushes.clear()
         welcome = session.welcome
@@ -314,6 +316,7 @@ class Worker:
 
     def _flush(self, flush: m.Flush, session: Session) -> None:
         if self._is_now(flush, session):
+            session.is_flushed = True
             self._portions.flush()
             self._push_closed(session)
 
@@ -350,8 +353,8 @@ class Worker:
             self._push_closed(self._session)
 
     def _push_closed(self, session: Session) -> None:
-        """Sums to which nothing will be added go to the servers."""
-        if session.begin is None:
+        """Sums to which nothing will be added go to the servers, unless they wait for a reduction."""
+        if session.begin is None or not (session.welcome.pushes or session.is_flushed):
             return
         for each in self._portions.closed():
             if each.number not in session.pushes:
