@@ -42,7 +42,43 @@ class NumpyArithmetic:
         """What goes into a message, which is sent before the values change."""
         return raw(values)
 
-    def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
+    def combine(self, terms: Sequence[tuple[float, Array]], out: Array | None) -> Array:
+        """Σ factor · vector, in order."""
+        target = np.empty_like(terms[0][1]) if out is None else out
+        combine(target, terms)
+        return target
+
+    def multiply(self, left: Array, right: Array, out: Array | None) -> Array:
+        """Element by element."""
+        target = np.empty_like(left) if out is None else out
+        multiply(target, left, right)
+        return target
+
+    def dot(self, left: Array, right: Array) -> float:
+        """The inner product, in float64."""
+        return dot(left, right)
+
+    def add(self, left: Array, right: Array) -> Array:
+        """The sum, in the memory of ``left``."""
+        add(left, right)
+        return left
+
+    def scale(self, values: Array, factor: float) -> Array:
+        """The multiple, in place."""
+        combine(values, [(factor, values)])
+        return values
+
+    def digest(self, values: Array) -> int:
+        """The checksum of the bytes."""
+        return crc32(raw(values))
+
+
+def raw(values: Array) -> memoryview:
+    """The bytes of contiguous numbers, in place."""
+    return values.data.cast("B")
+
+
+def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
     """``out`` ← Σ factor · vector, in order; ``out`` may be one of them."""
     blocks.combine(torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms])
 
