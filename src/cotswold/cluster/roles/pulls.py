@@ -5,7 +5,7 @@ Knows: which shards of a vector are still to come, whom to ask again. Does not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,10 +105,13 @@ class OwnVectors:
     def __setitem__(self, name: str, vector: Array) -> None:
         self._named[name] = vector
 
-    def run(self, commands: Sequence[Command]) -> None:
-        """Do as the shards did, with the same bits; dots are none of a worker's business."""
+    def run(self, commands: Sequence[Command], fetched: Container[str] = ()) -> None:
+        """Do as the shards did, with the same bits; what would make a vector that was ``fetched`` is passed
+        over, and dots are none of a worker's business."""
         for command in commands:
             match command:
+                case Combine(out, _) if out in fetched:
+                    continue
                 case Combine(out, terms):
                     given = [(factor, self._named[name]) for factor, name in terms]
                     combine(self._made(out), given)

@@ -281,7 +281,7 @@ class Worker:
         """Make the point and hand it to the work, between two portions."""
 
         def set_parameters() -> tuple[int, ...]:
-            session.vectors.run(begin.commands)
+            session.vectors.run(begin.commands, [one.name for one in begin.fetches])
             point = session.vectors[begin.at]
             np.copyto(self._parameters, point)
             if not begin.digests:
