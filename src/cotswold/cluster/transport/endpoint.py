@@ -187,6 +187,11 @@ class Endpoint:
                 return None
         return self._events.popleft()
 
+    def waiting_bytes(self, peer: str) -> int:
+        """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
+        found = self._peers.get(peer)
+        return 0 if found is None else found.waiting_bytes
+
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
         self._watched.add(descriptor)
