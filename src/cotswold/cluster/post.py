@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cotswold.cluster import messages as beginning
 from cotswold.cluster.codec import MalformedError, decode, encode
+from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport import Message as Frame
 from cotswold.server.messages import Message
@@ -35,10 +36,13 @@ class Post:
         header, buffers = encode(message)
         return self.endpoint.send(to, header, buffers)
 
-    def receive(self, timeout: float | None) -> Letter | Lost | Ready | None:
-        """The next message or event within so many seconds; what is no message is counted and passed over."""
+    def receive(self, timeout: float | None) -> Letter | Frame | Lost | Ready | None:
+        """The next message or event within so many seconds; what is no message is counted and passed over.
+
+        A piece of a vector that is reduced or broadcast is handed on as it came.
+        """
         event = self.endpoint.receive(timeout)
-        if not isinstance(event, Frame):
+        if not isinstance(event, Frame) or KEY in event.header:
             return event
         try:
             return Letter(event.sender, decode(event.header, event.buffers))

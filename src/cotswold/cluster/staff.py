@@ -27,6 +27,7 @@ class Ended:
 
     name: str
     why: str
+    code: int
 
 
 class Staff:
@@ -61,9 +62,13 @@ class Staff:
         """Whether nothing runs, and starting again would not help."""
         return not self._workers and not self._due
 
-    def process(self, name: str) -> Process:
-        """A process that runs; raises KeyError."""
-        return self._started[name]
+    def machine_of(self, name: str) -> str:
+        """The machine on which a process runs; empty for one that does not."""
+        return self._started[name].machine if name in self._started else ""
+
+    def pid_of(self, name: str) -> int:
+        """The number of a process that runs, on its machine; raises KeyError."""
+        return self._started[name].pid
 
     def hire(self, count: int) -> None:
         """Start so many workers, spread over the machines by their cores."""
@@ -142,13 +147,13 @@ class Staff:
         del self._watched[descriptor]
         why = process.why()
         process.end()
+        code = process.code() or 0
         if name in self._workers:
             self._workers.discard(name)
             self.last_words = f"{name} {why}"
             self._in_vain += name not in self._joined
             self._joined.discard(name)
-            is_dismissed = process.code() == 0
-            if self._restarts and not is_dismissed and self._in_vain < _HOPELESS:
+            if self._restarts and code != 0 and self._in_vain < _HOPELESS:
                 wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
                 self._due.append((now + wait, process.machine))
-        return Ended(name, why)
+        return Ended(name, why, code)

@@ -10,9 +10,10 @@ content, whatever the names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from cotswold.optim import Combine, Command, Drop, Multiply
+from cotswold.optim import Combine, Command, Dot, Drop, Multiply
+from cotswold.server.asked import Request
 
 Content = int
 """What a vector holds: two vectors of the same content are equal to the bit."""
@@ -29,6 +30,10 @@ class Fetching:
     local: tuple[Command, ...]
     """What makes the point then; a command that makes what was fetched is passed over."""
 
+    def asked_in(self, request: Request) -> Request:
+        """The same request, of workers that keep vectors."""
+        return replace(request, keeps=self.keeps, changed=self.changed, local=self.local)
+
 
 @dataclass
 class Contents:
@@ -41,6 +46,36 @@ class Contents:
     _newest: Content = 0
     _held: dict[str, Content] = field(default_factory=dict)
     """What workers have, by name."""
+
+    def check_name(self, name: str) -> None:
+        """Raises KeyError where there is no such vector."""
+        if name not in self._named:
+            raise KeyError(f"no vector {name!r}; there are {', '.join(sorted(self._named))}")
+
+    def check(self, commands: Sequence[Command], made: Sequence[str] = (), at: str | None = None) -> None:
+        """Raises KeyError for a vector that there is not when it is needed; ``made`` are there besides, and
+        ``at`` is needed in the end."""
+        names = {*self._named, *made}
+        for command in commands:
+            needed: tuple[str, ...] = ()
+            match command:
+                case Combine(_, terms):
+                    needed = tuple(name for _, name in terms)
+                case Multiply(_, left, right) | Dot(left, right):
+                    needed = (left, right)
+                case Drop(name):
+                    names.discard(name)
+            missing = [name for name in needed if name not in names]
+            if missing:
+                raise KeyError(f"no vector {missing[0]!r}; there are {', '.join(sorted(names))}")
+            if isinstance(command, Combine | Multiply):
+                names.add(command.out)
+        if at is not None and at not in names:
+            raise KeyError(f"no vector {at!r}; there are {', '.join(sorted(names))}")
+
+    def forget_held(self) -> None:
+        """What workers have is not known any more."""
+        self._held.clear()
 
     def written(self, name: str) -> None:
         """A vector was set to numbers that nobody has seen."""

@@ -44,6 +44,11 @@ class Sum:
     is_closed: bool = False
     """Whether no portion will be added any more."""
 
+    @property
+    def portions(self) -> list[int]:
+        """Its portions."""
+        return [one.portion for one in self.results]
+
     def held(self) -> list[Held]:
         """Its portions, as the coordinator is told."""
         pairs = zip(self.grants, self.results, strict=True)
@@ -193,6 +198,12 @@ class Portions:
         """A sum by its number."""
         with self._changed:
             return self._sums.get(number)
+
+    def collect(self, numbers: Sequence[int]) -> list[Sum]:
+        """These sums, as far as they are here, closed; to be called on the thread (by `call`)."""
+        with self._changed:
+            self._close()
+            return [self._sums[number] for number in numbers if number in self._sums]
 
     def closed(self) -> list[Sum]:
         """The sums to which nothing will be added."""

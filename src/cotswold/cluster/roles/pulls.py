@@ -36,7 +36,7 @@ class Pulls:
         self._shards = {one.number: one for one in shards}
         self._size = max(one.stop for one in shards)
         self._dtype, self._tell = dtype, tell
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[tuple[int, str], _Wanted] = {}
 
     def fetch(
         self,
@@ -44,7 +44,6 @@ class Pulls:
         session: int,
         evaluation: int,
         name: str,
-        into: Array | None,
         now: float,
         then: Callable[[Array], None],
     ) -> None:
@@ -52,14 +51,16 @@ class Pulls:
         missing: dict[str, set[int]] = {}
         for one in self._shards.values():
             missing.setdefault(one.server, set()).add(one.number)
-        target = np.empty(self._size, self._dtype) if into is None else into
-        self._wanted[name] = _Wanted(session, evaluation, target, missing, now, then)
-        self._ask(name)
+        target = np.empty(self._size, self._dtype)
+        key = evaluation, name
+        self._wanted[key] = _Wanted(session, evaluation, target, missing, now, then)
+        self._ask(key)
 
     def take(self, message: Pulled) -> None:
         """Shards have come; those that nobody waits for are passed over."""
-        wanted = self._wanted.get(message.name)
-        if wanted is None or (wanted.session, wanted.evaluation) != (message.session, message.evaluation):
+        key = message.evaluation, message.name
+        wanted = self._wanted.get(key)
+        if wanted is None or wanted.session != message.session:
             return
         for number, buffer in zip(message.shards, message.buffers, strict=True):
             shard = self._shards[number]
@@ -71,22 +72,22 @@ class Pulls:
                 if not missing:
                     del wanted.missing[shard.server]
         if not wanted.missing:
-            del self._wanted[message.name]
+            del self._wanted[key]
             wanted.then(wanted.into)
 
     def ask_again(self, now: float, after_seconds: float) -> None:
         """Ask for what has not come for so long."""
-        for name, wanted in self._wanted.items():
+        for key, wanted in self._wanted.items():
             if now - wanted.asked >= after_seconds:
                 wanted.asked = now
-                self._ask(name)
+                self._ask(key)
 
     def clear(self) -> None:
-        """Nothing is wanted any more."""
-        self._wanted.clear()
+        """What evaluations wanted is wanted no more."""
+        self._wanted = {key: wanted for key, wanted in self._wanted.items() if wanted.evaluation == 0}
 
-    def _ask(self, name: str) -> None:
-        wanted = self._wanted[name]
+    def _ask(self, key: tuple[int, str]) -> None:
+        wanted, name = self._wanted[key], key[1]
         for server, shards in wanted.missing.items():
             self._tell(server, Pull(wanted.session, wanted.evaluation, name, tuple(sorted(shards))))
 

@@ -11,22 +11,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.arithmetic import Array, add, raw
 from cotswold.cluster.messages import Give, Given, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.portions import Broken, Done, NotDone, Portions, Returned, Rules
-from cotswold.cluster.roles.pulls import OwnVectors, Pulls
+from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.pushes import Pushes
 from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, UserError, told
-from cotswold.files.checksum import crc32
 from cotswold.host import token_of
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
@@ -70,19 +72,27 @@ def main(
 class Session:
     """What a worker is told when it joins, and what lasts as long."""
 
-    def __init__(self, welcome: m.Welcome, dtype: np.dtype[np.floating], size: int, post: Post) -> None:
+    def __init__(
+        self, welcome: m.Welcome, dtype: np.dtype[np.floating], post: Post, exchanges: Exchanges
+    ) -> None:
         self.welcome = welcome
         self.number = welcome.session
         self.dealing = Dealing(welcome.seed, welcome.patterns, welcome.portion)
         self.pulls = Pulls(welcome.shards, dtype, post.send)
         self.pushes = Pushes(welcome.shards, post.send, lambda message: post.send(m.COORDINATOR, message))
-        self.vectors = OwnVectors(size, dtype)
+        self.points = Points(welcome.session, welcome.shards, dtype, self.pulls, exchanges, welcome.name)
         self.begin: m.Begin | None = None
         self.ready: m.Ready | None = None
+        self.reduce: m.Reduce | None = None
         self.granted = 0
         """The newest grant."""
         self.is_flushed = False
         """Whether sums are pushed that would else wait for a reduction."""
+
+    @property
+    def pushes_sums(self) -> bool:
+        """Whether sums go to the servers by themselves; a value alone waits for no reduction."""
+        return self.welcome.pushes or self.is_flushed or (self.begin is not None and not self.begin.gradient)
 
 
 class Worker:
@@ -101,6 +111,7 @@ class Worker:
         self._attempt = 1
         self._session: Session | None = None
         self._portions = Portions(work)
+        self._exchanges = Exchanges(post.endpoint, name)
         self._dealt: dict[int, Any] = {}
         self._leaving: str | None = None
         self._is_over = False
@@ -113,6 +124,7 @@ class Worker:
             m.Flush: self._flush,
             m.Settled: self._settled,
             m.End: self._end,
+            m.Reduce: self._reduce,
             m.Validate: self._validate,
             m.Pulled: lambda message, session: session.pulls.take(message),
             m.Kept: lambda message, session: session.pushes.kept(message),
@@ -134,8 +146,13 @@ class Worker:
                     self._take_done()
                 case Lost(peer, why) if peer == m.COORDINATOR:
                     raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                case Lost():
+                    self._exchanges.lost(event)
+                case Piece():
+                    self._exchanges.take(event)
                 case _:
                     pass
+            self._exchanges.proceed()
             self._tick(time.monotonic())
 
     def leave(self, reason: str) -> None:
@@ -149,6 +166,8 @@ class Worker:
     # --- time ---
 
     def _patience(self) -> float:
+        if self._exchanges.is_held:
+            return HELD_SECONDS
         if self._session is None:
             return 0.5
         return max(0.01, self._said + self._session.welcome.beat_seconds - time.monotonic())
@@ -213,10 +232,11 @@ class Worker:
         for name, address in welcome.servers:
             self._post.endpoint.connect(name, address)
         self._dealt.clear()
-        self._session = Session(welcome, self._parameters.dtype, self._parameters.size, self._post)
+        self._session = Session(welcome, self._parameters.dtype, self._post, self._exchanges)
 
     def _leave_session(self, *, is_over: bool) -> None:
         self._portions.clear()
+        self._exchanges.abandon()
         self._session = None
         self._attempt += 1
         self._is_over = is_over
@@ -239,64 +259,89 @@ class Worker:
             if known == begin and session.ready is not None:
                 self._tell(session.ready)
             return
-        session.begin, session.ready, session.is_flushed = begin, None, False
-        session.pulls.clear()
+        session.begin, session.ready, session.reduce, session.is_flushed = begin, None, None, False
         session.pushes.clear()
-        welcome = session.welcome
-        self._portions.begin(
-            begin.evaluation,
-            begin.gradient,
-            Rules(
-                welcome.tree, self._sum_portions(welcome), lambda portion: self._patterns_of(session, portion)
-            ),
+        self._portions.begin(begin.evaluation, begin.gradient, self._rules(session))
+
+        def broke(lost: str) -> None:
+            self._tell(m.Aborted(session.number, begin.evaluation, begin.attempt, lost))
+
+        session.points.fetch(begin, lambda: self._set_point(begin, session), broke)
+
+    def _rules(self, session: Session) -> Rules:
+        """How portions become sums: alone where no gradient is summed, of any number where they are reduced."""
+        begin, welcome = session.begin, session.welcome
+        portions = welcome.flush_portions if welcome.pushes else 0
+        if begin is not None and not begin.gradient:
+            portions = 1
+        return Rules(
+            welcome.tree and begin is not None and begin.gradient,
+            portions,
+            lambda portion: self._patterns_of(session, portion),
         )
-        missing = len(begin.fetches)
-        if missing == 0:
-            self._set_point(begin, session)
-            return
-        arrived: list[str] = []
-
-        def fetched(name: str, vector: Array) -> None:
-            session.vectors[name] = vector
-            arrived.append(name)
-            if len(arrived) == missing:
-                self._set_point(begin, session)
-
-        for fetch in begin.fetches:
-            session.pulls.fetch(
-                session=session.number,
-                evaluation=begin.evaluation,
-                name=fetch.name,
-                into=None,
-                now=time.monotonic(),
-                then=lambda vector, name=fetch.name: fetched(name, vector),  # type: ignore[misc]  # mypy and defaults
-            )
-
-    @staticmethod
-    def _sum_portions(welcome: m.Welcome) -> int:
-        """How many portions make a sum at most: no end where sums stay here until they are reduced."""
-        return welcome.flush_portions if welcome.pushes else 0
 
     def _set_point(self, begin: m.Begin, session: Session) -> None:
         """Make the point and hand it to the work, between two portions."""
 
         def set_parameters() -> tuple[int, ...]:
-            session.vectors.run(begin.commands, [one.name for one in begin.fetches])
-            point = session.vectors[begin.at]
+            point, digests = session.points.make(begin)
             np.copyto(self._parameters, point)
-            if not begin.digests:
-                return ()
-            return tuple(crc32(raw(point[one.start : one.stop])) for one in session.welcome.shards)
+            return digests
 
-        def done(outcome: object) -> None:
-            if isinstance(outcome, Exception):
-                raise outcome
-            if self._session is session and session.begin == begin:
-                assert isinstance(outcome, tuple)
-                session.ready = m.Ready(session.number, begin.evaluation, begin.attempt, outcome)
+        def done(digests: object) -> None:
+            if self._session is session and session.begin is begin:
+                assert isinstance(digests, tuple)
+                session.ready = m.Ready(session.number, begin.evaluation, begin.attempt, digests)
                 self._tell(session.ready)
 
         self._portions.call(set_parameters, done)
+
+    # --- reductions ---
+
+    def _reduce(self, reduce: m.Reduce, session: Session) -> None:
+        known, begin = session.reduce, session.begin
+        if begin is None or reduce.evaluation != begin.evaluation or reduce.attempt <= begin.attempt:
+            return
+        if known is not None and known.attempt >= reduce.attempt:
+            return
+        session.reduce = reduce
+
+        def broke(lost: str) -> None:
+            self._tell(m.Aborted(session.number, reduce.evaluation, reduce.attempt, lost))
+
+        def reduced(result: Array) -> None:
+            if reduce.plan.members[0] == self._name:
+                self._push_reduced(result, reduce, session)
+
+        def collected(sums: object) -> None:
+            assert isinstance(sums, list)
+            if self._session is not session or session.reduce is not reduce:
+                return
+            if tuple(tuple(sorted(one.portions)) for one in sums) != reduce.portions:
+                broke("")
+                return
+            self._exchanges.begin(
+                reduction_number(reduce.evaluation, reduce.attempt),
+                reduce.plan,
+                _added([one.gradient for one in sums]),
+                is_broadcast=False,
+                done=reduced,
+                broke=broke,
+            )
+
+        self._portions.call(lambda: self._portions.collect(reduce.numbers), collected)
+
+    def _push_reduced(self, result: Array, reduce: m.Reduce, session: Session) -> None:
+        session.pushes.push(
+            session=session.number,
+            evaluation=reduce.evaluation,
+            number=self._portions.new_number(),
+            node=None,
+            gradient=result,
+            results=reduce.results,
+            attempt=reduce.attempt,
+            now=time.monotonic(),
+        )
 
     # --- portions ---
 
@@ -334,12 +379,15 @@ class Worker:
         if self._is_now(end, session):
             session.pushes.clear()
             session.pulls.clear()
+            self._exchanges.abandon()
             self._portions.clear()
 
     def _take_done(self) -> None:
         for event in self._portions.take():
             match event:
                 case Returned(then, value):
+                    if isinstance(value, Exception):
+                        raise value
                     then(value)
                 case Broken(error):
                     raise MachineError(f"{self._name} cannot go on: {told(error)}") from error
@@ -354,7 +402,7 @@ class Worker:
 
     def _push_closed(self, session: Session) -> None:
         """Sums to which nothing will be added go to the servers, unless they wait for a reduction."""
-        if session.begin is None or not (session.welcome.pushes or session.is_flushed):
+        if session.begin is None or not session.pushes_sums:
             return
         for each in self._portions.closed():
             if each.number not in session.pushes:
@@ -372,29 +420,38 @@ class Worker:
     # --- held-out patterns ---
 
     def _validate(self, asked: m.Validate, session: Session) -> None:
-        def measure(point: Array) -> Mapping[str, float] | None:
+        def measure(point: Array) -> m.Validated:
             before = self._parameters.copy()
             np.copyto(self._parameters, point)
             try:
-                return self._work.validate()
+                found = self._work.validate()
+            except Exception as error:
+                return m.Validated(session.number, asked.number, None, told(error))
             finally:
                 np.copyto(self._parameters, before)
+            means = None if found is None else tuple(sorted((key, float(one)) for key, one in found.items()))
+            return m.Validated(session.number, asked.number, means)
 
-        def told_means(outcome: object) -> None:
-            if isinstance(outcome, Exception):
-                self._tell(m.Validated(session.number, asked.number, None, told(outcome)))
-                return
-            means = None
-            if outcome is not None:
-                assert isinstance(outcome, Mapping)
-                means = tuple(sorted((key, float(value)) for key, value in outcome.items()))
-            self._tell(m.Validated(session.number, asked.number, means))
+        def measured(validated: object) -> None:
+            assert isinstance(validated, m.Validated)
+            self._tell(validated)
 
         session.pulls.fetch(
             session=session.number,
             evaluation=0,
             name=asked.at,
-            into=None,
             now=time.monotonic(),
-            then=lambda point: self._portions.call(lambda: measure(point), told_means),
+            then=lambda point: self._portions.call(lambda: measure(point), measured),
         )
+
+
+def _added(gradients: Sequence[Array | None]) -> Array:
+    """Their sum, in order; a single one as it lies."""
+    found = [one for one in gradients if one is not None]
+    assert found, "a reduction is of sums with gradients"
+    if len(found) == 1:
+        return found[0]
+    total = found[0].copy()
+    for each in found[1:]:
+        add(total, each)
+    return total
