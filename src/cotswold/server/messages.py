@@ -165,7 +165,9 @@ class Beat:
     granted: tuple[int, ...]
     """Grants that wait or are being computed."""
     held: tuple[Held, ...]
-    """What it has computed and has not been told is settled."""
+    """What it has computed, without what it knows was `Heard`."""
+    heard: tuple[tuple[int, int], ...]
+    """Grants that it has computed and that were heard, but are not settled: (first, last) of each run."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Pushed:
     evaluation: int
     number: int
     results: tuple[PortionResult, ...]
-    """Its portions; of a reduction, those of all members."""
+    """Its portions; empty for a reduction, whose portions the coordinator knows."""
     attempt: int = 0
     """Of the reduction that made it; 0 for a sum of its own."""
 
@@ -320,6 +322,15 @@ class Flush:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What a beat held is known, and need not be said again."""
+
+    session: int
+    evaluation: int
+    grants: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Settled:
     """A sum counts, or never will; its numbers are needed no more."""
 
@@ -342,8 +353,8 @@ class Reduce:
     plan: Plan
     numbers: tuple[int, ...]
     """Which of this worker's sums are in it."""
-    results: tuple[PortionResult, ...]
-    """What the result holds, for the first member to hand on; empty for others."""
+    portions: tuple[tuple[int, ...], ...]
+    """What each of them must hold, ascending: a worker whose sum holds another set answers with `Aborted`."""
 
 
 @dataclass(frozen=True)
@@ -512,6 +523,7 @@ ToWorker = (
     | Grant
     | Apart
     | Flush
+    | Heard
     | Settled
     | Reduce
     | End
@@ -529,7 +541,7 @@ Message = FromWorker | ToWorker | ToServer | FromServer
 
 MESSAGES: tuple[type[Message], ...] = (
     *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
-    *(Welcome, Begin, Grant, Apart, Flush, Settled, Reduce, End, Rejoin, Dismiss, Validate),
+    *(Welcome, Begin, Grant, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
 )
 """Every message; a name says which it is."""
