@@ -58,7 +58,7 @@ def main() -> None:
                 }
                 print(
                     f"killed, {travel}: {after / before:.3f} of undisturbed (wanted 0.95); joined again "
-                    f"after {max(joined, default=0.0):.2f} s at most (wanted 0.5); every pattern once: {whole}"
+                    f"after {max(joined, default=0.0):.2f} s at most (wanted 0.5); each pattern once: {whole}"
                 )
     if words.out is not None:
         told = "python benchmarks/batch.py"

@@ -241,6 +241,7 @@ class Cluster:
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
         self._contents.check([*before, *after], made=made)
+        kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
         self._contents.ran(before)
         request = Request(
@@ -252,6 +253,7 @@ class Cluster:
         try:
             done = self._conversation.outcome()
         except BaseException:
+            self._sets.load(kept)  # what was to be drawn is drawn again
             self._contents.forget_held()
             self._conversation.abandon()
             raise
