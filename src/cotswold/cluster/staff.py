@@ -77,7 +77,10 @@ class Staff:
             raise MachineError(
                 "the cluster has no machine; start one with: cotswold worker --address ADDRESS"
             )
-        load = dict.fromkeys(self._machines, 0)
+        load = {
+            machine: sum(self.machine_of(name) == machine for name in self._workers)
+            for machine in self._machines
+        }
         for _ in range(count):
             machine = min(load, key=lambda one: ((load[one] + 1) / max(self._machines[one], 1), one))
             load[machine] += 1
