@@ -217,7 +217,7 @@ class Worker:
     def _look(self) -> None:
         """Do the next task, unless one is being done; on the thread that speaks."""
         with self._lock:
-            task = self._machine.task()
+            task = self._machine.task() or self._machine.reduction()
         self._begin(task)
 
     def _begin(self, task: Task[Array] | None) -> None:
