@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import inf
 
-from cotswold.cluster import Cluster, ClusterSettings, open_cluster
+from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, open_cluster
 from cotswold.optim import Combine
 from cotswold.testing import CpuQuota, stopped
 from measures.batch.alone import Alone
@@ -92,27 +93,38 @@ def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> li
 
 
 def killed(
-    cluster: Cluster, heard: Heard, every_seconds: float, seconds: float
-) -> tuple[float, float, list[float], bool]:
-    """Gradients a second undisturbed and with a worker killed now and then; how soon another joined; whether
-    every portion counted once in every evaluation."""
-    search, whole = Search(cluster), True
-    rates = []
+    cluster: Cluster, heard: Heard, every_seconds: float, rounds: int
+) -> tuple[list[tuple[float, float]], list[float], bool]:
+    """Gradients a second in stretches of ``every_seconds``: undisturbed, and with a worker killed, in turns;
+    how soon another joined; whether every portion counted once in every evaluation."""
+    search, is_whole = Search(cluster), True
+    pairs: list[tuple[float, float]] = []
     kills: list[float] = []
-    for kills_too in (False, True):
-        began, count, killed_at = time.perf_counter(), 0, time.perf_counter() - every_seconds / 2
-        while time.perf_counter() - began < seconds:
-            if kills_too and time.perf_counter() - killed_at >= every_seconds:
-                killed_at = time.perf_counter()
-                kills.append(killed_at)
-                os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
-            search.seconds()
-            count += 1
-            assert cluster.last is not None
-            counts = list(cluster.last.portions)
-            whole = whole and counts == list(range(len(counts)))
-        rates.append(count / (time.perf_counter() - began))
-    joined = [
-        min((at - kill for at, _ in heard.since(kill, "joined")), default=float("inf")) for kill in kills
-    ]
-    return rates[0], rates[1], joined, whole
+    for _ in range(rounds):
+        rates = []
+        for kills_too in (False, True):
+            began, count = time.perf_counter(), 0
+            while time.perf_counter() - began < every_seconds:
+                if kills_too and count == 1:
+                    cluster.watch(_killer(cluster, kills))
+                search.seconds()
+                count += 1
+                assert cluster.last is not None
+                counts = list(cluster.last.portions)
+                is_whole = is_whole and counts == list(range(len(counts)))
+            rates.append(count / (time.perf_counter() - began))
+        pairs.append((rates[0], rates[1]))
+    joined = [min((at - kill for at, _ in heard.since(kill, "joined")), default=inf) for kill in kills]
+    return pairs, joined, is_whole
+
+
+def _killer(cluster: Cluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
+    """Kills a worker once half of the evaluation is done."""
+
+    def kill(status: ClusterStatus) -> None:
+        if status.done * 2 >= status.portions > 0:
+            kills.append(time.perf_counter())
+            os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+            cluster.watch(None)
+
+    return kill
