@@ -11,7 +11,7 @@ from tests.server.trial import Trial, World, rules
 
 from cotswold.simulate.network import Faults
 
-LIVES = 25 * FUZZ
+LIVES = 64 * FUZZ
 """A case; each has three evaluations."""
 CASES = 8
 
@@ -26,12 +26,12 @@ CHAOS = {
 
 def worlds(travel: str, seed: int, **befalls: object) -> World:
     if travel == "pushed":
-        return World(rules(seed=seed), **befalls)  # type: ignore[arg-type]  # fields of World, above
+        return World(rules(10, seed=seed), **befalls)  # type: ignore[arg-type]  # fields of World, above
     if travel == "along the tree":
-        return World(rules(seed=seed, tree=True), whole=False, **befalls)  # type: ignore[arg-type]
+        return World(rules(10, seed=seed, tree=True), whole=False, **befalls)  # type: ignore[arg-type]
     if travel == "reduced":
-        return World(rules(seed=seed, pushes=False), keeps=True, **befalls)  # type: ignore[arg-type]
-    return World(rules(seed=seed, deadline=1.5), fraction=0.7, **befalls)  # type: ignore[arg-type]
+        return World(rules(10, seed=seed, pushes=False), keeps=True, **befalls)  # type: ignore[arg-type]
+    return World(rules(10, seed=seed, deadline=1.5), fraction=0.7, **befalls)  # type: ignore[arg-type]
 
 
 def live(seed: int, world: World) -> Trial:

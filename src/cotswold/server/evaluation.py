@@ -261,8 +261,16 @@ class Evaluation:
         return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
-        return self.advance(now)
+        """Time has passed: nobody waits for a worker that may be stopped."""
+        sends: list[Send] = []
+        for member in self.members:
+            if not self.granting.is_doubtful(member, now):
+                continue
+            if self.beginning.is_awaited(member.name):
+                sends += self.beginning.broken(now)
+            if self.state is State.REDUCING and member.session in self._reducing:
+                self._move(State.DRAINING)
+        return sends + self.advance(now)
 
     # --- what follows ---
 
@@ -306,7 +314,6 @@ class Evaluation:
             self.events.append(Event("backup", member.name, portions=(choice.portion,)))
             for other in self.ledger.claims(choice.portion):
                 if other.number is None and not other.apart:
-                    self.ledger.apart(other.session, other.grant)
                     apart = Apart(other.session, self.number, other.grant)
                     sends.append(Send(self.members.of[other.session].name, apart))
         member.grants += 1
@@ -332,7 +339,7 @@ class Evaluation:
         return sends
 
     def _leave_out(self, now: float) -> None:
-        """At the deadline, what nobody has computed."""
+        """At the deadline, what nobody has computed and no worker's sum hangs on."""
         if not self.may_leave_out or self.rules.deadline is None or self.ledger.is_computed:
             return
         if not any(member.seconds for member in self.members):
@@ -342,8 +349,17 @@ class Evaluation:
         is_due = now - self.counting.began >= self.rules.deadline * usual
         if not is_due or done < self.rules.least * len(self.ledger.portions):
             return
-        left = sorted(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
+        # what a worker may be adding to a sum of others is waited for: the sum would be refused with it
+        left = [
+            portion
+            for portion in sorted(self.ledger.open)
+            if not self.ledger.is_in_sum(portion)
+            and all(claim.apart for claim in self.ledger.claims(portion))
+        ]
+        if not left:
+            return
         self.ledger.withdraw(left)
+        self.granting.queues.clear()
         self.counting.left_out += left
         self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
 
@@ -383,6 +399,8 @@ class Evaluation:
         claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
         doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
         choice = chosen(claims, self.ledger.open, doubtful)
+        if any(name.session in doubtful for name in choice.sums):
+            return []  # it wakes up, or others copy what it has, or it is lost
         for claim in claims:
             if claim.portion in choice.missing:
                 self.ledger.release(claim.session, claim.grant)

@@ -296,6 +296,19 @@ class Worker(Generic[Values]):
         self._exchanging = (evaluation, task)
         return task
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether what is being fetched or computed is wanted no more: a broadcast should be broken off."""
+        return self._busy is not None and self._busy[0] is not self._evaluation
+
+    @property
+    def is_reduction_outdated(self) -> bool:
+        """Whether the reduction that is being done is wanted no more, and should be broken off."""
+        if self._exchanging is None:
+            return False
+        evaluation, task = self._exchanging
+        return evaluation is not self._evaluation or task.reduce.attempt != evaluation.attempt
+
     def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
         """It has the point of the task."""
         evaluation, _ = self._done()
