@@ -92,8 +92,9 @@ class Plan:
 
     members: tuple[str, ...]
     """Names by rank; the first has the result of a reduction, or what is broadcast."""
-    steps: tuple[tuple[int, int, int, int, int], ...]
-    """(stage, from, to, start, stop), ranks and a range of the flat vector."""
+    steps: tuple[tuple[int, ...], ...]
+    """(stage, from, to, start, stop), ranks and a range of the flat vector; then, unless these are 1 and 0,
+    whether it is added, and the number of the network."""
 
 
 @dataclass(frozen=True)

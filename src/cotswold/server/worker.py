@@ -280,7 +280,10 @@ class Worker(Generic[Values]):
         evaluation = self._evaluation
         if evaluation is None or self._exchanging is not None:
             return None
-        reduce, evaluation.reduce = evaluation.reduce, None
+        reduce = evaluation.reduce
+        if reduce is not None and self._is_computing(evaluation, reduce):
+            return None
+        evaluation.reduce = None
         # one that waited for the exchange before may be given up by now, and its sums settled
         if reduce is None or any(number not in evaluation.sums for number in reduce.numbers):
             return None
@@ -351,6 +354,8 @@ class Worker(Generic[Values]):
         elif len(evaluation.sums) > NODES and sum.node is not None:
             sends = self._flush_all(evaluation, now)
         held = Held(grant.number, result, number, sum.is_flushed)
+        if evaluation.reduce is not None:
+            sends += self._reduce(evaluation, evaluation.reduce)
         return [Send(COORDINATOR, Computed(self.session, evaluation.begin.evaluation, held)), *sends]
 
     def computed_not(self, error: str, now: float) -> list[Send]:
@@ -371,7 +376,8 @@ class Worker(Generic[Values]):
             evaluation.heard.discard(other)
         failed = Failed(self.session, evaluation.begin.evaluation, grant.number, grant.portion, error)
         evaluation.failed[grant.number] = failed
-        return [Send(COORDINATOR, failed)]
+        again = [] if evaluation.reduce is None else self._reduce(evaluation, evaluation.reduce)
+        return [Send(COORDINATOR, failed), *again]
 
     def reduced(self, result: Values | None, now: float) -> list[Send]:
         """The reduction of the task is done; the first member has the result, others None."""
@@ -547,10 +553,12 @@ class Worker(Generic[Values]):
 
     def _reduce(self, evaluation: _Evaluation[Values], reduce: Reduce) -> list[Send]:
         evaluation.attempt, evaluation.aborted, evaluation.reduce = reduce.attempt, None, None
+        if self._is_computing(evaluation, reduce):
+            evaluation.reduce = reduce  # looked at again once the portion is in
+            return []
         has = {
             number: tuple(sorted(each.portion for each in sum.results))
             for number, sum in evaluation.sums.items()
-            if sum is not evaluation.computing
         }
         if any(has.get(number) != each for number, each in zip(reduce.numbers, reduce.portions, strict=True)):
             evaluation.heard.clear()  # the coordinator does not know what is in them: all is said again
@@ -558,10 +566,15 @@ class Worker(Generic[Values]):
         evaluation.reduce = reduce
         return []
 
+    def _is_computing(self, evaluation: _Evaluation[Values], reduce: Reduce) -> bool:
+        """Whether a portion is being added to one of the sums that are to be reduced."""
+        return evaluation.computing is not None and evaluation.computing.number in reduce.numbers
+
     def _abort(self, evaluation: _Evaluation[Values], lost: str) -> list[Send]:
         number = evaluation.begin.evaluation
         evaluation.aborted = Aborted(self.session, number, evaluation.attempt, lost)
-        return [Send(COORDINATOR, evaluation.aborted), Send(COORDINATOR, self._beat())]
+        # first what the sums hold, so that the next choice is made of what is there
+        return [Send(COORDINATOR, self._beat()), Send(COORDINATOR, evaluation.aborted)]
 
     # --- saying it again ---
 
