@@ -1,12 +1,12 @@
 """Strategy `batch`: what minimises, and where the whole training set is computed.
 
-Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the terminal.
+Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the
+terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -14,18 +14,15 @@ from torch import Tensor
 from cotswold.cluster.work import Work
 from cotswold.errors import CheckpointError
 from cotswold.optim import (
-    ApproximateWolfe,
-    BunyipSearch,
     CGMethod,
     LBFGSMethod,
     Objective,
-    StrongWolfe,
     Vectors,
 )
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.networks import LayerNetwork
-from cotswold.training.runners.evaluations import Evaluations, Method, Place
+from cotswold.training.runners.evaluations import Evaluations, Method
 from cotswold.training.table import Setting
 from cotswold.training.whole_set import Look, WholeSet
 from cotswold.training.works import ModuleWork, of_recipe
@@ -87,20 +84,8 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
     """The method that `[training]` names."""
     cycle = (training.cycle or CYCLE) if training.fraction < 1 else None
     if training.method == "lbfgs":
-        search = StrongWolfe() if training.search == "wolfe" else ApproximateWolfe()
-        return LBFGSMethod(vectors, objective, search=search, memory=training.memory or MEMORY, cycle=cycle)
-    searches = {
-        "wolfe": lambda: StrongWolfe(curvature=0.4),
-        "approximate": ApproximateWolfe,
-        "bunyip": BunyipSearch,
-    }
-    return CGMethod(
-        vectors,
-        objective,
-        search=searches[training.search](),
-        beta=training.beta or "polak-ribiere",
-        cycle=cycle,
-    )
+        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, cycle=cycle)
+    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", cycle=cycle)
 
 
 def in_one_process(work: ModuleWork, training: BatchTraining, recorder: Recorder) -> Evaluations:
@@ -117,7 +102,7 @@ def described(work: ModuleWork) -> dict[str, object]:
     children = network.layers if isinstance(network, LayerNetwork) else network.children()
     return {
         "stack": "layers",
-        "layers": [repr(each) for each in children] or [type(network).__name__],  # type: ignore[operator]
+        "layers": [repr(each) for each in children] or [type(network).__name__],
         "parameters": sum(each.numel() for each in network.parameters()),
     }
 

@@ -29,8 +29,10 @@ _ROUNDING = 0.01
 
 
 def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
-    """The loss of a name; raises RecipeError for one that has none. ``low`` and ``high``: what `squared` wants
-    of the outputs of other classes and of the class."""
+    """The loss of a name; raises RecipeError for one that has none.
+
+    ``low`` and ``high``: what `squared` wants of the outputs of other classes and of the class.
+    """
     if name not in _LOSSES:
         raise RecipeError(f"there is no loss {name!r}; there are {', '.join(sorted(_LOSSES))}")
     if (low, high) != (0.0, 1.0):

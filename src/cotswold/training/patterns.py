@@ -101,7 +101,7 @@ def write_rows(store: Store, split: str, folder: Path) -> None:
         count = store.splits[split]
         with path.open("wb") as file:
             for start in range(0, count, step):
-                file.write(np.ascontiguousarray(store.read_stored(split, start, min(start + step, count))))
+                file.write(store.read_stored(split, start, min(start + step, count)).tobytes())
         replace_file(note, wanted)
 
 

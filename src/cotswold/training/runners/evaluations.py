@@ -40,6 +40,10 @@ class Method(Protocol):
         """One iteration."""
         ...
 
+    def settle(self) -> None:
+        """Do what waits for the next evaluation: after it the point is that of the last iteration."""
+        ...
+
     def state(self) -> MethodState:
         """Between two iterations: everything that a later process needs to go on with the same bits."""
         ...
@@ -87,7 +91,7 @@ class Place(Protocol):
         ...
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """A stop was asked for inside an iteration."""
 
 
@@ -208,7 +212,7 @@ class Evaluations:
                 self._save()
             try:
                 self._iterate()
-            except _Stopped:
+            except _StoppedError:
                 self._save()
                 return False
         self._ended = why
@@ -239,7 +243,7 @@ class Evaluations:
             recorder.show("portions", **vars(share), workers=self._place.workers)
         if self._wanted():
             recorder.count(share.samples, flops * share.samples)
-            raise _Stopped
+            raise _StoppedError
 
     def _iterate(self) -> None:
         recorder = self._recorder
@@ -278,6 +282,7 @@ class Evaluations:
             self._validate()
 
     def _validate(self) -> None:
+        self._method.settle()
         found = self._place.validate()
         if found is None:
             return
@@ -308,7 +313,7 @@ class Evaluations:
         if training.patience is not None and self._best.without >= training.patience:
             return f"no better validation {training.patience} times"
         if last is not None and last.failure is not None:
-            return last.failure
+            return f"no step goes down any more: {last.failure}"
         if last is not None and last.gradient_norm <= training.tolerance:
             return _TOLERANCE
         return None
