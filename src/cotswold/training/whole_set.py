@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from torch import Tensor
 from cotswold.cluster.work import PortionSum, Work
 from cotswold.errors import CheckpointError
 from cotswold.optim import Command, Evaluation, TensorVectors
+from cotswold.server.dealing import Dealing
 
-_NAME = re.compile(r"all|draw (\d{1,12})(?: part (\d{1,12}))?|all part (\d{1,12})")
+_NAME = re.compile(r"(?:all|draw (\d{1,12}))(?: part (\d{1,12}))?")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ Look = Callable[[Share], None]
 class WholeSet:
     """A work's patterns as an objective, computed here.
 
-    Portions are runs of ``portion`` patterns in the order of ``deal``. With a ``fraction`` below 1 each set
-    that is drawn has as many portions as make up that part; ``deterministic`` sums go along the binary tree
-    over the numbers of portions.
+    Patterns are dealt to portions at random by the seed, as on a cluster. With a ``fraction`` below 1 each
+    set that is drawn has as many portions as make up that part; ``deterministic`` sums go along the binary
+    tree over the numbers of portions.
     """
 
     def __init__(
@@ -57,16 +59,15 @@ class WholeSet:
         deterministic: bool = False,
         seed: int = 0,
         look: Look = lambda share: None,
-        deal: Callable[[range], Sequence[int]] = lambda places: places,
     ) -> None:
         self.work, self.look = work, look
         self.vectors = TensorVectors(work.parameters)
         self.evaluations = 0
         self.draws = 0
         """How many sets of patterns were drawn; what resume needs besides the vectors."""
-        self._portion, self._fraction, self._deterministic = portion, fraction, deterministic
-        self._seed, self._deal = seed, deal
-        self._portions = -(-work.patterns // portion)
+        self._fraction, self._deterministic = fraction, deterministic
+        self._dealing = Dealing(seed, work.patterns, portion)
+        self._dealt: dict[int, array[int]] = {}  # dealing anew each time would take longer than a small sum
 
     def evaluate(
         self,
@@ -110,23 +111,14 @@ class WholeSet:
         self.draws += 1
         return f"draw {self.draws}"
 
-    def _chosen(self, name: str) -> list[int]:
-        """The portions of a set, in their order."""
+    def _chosen(self, name: str) -> Sequence[int]:
+        """The portions of a set, ascending."""
         match = _NAME.fullmatch(name)
         if match is None:
             raise CheckpointError(f"{name!r} names no set of patterns; it is of another version")
-        draw, part, of_all = match.groups()
-        if draw is None and of_all is None:
-            return list(range(self._portions))
-        # a part of all is drawn as well, so that it is no one part of the data
-        order = self._order(0 if draw is None else int(draw))
-        count = len(order) if draw is None else math.ceil(self._fraction * len(order))
-        return sorted(order[: min(count, int(part or of_all or count))])
-
-    def _order(self, draw: int) -> list[int]:
-        """The portions in an order that depends on the seed and the number of the draw alone."""
-        generator = torch.Generator().manual_seed((self._seed * 0x9E3779B97F4A7C15 + draw) % (1 << 63))
-        return [int(each) for each in torch.randperm(self._portions, generator=generator)]
+        draw, part = int(match[1] or 0), match[2]
+        chosen = self._dealing.drawn(draw, self._fraction if match[1] else 1.0)
+        return chosen if part is None else sorted(self._dealing.shuffled(draw, chosen)[: int(part)])
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None) -> PortionSum:
         self.evaluations += 1
@@ -134,7 +126,7 @@ class WholeSet:
         if into is not None:
             into.zero_()
         if self._deterministic:
-            found = self._tree(chosen, 0, self._portions, into, progress)
+            found = self._tree(chosen, 0, self._dealing.portions, into, progress)
         else:
             found = PortionSum(0.0, 0, {})
             for number in chosen:
@@ -143,9 +135,9 @@ class WholeSet:
         return found
 
     def _one(self, number: int, into: Tensor | None, progress: _Progress) -> PortionSum:
-        start = number * self._portion
-        places = range(start, min(start + self._portion, self.work.patterns))
-        found = self.work.add(self._deal(places), into)
+        if number not in self._dealt:
+            self._dealt[number] = self._dealing.patterns_of(number)
+        found = self.work.add(self._dealt[number], into)
         progress.add(found)
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,10 @@ from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum
 from cotswold.data import Store
 from cotswold.errors import UserError
+from cotswold.nn import DenseNetwork
+from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, is_classes, loss_of
 from cotswold.training.networks import LayerNetwork
@@ -35,11 +39,19 @@ class ModuleWork:
     """
 
     def __init__(
-        self, module: nn.Module, loss: Loss, samples: Patterns, held: Patterns | None, portion: int
+        self,
+        module: nn.Module,
+        loss: Loss,
+        samples: Patterns,
+        held: Patterns | None,
+        portion: int,
+        *,
+        inputs_first: bool = False,
     ) -> None:
-        """``held``: patterns for validation; ``portion``: how many of them are read together."""
+        """``held``: patterns for validation; ``portion``: how many of them are read together;
+        ``inputs_first`` as for `FlatModule`."""
         check_steady(module)
-        self.flat = FlatModule(module.eval())
+        self.flat = FlatModule(module.eval(), inputs_first=inputs_first)
         self._loss, self._samples, self._portion = loss, samples, portion
         self._held = held if held is not None and len(held) else None
 
@@ -112,16 +124,73 @@ class LayerWork(ModuleWork):
         return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
+class DenseWork(LayerWork):
+    """Fully connected layers on kernels of our own, whose parameters the layers' own are views of."""
+
+    def __init__(
+        self,
+        module: LayerNetwork,
+        dense: DenseNetwork,
+        loss: Loss,
+        samples: Patterns,
+        held: Patterns | None,
+        portion: int,
+    ) -> None:
+        super().__init__(module, loss, samples, held, portion, inputs_first=True)
+        self._dense = dense
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        """The sum of losses over these patterns; adds their gradient."""
+        if not len(patterns):
+            return PortionSum(0.0, 0, {})
+        batch = self._samples.batch(patterns)
+        targets = needed(batch.targets)
+        classes = not targets.is_floating_point()
+        value, right = self._dense.add(
+            self.parameters, batch.inputs.flatten(1).t(), targets if classes else targets.t(), gradient
+        )
+        return PortionSum(value, len(patterns), {"right": float(right)} if classes else {})
+
+
+_OUTPUTS: Mapping[tuple[str, str], tuple[DenseOutput, DenseLoss]] = {
+    ("squared", "linear"): ("identity", "squared_error"),
+    ("squared", "tanh"): ("tanh", "squared_error"),
+    ("squared", "sigmoid"): ("sigmoid", "squared_error"),
+    ("cross_entropy", "linear"): ("softmax", "cross_entropy"),
+    ("logistic", "linear"): ("sigmoid", "cross_entropy"),
+}
+"""What the kernels call a loss and what is applied to the outputs before it."""
+
+
+def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
+    """The layers of a recipe as one fully connected network; None where they are something else."""
+    layers, objective = recipe.network.layers, recipe.objective
+    kinds = [layer.type for layer in layers[1::2]]
+    linear = [layer for layer in layers[::2] if isinstance(layer, Linear)]
+    end = _OUTPUTS.get((recipe.loss, recipe.network.output))
+    activation = kinds[0] if kinds else "tanh"
+    if len(layers) % 2 or len(linear) != len(kinds) or len({*kinds, activation}) > 1 or end is None:
+        return None
+    if activation not in get_args(DenseActivation):
+        return None
+    assert isinstance(objective, LossObjective) and isinstance(recipe.training, BatchTraining), "of layers"
+    output, loss = end
+    return DenseNetwork(
+        (recipe.input.size, *(layer.features for layer in linear), outputs),
+        cast(DenseActivation, activation),
+        output,
+        loss,
+        (objective.low, objective.high),
+        recipe.training.deterministic,
+    )
+
+
 def of_recipe(recipe: Recipe, store: Store, rows: Path | None = None) -> LayerWork:
     """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples."""
     held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
-    return LayerWork(
-        supervised_network(recipe, store.outputs),
-        loss_of(recipe),
-        StorePatterns(store, "train", rows),
-        held,
-        recipe.training.batch_size,
-    )
+    network, dense = supervised_network(recipe, store.outputs), dense_of(recipe, store.outputs)
+    rest = loss_of(recipe), StorePatterns(store, "train", rows), held, recipe.training.batch_size
+    return LayerWork(network, *rest) if dense is None else DenseWork(network, dense, *rest)
 
 
 def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:
