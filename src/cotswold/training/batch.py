@@ -88,12 +88,14 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
     return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", cycle=cycle)
 
 
-def in_one_process(work: ModuleWork, training: BatchTraining, recorder: Recorder) -> Evaluations:
+def in_one_process(
+    work: ModuleWork, training: BatchTraining, recorder: Recorder, kind: type[Evaluations] = Evaluations
+) -> Evaluations:
     """The runner of a work in this process."""
     torch.manual_seed(training.seed)
     here = Here(work, training)
     method = method_of(training, here.set.vectors, here.set)
-    return Evaluations(here, method, work.flat, training, recorder, described(work))
+    return kind(here, method, work.flat, training, recorder, described(work))
 
 
 def described(work: ModuleWork) -> dict[str, object]:

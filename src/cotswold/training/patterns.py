@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
@@ -72,20 +74,39 @@ class StorePatterns:
 
 
 class SamplePatterns:
-    """A map-style data set of a program's own."""
+    """A map-style data set of a program's own, which gives the same samples each time."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
+        self._tensors = _tensors(samples.dataset) if samples.collate is default_collate else None
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """What the data set gives; raises UserError where that is no pair of tensors."""
+        if self._tensors is not None:  # a sample at a time would take longer than a small network
+            chosen = torch.tensor(numbers, dtype=torch.int64)
+            inputs, targets = (each[chosen] for each in self._tensors)
+            return Batch(inputs, targets)
         found = next(iter(self._samples.loader([list(numbers)])))
         if not isinstance(found, list | tuple) or len(found) != 2:
-            raise UserError("the data set must give pairs (input, target) of tensors")
+            raise UserError(
+                f"the data set gives a {type(found).__name__}; it must give pairs (input, target) of tensors"
+            )
         return Batch(found[0], found[1])
+
+
+def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:
+    """Inputs and targets of a data set that is nothing but two tensors, or a part of such a one."""
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return dataset.tensors[0], dataset.tensors[1]
+    if type(dataset) is Subset:
+        whole = _tensors(dataset.dataset)
+        if whole is not None:
+            chosen = torch.as_tensor(dataset.indices)
+            return whole[0][chosen], whole[1][chosen]
+    return None
 
 
 def write_rows(store: Store, split: str, folder: Path) -> None:

@@ -28,6 +28,7 @@ from cotswold.recipe.schema.recipe import Recipe as Recipe
 from cotswold.recipe.schema.training import BatchTraining as BatchTraining
 from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining
 from cotswold.recipe.schema.training import JointTraining as JointTraining
+from cotswold.recipe.schema.training import LayerTraining as LayerTraining
 from cotswold.recipe.schema.training import LossObjective as LossObjective
 from cotswold.recipe.schema.training import Objective as Objective
 from cotswold.recipe.schema.training import SharedTraining as SharedTraining

@@ -32,7 +32,7 @@ class Cluster(Section):
     workers keep it, get the direction once an iteration, and then step lengths alone."""
     silence: Span = 10.0
     """Seconds for which a worker may be silent before its portions are given to others."""
-    patience: Span = 300.0
+    wait: Span = 300.0
     """Seconds for which the run waits where there is no worker at all, before it saves and ends."""
 
     @property

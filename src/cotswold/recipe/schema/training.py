@@ -203,6 +203,8 @@ class BatchTraining(SharedTraining):
         return self
 
 
+LayerTraining = SupervisedTraining | BatchTraining
+"""The strategies that train layers, or a program's module."""
 Training = Annotated[
     GreedyTraining | JointTraining | SupervisedTraining | BatchTraining, Field(discriminator="strategy")
 ]

@@ -11,7 +11,7 @@ that iteration began.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
 
@@ -95,11 +95,14 @@ class _StoppedError(Exception):
     """A stop was asked for inside an iteration."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Best:
+    """The best validation so far."""
+
     loss: float = inf
-    without: int = 0
-    """Validations since it was the best."""
+    number: int = 0
+    point: Tensor | None = None
+    """The point that was judged, until it is written with the next checkpoint."""
 
 
 class Evaluations:
@@ -120,6 +123,7 @@ class Evaluations:
         self._training, self._recorder, self._describe = training, recorder, describe
         self._number = self._evaluations = 0
         self._best = _Best()
+        self._without = 0  # validations since the best
         self._ended: str | None = None
         self._shown = -inf
         place.listen(self._look)
@@ -157,7 +161,8 @@ class Evaluations:
         self._method.load(_table(kept, "method"))
         self._place.load(_table(kept, "place"))
         best = kept.get("best_loss")
-        self._best = _Best(best if isinstance(best, float) else inf, int(kept.get("without", 0)))
+        self._best = _Best(best if isinstance(best, float) else inf)
+        self._without = int(kept.get("without", 0))
         self._number, self._evaluations = position.total, int(kept.get("evaluations", 0))
         ended = kept.get("ended")
         self._ended = ended if isinstance(ended, str) else None
@@ -174,7 +179,7 @@ class Evaluations:
                 "vectors": list(kept.vectors),
                 "place": dict(self._place.state()),
                 "best_loss": None if self._best.loss == inf else self._best.loss,
-                "without": self._best.without,
+                "without": self._without,
                 "evaluations": self._evaluations,
                 "ended": self._ended,
             },
@@ -191,8 +196,24 @@ class Evaluations:
                 yield Piece(f"{_VECTOR}{name}", self._place.read(name))
 
     def _save(self) -> None:
+        self._save_best()  # first, or a kill between the two would lose it
         path = self._recorder.save(*self._checkpoint())
         self._recorder.event("checkpoint", step=self._number, path=path.name)
+
+    def _save_best(self) -> None:
+        best, vector = self._best, self._flat.vector
+        if best.point is None:
+            return
+        position = {"phase": 0, "step": best.number, "total": best.number}
+        now = vector.clone()  # in one process the network's vector is the point itself
+        vector.copy_(best.point)
+        try:
+            pieces = (Piece(name, each) for name, each in network_tensors(self.network).items())
+            where = f"iteration {best.number}"
+            self._recorder.save_best(best.number, pieces, {"position": position}, where)
+        finally:
+            vector.copy_(now)
+        self._best = replace(best, point=None)
 
     # ---- running
 
@@ -287,7 +308,10 @@ class Evaluations:
         if found is None:
             return
         better = found["loss"] < self._best.loss
-        self._best = _Best(found["loss"], 0) if better else _Best(self._best.loss, self._best.without + 1)
+        self._without = 0 if better else self._without + 1
+        if better:
+            point = self._place.read(_POINT).clone() if self._number else None
+            self._best = _Best(found["loss"], self._number, point)
         self._recorder.event(
             "validation",
             stack="layers",
@@ -297,9 +321,6 @@ class Evaluations:
             flops=self._recorder.account.flops,
             **found,
         )
-        if better and self._number:
-            path = self._recorder.save_best(*self._checkpoint())
-            self._recorder.event("checkpoint", step=self._number, path=path.name)
 
     _last: Iteration | None = None
 
@@ -310,7 +331,7 @@ class Evaluations:
             return _ITERATIONS
         if training.evaluations is not None and self._evaluations >= training.evaluations:
             return _EVALUATIONS
-        if training.patience is not None and self._best.without >= training.patience:
+        if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
         if last is not None and last.failure is not None:
             return f"no step goes down any more: {last.failure}"
