@@ -2,6 +2,7 @@ from .blocks import combine as combine
 from .blocks import dot as dot
 from .cg import CGMethod as CGMethod
 from .directions import BetaName as BetaName
+from .dtensors import DTensorVectors as DTensorVectors
 from .iteration import Iteration as Iteration
 from .iteration import MethodState as MethodState
 from .lbfgs import LBFGSMethod as LBFGSMethod
@@ -10,6 +11,8 @@ from .objective import Evaluation as Evaluation
 from .objective import Objective as Objective
 from .schedule import Schedule as Schedule
 from .schedule import rate_at as rate_at
+from .search.approximate_wolfe import ApproximateWolfe as ApproximateWolfe
+from .search.bunyip import BunyipSearch as BunyipSearch
 from .search.strong_wolfe import StrongWolfe as StrongWolfe
 from .search.trial import Search as Search
 from .tensors import FunctionObjective as FunctionObjective
@@ -22,10 +25,13 @@ from .vectors import Multiply as Multiply
 from .vectors import Vectors as Vectors
 
 __all__ = [
+    "ApproximateWolfe",
     "BetaName",
+    "BunyipSearch",
     "CGMethod",
     "Combine",
     "Command",
+    "DTensorVectors",
     "Dot",
     "Drop",
     "Evaluation",

@@ -78,15 +78,17 @@ class CGMethod(Method):
         self._previous = None
 
     def _first_step(self, plan: Plan) -> float:
-        """The step that a parabola with the last decrease would take; of length 1 at the start."""
+        """Where a parabola is lowest that falls by as much as the last step did; of length 1 at the start.
+
+        Never more than twice as far as the last step, by the slopes: decreases of rounding promise anything.
+        """
         assert self._point is not None
         if self._previous is None:
-            return min(1.0, 1.0 / sqrt(plan.squared))
+            return 1.0 / sqrt(plan.squared)
         value, slope, step = self._previous
+        alike = step * slope / plan.slope
         decrease = value - self._point.value
-        if decrease > 0.0:
-            return min(1.0, 2.02 * decrease / -plan.slope)
-        return step * slope / plan.slope
+        return min(2.02 * decrease / -plan.slope, 2.0 * alike) if decrease > 0.0 else alike
 
     def _own_state(self) -> dict[str, object]:
         return {}

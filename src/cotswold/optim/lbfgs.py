@@ -112,7 +112,7 @@ class LBFGSMethod(Method):
         self._slots, self._sy, self._yy = [], [], []
 
     def _first_step(self, plan: Plan) -> float:
-        return min(1.0, 1.0 / sqrt(plan.squared)) if plan.steepest else 1.0
+        return 1.0 / sqrt(plan.squared) if plan.steepest else 1.0
 
     def _own_state(self) -> dict[str, object]:
         return {"slots": self._slots, "sy": self._sy, "yy": self._yy}

@@ -2,10 +2,11 @@
 
 Knows: commands, evaluations, line searches. Does not know: which direction, where vectors are.
 
-The vectors of a method, by name: ``x`` the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d and
-``trial_g`` its gradient. A step is taken by x ← x + α d, the very sum that made the trial, so those who hold
-x and d need only be told α. Everything that a step commands travels with an evaluation: what ends one step
-(x, g) waits for the next evaluation, or for `settle`. So an iteration takes two rounds an evaluation, no more.
+The vectors of a method: ``x`` the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d
+and ``trial_g`` its gradient. A step is taken by x ← x + α d, the very sum that made the trial, so those who
+hold x and d need only be told α. Everything that a step commands travels with an evaluation: what ends one
+step (x, g) waits for the next evaluation, or for `settle`. So an iteration takes two rounds an evaluation,
+and no others.
 """
 
 from __future__ import annotations
@@ -247,7 +248,7 @@ class Method(ABC):
                 outcome = stop.value
                 break
             found = self._try(ask, making, count)
-            making = []
+            making, last = [], None
             slope = found.dots[0]
             if ask.part is None:
                 last = ask.step, found

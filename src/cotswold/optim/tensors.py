@@ -25,12 +25,17 @@ class TensorVectors:
     A dot adds up the parts in their order: those who cut a vector alike get the same bits.
     """
 
-    def __init__(self, parts: Tensor | Sequence[Tensor], name: str = "x") -> None:
-        """Raises UserError for what is neither float32 nor float64, is mixed, or is not contiguous."""
+    def __init__(
+        self, parts: Tensor | Sequence[Tensor], name: str = "x", counted: Sequence[bool] | None = None
+    ) -> None:
+        """``counted``: which parts the dots are over; the others are counted elsewhere.
+
+        Raises UserError for what is neither float32 nor float64, is mixed, or is not contiguous."""
         given = [parts] if isinstance(parts, Tensor) else list(parts)
         _check(given)
         self._vectors = {name: [part.detach().view(-1) for part in given]}
         self._like = self._vectors[name]
+        self._counted = [True] * len(given) if counted is None else list(counted)
 
     def __getitem__(self, name: str) -> list[Tensor]:
         """The parts of a vector, flat; who writes into them changes it."""
@@ -76,8 +81,9 @@ class TensorVectors:
 
     def _dot(self, left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
         total = 0.0
-        for a, b in zip(left, right, strict=True):
-            total += dot(a, b)
+        for a, b, counted in zip(left, right, self._counted, strict=True):
+            if counted:
+                total += dot(a, b)
         return total
 
 

@@ -1,3 +1,5 @@
+from .approximate_wolfe import ApproximateWolfe as ApproximateWolfe
+from .bunyip import BunyipSearch as BunyipSearch
 from .strong_wolfe import StrongWolfe as StrongWolfe
 from .trial import Ask as Ask
 from .trial import Line as Line
@@ -6,4 +8,14 @@ from .trial import Search as Search
 from .trial import Start as Start
 from .trial import Trial as Trial
 
-__all__ = ["Ask", "Line", "Outcome", "Search", "Start", "StrongWolfe", "Trial"]
+__all__ = [
+    "ApproximateWolfe",
+    "Ask",
+    "BunyipSearch",
+    "Line",
+    "Outcome",
+    "Search",
+    "Start",
+    "StrongWolfe",
+    "Trial",
+]
