@@ -14,9 +14,12 @@ from torch import Tensor
 from cotswold.cluster.work import Work
 from cotswold.errors import CheckpointError
 from cotswold.optim import (
+    ApproximateWolfe,
+    BunyipSearch,
     CGMethod,
     LBFGSMethod,
     Objective,
+    Search,
     Vectors,
 )
 from cotswold.recipe.schema import BatchTraining
@@ -84,8 +87,15 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
     """The method that `[training]` names."""
     cycle = (training.cycle or CYCLE) if training.fraction < 1 else None
     if training.method == "lbfgs":
-        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, cycle=cycle)
-    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", cycle=cycle)
+        search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
+        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
+    searches: dict[str, Search | None] = {
+        "wolfe": None,  # the method's own, with a curvature that suits it
+        "approximate": ApproximateWolfe(),
+        "bunyip": BunyipSearch(),
+    }
+    search = searches[training.search]
+    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", search=search, cycle=cycle)
 
 
 def in_one_process(

@@ -81,7 +81,8 @@ class WholeSet:
         """As `Objective.evaluate`. Raises what ``look`` raises, with all vectors but ``gradient`` as they
         were after ``before``."""
         self.vectors.run(before)
-        name = self._drawn() if patterns is None else patterns
+        drawn = patterns is None and self._fraction < 1.0
+        name = patterns or (f"draw {self.draws + 1}" if drawn else "all")
         chosen = self._chosen(name)
         point, own = self.vectors[at][0], self.work.parameters
         into = None if gradient is None else self.vectors.make(gradient)[0]
@@ -94,6 +95,7 @@ class WholeSet:
         finally:
             if kept is not None:
                 own.copy_(kept)
+        self.draws += drawn  # one that is given up is drawn again
         if into is not None:
             into.mul_(1.0 / total.samples)
         return Evaluation(total.value / total.samples, tuple(self.vectors.run(after)), name, total.samples)
@@ -104,12 +106,6 @@ class WholeSet:
             return patterns
         count = max(1, math.ceil(fraction * len(self._chosen(patterns))))
         return f"{patterns.partition(' part ')[0]} part {count}"
-
-    def _drawn(self) -> str:
-        if self._fraction >= 1.0:
-            return "all"
-        self.draws += 1
-        return f"draw {self.draws}"
 
     def _chosen(self, name: str) -> Sequence[int]:
         """The portions of a set, ascending."""

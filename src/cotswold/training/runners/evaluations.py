@@ -121,7 +121,7 @@ class Evaluations:
         say of it."""
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
-        self._number = self._evaluations = 0
+        self._number = self._evaluations = self._slopes = 0
         self._best = _Best()
         self._without = 0  # validations since the best
         self._ended: str | None = None
@@ -163,7 +163,8 @@ class Evaluations:
         best = kept.get("best_loss")
         self._best = _Best(best if isinstance(best, float) else inf)
         self._without = int(kept.get("without", 0))
-        self._number, self._evaluations = position.total, int(kept.get("evaluations", 0))
+        self._number = position.total
+        self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
         ended = kept.get("ended")
         self._ended = ended if isinstance(ended, str) else None
 
@@ -181,6 +182,7 @@ class Evaluations:
                 "best_loss": None if self._best.loss == inf else self._best.loss,
                 "without": self._without,
                 "evaluations": self._evaluations,
+                "slopes": self._slopes,
                 "ended": self._ended,
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
@@ -256,7 +258,6 @@ class Evaluations:
         recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
         now = recorder.clock()
         if share.finished:
-            self._evaluations += 1
             recorder.count(share.samples, flops * share.samples)
             return
         if now - self._shown >= SHOW_SECONDS:
@@ -275,6 +276,8 @@ class Evaluations:
             what = "objective" if not isfinite(found.value) else "gradient"
             raise recorder.diverged(f"the {what} became no number", f"iteration {self._number + 1}")
         self._number += 1
+        self._evaluations += found.evaluations
+        self._slopes += found.partial_evaluations
         self._last = found
         seconds = max(recorder.clock() - began, 1e-9)
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
@@ -288,6 +291,7 @@ class Evaluations:
             gradient_norm=found.gradient_norm,
             rate=found.step,
             evaluations=self._evaluations,
+            slopes=self._slopes,
             set=found.patterns,
             counted=found.samples,
             flops=account.flops,
