@@ -91,9 +91,12 @@ class Recorder:
     @property
     def limit_reached(self) -> bool:
         """Whether the time, or the money, of the run is spent."""
-        if self.seconds_max is None:
-            return False
-        return self.account.seconds + self.clock() - self._counted_until >= self.seconds_max
+        return self.seconds_max is not None and self.seconds >= self.seconds_max
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, those before resumptions included."""
+        return self.account.seconds + self.clock() - self._counted_until
 
     def add(self, metrics: Metrics, flops: int, where: str) -> None:
         """Count what training measured; ``flops`` are those of one sample.

@@ -36,6 +36,10 @@ class Share:
     samples: int
     gradient: bool
     finished: bool = False
+    workers: int = 1
+    """How many are alive."""
+    backups: int = 0
+    """Portions that were given to a second worker."""
 
 
 Look = Callable[[Share], None]

@@ -188,9 +188,18 @@ def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
 def of_recipe(recipe: Recipe, store: Store, rows: Path | None = None) -> LayerWork:
     """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples."""
     held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
-    network, dense = supervised_network(recipe, store.outputs), dense_of(recipe, store.outputs)
-    rest = loss_of(recipe), StorePatterns(store, "train", rows), held, recipe.training.batch_size
-    return LayerWork(network, *rest) if dense is None else DenseWork(network, dense, *rest)
+    network, samples = supervised_network(recipe, store.outputs), StorePatterns(store, "train", rows)
+    return work_of(recipe, network, store.outputs, loss_of(recipe), samples, held)
+
+
+def work_of(
+    recipe: Recipe, network: LayerNetwork, outputs: int, loss: Loss, samples: Patterns, held: Patterns | None
+) -> LayerWork:
+    """The layers of a recipe over any patterns: on dense kernels where they are fully connected."""
+    dense, portion = dense_of(recipe, outputs), recipe.training.batch_size
+    if dense is None:
+        return LayerWork(network, loss, samples, held, portion)
+    return DenseWork(network, dense, loss, samples, held, portion)
 
 
 def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:

@@ -262,7 +262,7 @@ class Evaluations:
             return
         if now - self._shown >= SHOW_SECONDS:
             self._shown = now
-            recorder.show("portions", **vars(share), workers=self._place.workers)
+            recorder.show("portions", **vars(share))
         if self._wanted():
             recorder.count(share.samples, flops * share.samples)
             raise _StoppedError
@@ -295,6 +295,7 @@ class Evaluations:
             set=found.patterns,
             counted=found.samples,
             flops=account.flops,
+            training_seconds=recorder.seconds,
             pictures_per_second=(account.samples - samples_before) / seconds,
             gflops=(account.flops - flops_before) / seconds / 1e9,
             workers=self._place.workers,
@@ -323,6 +324,7 @@ class Evaluations:
             at=self._number,
             evaluations=self._evaluations,
             flops=self._recorder.account.flops,
+            training_seconds=self._recorder.seconds,
             **found,
         )
 
