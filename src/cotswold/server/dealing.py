@@ -4,8 +4,8 @@ Knows: a seed, how many patterns there are, how many make a portion. Does not kn
 is.
 
 A Feistel network over the least even number of bits that can count the patterns, with cycle walking (Black
-and Rogaway 2002): place i of the dealt order is a function of (seed, i) alone, so anybody can deal any portion
-of millions of patterns without the rest.
+and Rogaway 2002): place i of the dealt order is a function of (seed, i) alone, so anybody can deal any
+portion of millions of patterns without the rest.
 """
 
 from __future__ import annotations

@@ -92,8 +92,9 @@ class Plan:
 
     members: tuple[str, ...]
     """Names by rank; the first has the result of a reduction, or what is broadcast."""
-    steps: tuple[tuple[int, int, int, int, int], ...]
-    """(stage, from, to, start, stop), ranks and a range of the flat vector."""
+    steps: tuple[tuple[int, ...], ...]
+    """(stage, from, to, start, stop), ranks and a range of the flat vector; then, unless these are 1 and 0,
+    whether it is added, and the number of the network."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,9 @@ class Beat:
     granted: tuple[int, ...]
     """Grants that wait or are being computed."""
     held: tuple[Held, ...]
-    """What it has computed and has not been told is settled."""
+    """What it has computed, without what it knows was `Heard`."""
+    heard: tuple[tuple[int, int], ...]
+    """Grants that it has computed and that were heard, but are not settled: (first, last) of each run."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,7 @@ class Pushed:
     evaluation: int
     number: int
     results: tuple[PortionResult, ...]
-    """Its portions; of a reduction, those of all members."""
+    """Its portions; empty for a reduction, whose portions the coordinator knows."""
     attempt: int = 0
     """Of the reduction that made it; 0 for a sum of its own."""
 
@@ -319,6 +322,15 @@ class Flush:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """What a beat held is known, and need not be said again."""
+
+    session: int
+    evaluation: int
+    grants: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Settled:
     """A sum counts, or never will; its numbers are needed no more."""
 
@@ -341,8 +353,8 @@ class Reduce:
     plan: Plan
     numbers: tuple[int, ...]
     """Which of this worker's sums are in it."""
-    results: tuple[PortionResult, ...]
-    """What the result holds, for the first member to hand on; empty for others."""
+    portions: tuple[tuple[int, ...], ...]
+    """What each of them must hold, ascending: a worker whose sum holds another set answers with `Aborted`."""
 
 
 @dataclass(frozen=True)
@@ -511,6 +523,7 @@ ToWorker = (
     | Grant
     | Apart
     | Flush
+    | Heard
     | Settled
     | Reduce
     | End
@@ -528,7 +541,7 @@ Message = FromWorker | ToWorker | ToServer | FromServer
 
 MESSAGES: tuple[type[Message], ...] = (
     *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
-    *(Welcome, Begin, Grant, Apart, Flush, Settled, Reduce, End, Rejoin, Dismiss, Validate),
+    *(Welcome, Begin, Grant, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
 )
 """Every message; a name says which it is."""

@@ -54,8 +54,6 @@ class Ledger:
     """The sum by which each counts."""
     log: list[SumName] = field(default_factory=list)
     """Sums in the order in which they were accepted."""
-    refused: int = 0
-    """Sums that were refused."""
     _wanted: set[int] = field(init=False)
     """All that are to be counted and are not yet: wanted or claimed."""
     _claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
@@ -84,9 +82,13 @@ class Ledger:
         return self._computed == len(self._wanted)
 
     @property
-    def computed(self) -> int:
-        """How many portions are computed by some session and do not count yet."""
-        return self._computed
+    def uncomputed(self) -> int:
+        """How many portions are wanted and in no session's sum."""
+        return len(self._wanted) - self._computed
+
+    def is_in_sum(self, portion: int) -> bool:
+        """Whether some session has computed it."""
+        return any(claim.number is not None for claim in self._claims.get(portion, {}).values())
 
     @property
     def open(self) -> frozenset[int]:
@@ -133,8 +135,8 @@ class Ledger:
         self._put(replace(claim, number=number))
         return True
 
-    def uncompute(self, session: int, grant: int, now: float) -> None:
-        """The session has the portion in hand, but in no sum any more: it starts anew."""
+    def restart(self, session: int, grant: int, now: float) -> None:
+        """The grant is made again: the portion is in no sum of the session, whatever was said."""
         claim = self.claim_of(session, grant)
         assert claim is not None, "there is a claim to start anew"
         self._put(replace(claim, number=None, since=now))
@@ -162,19 +164,13 @@ class Ledger:
     def offer(self, name: SumName, portions: Sequence[int]) -> bool:
         """All shards hold a sum of these portions: whether it counts. It does whole, or not at all.
 
-        Whatever the answer, the sum's session has none of these portions in hand any more. An offer of a sum
-        that counts already is True again, and changes nothing.
+        An offer of a sum that counts already is True again, and changes nothing. A refusal changes no claim.
         """
         if portions and all(self.counted.get(portion) == name for portion in portions):
             return True
         accepted = bool(portions) and all(portion in self._wanted for portion in portions)
         assert len(set(portions)) == len(portions), f"{name} names a portion twice"
         if not accepted:
-            self.refused += 1
-            for portion in portions:
-                claim = self._claims.get(portion, {}).get(name.session)
-                if claim is not None:
-                    self._take(claim)
             return False
         for portion in portions:
             for claim in self.claims(portion):
@@ -194,17 +190,14 @@ class Ledger:
 
     # --- keeping both indices and the number of computed portions ---
 
-    def _is_computed(self, portion: int) -> bool:
-        return any(claim.number is not None for claim in self._claims.get(portion, {}).values())
-
     def _put(self, claim: Claim) -> None:
-        before = self._is_computed(claim.portion)
+        before = self.is_in_sum(claim.portion)
         self._claims[claim.portion][claim.session] = claim
         self._hands[claim.session][claim.grant] = claim
-        self._computed += self._is_computed(claim.portion) - before
+        self._computed += self.is_in_sum(claim.portion) - before
 
     def _take(self, claim: Claim) -> None:
-        before = self._is_computed(claim.portion)
+        before = self.is_in_sum(claim.portion)
         for index, first, second in (
             (self._claims, claim.portion, claim.session),
             (self._hands, claim.session, claim.grant),
@@ -212,4 +205,4 @@ class Ledger:
             del index[first][second]
             if not index[first]:
                 del index[first]
-        self._computed += self._is_computed(claim.portion) - before
+        self._computed += self.is_in_sum(claim.portion) - before
