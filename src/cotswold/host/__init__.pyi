@@ -2,6 +2,7 @@ from .channel import Channel as Channel
 from .cores import granted_cores as granted_cores
 from .cores import waiting_settings as waiting_settings
 from .fork_server import ForkServer as ForkServer
+from .forked import inherited as inherited
 from .interface import address_for_peers as address_for_peers
 from .interface import address_of_keeper as address_of_keeper
 from .interface import interface_to as interface_to
@@ -44,6 +45,7 @@ __all__ = [
     "available_bytes",
     "granted_cores",
     "how",
+    "inherited",
     "interface_to",
     "is_signed",
     "keep_freed_bytes",

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from cotswold.host.parent import bound_to_parent
+from cotswold.host.process import exit_code_of
 from cotswold.host.processes import how
 
 
@@ -83,10 +84,7 @@ class Child:
         process = self._process
         if process.returncode is not None or not hasattr(os, "waitid"):
             return process.poll()
-        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is None:
-            return None
-        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return exit_code_of(process.pid)
 
     def why(self) -> str:
         """Why it has ended, in words."""

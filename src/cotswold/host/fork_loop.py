@@ -12,6 +12,7 @@ Linux kills them.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -29,6 +30,7 @@ from typing import Any, NoReturn
 
 from cotswold.errors import CotswoldError, told
 from cotswold.host.parent import bound_to_parent
+from cotswold.host.process import exit_code_of
 from cotswold.host.processes import function_of
 
 LENGTH = struct.Struct("=I")
@@ -54,6 +56,7 @@ class ForkLoop:
         self._control, self._prepare = control, prepare
         self._forked: dict[int, _Forked] = {}
         self._woken, self._wake = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
         self._bind = bound_to_parent() or (lambda: None)
         self._broken: str | None = None
 
@@ -71,17 +74,16 @@ class ForkLoop:
             self._broken = f"the fork server cannot import what it was given: {told(error)}"
         gc.collect()
         gc.freeze()  # a collection in a process would write to, and so copy, all pages
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._control, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
-            while True:
-                ready = {key.fileobj for key, _ in selector.select()}
-                if self._woken in ready:
-                    with suppress(BlockingIOError):
-                        self._woken.recv(4096)
-                    self._collect()
-                if self._control in ready and not self._serve():
-                    break
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            if self._woken in ready:
+                with suppress(BlockingIOError):
+                    self._woken.recv(4096)
+                self._collect()
+            if self._control in ready and not self._serve():
+                break
         for pid in self._forked:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -106,7 +108,7 @@ class ForkLoop:
             try:
                 pid = os.fork()
                 if pid == 0:
-                    self._become(request, output, saying)
+                    self._become(request, status, output, saying, words)
             except OSError:
                 os.close(words)
                 raise
@@ -121,24 +123,23 @@ class ForkLoop:
         with suppress(OSError):  # the process has done it
             os.setpgid(pid, pid)
         self._forked[pid] = _Forked(status, words)
-        _tell(status, pid=pid)
 
-    def _become(self, request: dict[str, Any], output: int, saying: int) -> NoReturn:
-        """What the new process does, until its end."""
+    def _become(self, request: dict[str, Any], status: int, output: int, saying: int, words: int) -> NoReturn:
+        """What the new process does, until its end; it tells its number when it is ready for signals."""
         code = 1
         try:
+            default_signals()
             os.setpgid(0, 0)
             self._bind()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            for end in (self._control, self._woken, self._wake):
+            for end in (self._selector, self._control, self._woken, self._wake):
                 end.close()
-            for other in self._forked.values():
-                for file in (other.status, other.words):
-                    if file >= 0:
-                        os.close(file)
+            others = (file for each in self._forked.values() for file in (each.status, each.words))
+            for file in (words, *others):
+                if file >= 0:
+                    os.close(file)
             _print_to(output)
+            _tell(status, pid=os.getpid())
+            os.close(status)
             os.environ.update(request["environ"])
             code = self._call(request["function"], request["arguments"], saying)
         finally:
@@ -180,14 +181,14 @@ class ForkLoop:
                     os.waitpid(pid, 0)
 
     def _tell_end(self, pid: int, forked: _Forked) -> None:
-        code = _code(pid)
+        code = exit_code_of(pid)
         if code is None:
             return
         os.set_blocking(forked.words, False)
         said = b""
         with suppress(OSError):
             said = os.read(forked.words, _WORDS_BYTES_MOST)
-        _tell(forked.status, code=code, words=said.decode(errors="replace"))
+        _tell(forked.status, pid=pid, code=code, words=said.decode(errors="replace"))
         os.close(forked.status)
         os.close(forked.words)
         forked.status = forked.words = -1
@@ -198,11 +199,19 @@ class ForkLoop:
             self._collect()
 
 
-def send(control: socket.socket, request: dict[str, object], files: Sequence[int] = ()) -> None:
-    """Ask a fork server for something."""
-    body = json.dumps(request).encode()
+def send(control: socket.socket, body: bytes, files: Sequence[int] = ()) -> None:
+    """Ask a fork server for something, in JSON."""
     socket.send_fds(control, [LENGTH.pack(len(body))], files)
     control.sendall(body)
+
+
+def default_signals() -> None:
+    """Handle signals as a new process does; those that the user has ignored (nohup) stay so."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def main(control: int, path: Sequence[str], modules: Sequence[str]) -> None:
@@ -233,20 +242,6 @@ def _tell(status: int, **what: object) -> None:
         os.write(status, json.dumps(what).encode() + b"\n")
 
 
-def _code(pid: int) -> int | None:
-    """How a process has ended: its exit code, or minus a signal's number; None while it runs.
-
-    It keeps its number, except where Python has no waitid (macOS before 3.13).
-    """
-    if not hasattr(os, "waitid"):
-        found, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if found else None
-    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if ended is None:
-        return None
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
 def _print_to(output: int) -> None:
     """Print to a descriptor, and read nothing."""
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -254,6 +249,7 @@ def _print_to(output: int) -> None:
         os.dup2(file, stream)
     os.close(nothing)
     os.close(output)
+    faulthandler.enable(2)  # where it was, if it crashes
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)

@@ -13,19 +13,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
 from cotswold.host.child import Child
 from cotswold.host.cores import granted_cores
 from cotswold.host.fork_loop import send
-from cotswold.host.processes import Call, Process, how
+from cotswold.host.forked import Fork
+from cotswold.host.processes import Call, how
 
 START_SECONDS = 120.0
 """The longest that a start may take: the first waits for the imports."""
-_END_SECONDS = 10.0
+END_SECONDS = 10.0
+"""The longest that the end of a process that was killed is waited for."""
 _STATUS_BYTES = 1 << 16
 _PROGRAM = (
     "import json, sys; control, path, modules = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -42,23 +44,51 @@ class ForkServer:
     """
 
     def __init__(self, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ) -> None:
-        self._control, theirs = socket.socketpair()
-        self._control.settimeout(START_SECONDS)
-        self._started: list[Forked] = []
+        """The server gets ``environ``, and what it starts inherits that. Raises MachineError where the host
+        has no room for a process.
+        """
+        control, theirs = socket.socketpair()
         with theirs:
             given = json.dumps([theirs.fileno(), sys.path, list(modules)])
-            try:
-                self._server: Process = Child.start(
-                    [sys.executable, "-P", "-c", _PROGRAM, given], environ, handed=[theirs.fileno()]
-                )
-            except OSError as error:
-                raise MachineError(
-                    f"no process can be started on this host: {error.strerror}; end others"
-                ) from error
+            words = [sys.executable, "-P", "-c", _PROGRAM, given]
+            with _started(control):
+                self._keep(control, Child.start(words, environ, handed=[theirs.fileno()]))
+
+    @classmethod
+    def of_this_process(
+        cls, given: Mapping[str, object], prepare: Callable[[], object] = lambda: None
+    ) -> ForkServer:
+        """A server that is a fork of this process: what it starts finds ``given`` by `inherited`.
+
+        It finds it as it is now. Each process calls ``prepare`` first. Functions may lie in the program
+        itself (``"__main__:function"``). Make it early: threads of this process, of libraries too, are not
+        there in a fork, and connections that are open stay so in it. Linux alone; raises UserError on other
+        systems.
+        """
+        if sys.platform != "linux":
+            raise UserError(
+                "a program's own objects reach other processes on Linux alone; name a function that makes "
+                "them, 'module:function'"
+            )
+        server = cls.__new__(cls)
+        control, theirs = socket.socketpair()
+        with theirs, _started(control):
+            server._keep(control, Fork(theirs, control, prepare, given))
+        return server
+
+    def _keep(self, control: socket.socket, server: Child | Fork) -> None:
+        control.settimeout(START_SECONDS)
+        self._control, self._server = control, server
+        self._started: list[Forked] = []
+
+    @property
+    def pid(self) -> int:
+        """The number of the server itself."""
+        return self._server.pid
 
     def machines(self) -> Mapping[str, int]:
         """This host, and its cores that are granted to this process."""
-        return {socket.gethostname(): granted_cores()}
+        return {socket.gethostname(): granted_cores(environ={})}
 
     def start(self, call: Call, machine: str | None = None) -> Forked:
         """Start a process; returns when it runs. Raises as `Processes.start` says."""
@@ -66,25 +96,16 @@ class ForkServer:
         if machine not in (None, host):
             raise UserError(f"{call.name} is to run on {machine}, but there is {host} alone")
         self._started = [each for each in self._started if not each.is_let_go]
-        status, theirs = os.pipe()
-        output = 2
-        try:
-            if call.output is not None:
-                with disk_errors(call.output, MachineError):
-                    output = open_file(call.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            request: dict[str, object] = {
-                "function": call.function,
-                "arguments": dict(call.arguments),
-                "environ": dict(call.environ),
-            }
-            self._ask(request, [theirs, output])
-        except BaseException:
-            os.close(status)
-            raise
-        finally:
-            os.close(theirs)
-            if output != 2:
-                os.close(output)
+        words = call.words().encode()
+        with _output_of(call) as output:
+            status, theirs = os.pipe()
+            try:
+                self._ask(words, [theirs, output])
+            except MachineError:
+                os.close(status)
+                raise
+            finally:
+                os.close(theirs)
         process = Forked(call, host, status, self)
         process.await_start()
         self._started.append(process)
@@ -104,13 +125,36 @@ class ForkServer:
     def let_go(self, pid: int) -> None:
         """Let the number of a process go that is killed."""
         with suppress(MachineError):  # the server has ended, and its numbers are gone
-            self._ask({"let_go": pid})
+            self._ask(json.dumps({"let_go": pid}).encode())
 
-    def _ask(self, request: dict[str, object], files: Iterable[int] = ()) -> None:
+    def _ask(self, words: bytes, files: Sequence[int] = ()) -> None:
         try:
-            send(self._control, request, list(files))
+            send(self._control, words, files)
         except OSError as error:
             raise MachineError(f"the fork server is gone ({error.strerror}); start anew") from error
+
+
+@contextmanager
+def _started(control: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        control.close()
+        raise MachineError(f"no process can be started on this host: {error.strerror}; end others") from error
+
+
+@contextmanager
+def _output_of(call: Call) -> Iterator[int]:
+    """A descriptor that appends to the output of a process."""
+    if call.output is None:
+        yield 2
+        return
+    with disk_errors(call.output, MachineError):
+        output = open_file(call.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        yield output
+    finally:
+        os.close(output)
 
 
 class Forked:
@@ -121,6 +165,7 @@ class Forked:
         self.pid = 0
         self.is_let_go = False
         self._status, self._server = status, server
+        os.set_blocking(status, False)
         self._said = b""
         self._code: int | None = None
         self._why = "is running"
@@ -131,7 +176,7 @@ class Forked:
         while self.pid == 0:
             self._wait(deadline)
             self._read()
-            if self._code is not None or time.monotonic() > deadline:
+            if self.pid == 0 and (self._code is not None or time.monotonic() > deadline):
                 os.close(self._status)
                 why = self._why if self._code is not None else "the fork server does not answer"
                 raise MachineError(f"{self.name} cannot be started: {why}")
@@ -164,7 +209,7 @@ class Forked:
         if self._server.code() is None:  # otherwise its number may be a stranger's
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + END_SECONDS
         while self.code() is None and time.monotonic() < deadline:
             self._wait(deadline)
         if self._code is None:
@@ -183,7 +228,6 @@ class Forked:
         """Take in what the server has told."""
         if self._status < 0:
             return
-        os.set_blocking(self._status, False)
         try:
             said = os.read(self._status, _STATUS_BYTES)
         except BlockingIOError:
@@ -193,13 +237,17 @@ class Forked:
         *lines, self._said = (self._said + said).split(b"\n")
         for line in lines:
             told = json.loads(line)
-            if "pid" in told:
-                self.pid = told["pid"]
-            elif "error" in told:
+            self.pid = told.get("pid", 0)
+            if "error" in told:
                 self._code, self._why = 1, told["error"]
-            else:
+            elif "code" in told:
+                self._await_last()
                 self._code = told["code"]
                 self._why = how(told["code"]) + (f": {told['words']}" if told["words"] else "")
+
+    def _await_last(self) -> None:
+        """The server says no more, and closes: from then on selectors see the end whenever they look."""
+        self._wait(time.monotonic() + END_SECONDS)
 
     def _lost(self) -> None:
         if self._code is None:

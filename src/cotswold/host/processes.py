@@ -9,6 +9,7 @@ that every implementation passes.
 from __future__ import annotations
 
 import importlib
+import json
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,21 @@ class Call:
     output: Path | None = None
     """A file to which it appends what it prints; without one it prints where the process prints that started
     it."""
+
+    def words(self) -> str:
+        """What the process must know, as JSON; raises UserError where JSON cannot say it."""
+        try:
+            return json.dumps(
+                {
+                    "function": self.function,
+                    "arguments": dict(self.arguments),
+                    "environ": dict(self.environ),
+                }
+            )
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"the arguments of {self.name} cannot be sent to it: {error}; give what JSON can say"
+            ) from error
 
     def __post_init__(self) -> None:
         module, _, function = self.function.partition(":")
