@@ -37,7 +37,7 @@ def plain(
     flat = parameters.clone().requires_grad_()
     named, state = network.views(flat), inputs.t()
     for number in range(len(network.sizes) - 1):
-        state = state @ named[f"{number}.weight"] + named[f"{number}.bias"]
+        state = state @ named[f"{number}.weight"].t() + named[f"{number}.bias"]
         if number < len(network.sizes) - 2:
             state = torch.tanh(state)
     sums = state
@@ -90,12 +90,12 @@ def test_layout_says_where_parameters_lie() -> None:
     flat = torch.arange(network.size, dtype=torch.float64)
     views = network.views(flat)
     assert [(slot.name, slot.shape, slot.offset) for slot in network.layout] == [
-        ("0.weight", (400, 480), 0),
+        ("0.weight", (480, 400), 0),
         ("0.bias", (480,), 192_000),
-        ("1.weight", (480, 3203), 192_480),
+        ("1.weight", (3203, 480), 192_480),
         ("1.bias", (3203,), 192_480 + 480 * 3203),
     ]
-    assert int(views["1.weight"][1, 2]) == 192_480 + 3203 + 2
+    assert int(views["1.weight"][1, 2]) == 192_480 + 480 + 2
     views["0.bias"].fill_(-1)
     assert int(flat[192_000]) == -1
     # 2 (n_i + n_o) n_h and 4 n_i n_h + 6 n_h n_o, as the paper counts

@@ -35,19 +35,14 @@ class Problem:
         return float(value.detach()), gradient
 
 
-def total(terms: Tensor) -> Tensor:
-    """The sum."""
-    return terms.sum()
-
-
 def rosenbrock(x: Tensor) -> Tensor:
     """A bent valley."""
-    return total(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+    return torch.sum(100.0 * torch.square(x[1:] - x[:-1] ** 2) + torch.square(1.0 - x[:-1]))
 
 
 def wood(x: Tensor) -> Tensor:
     """Moré, Garbow and Hillstrom 1981, number 14."""
-    a, b, c, d = x
+    a, b, c, d = x.unbind()
     valleys = 100.0 * (b - a**2) ** 2 + (1.0 - a) ** 2 + 90.0 * (d - c**2) ** 2 + (1.0 - c) ** 2
     return valleys + 10.0 * (b + d - 2.0) ** 2 + 0.1 * (b - d) ** 2
 
@@ -55,12 +50,12 @@ def wood(x: Tensor) -> Tensor:
 def beale(x: Tensor) -> Tensor:
     """Moré, Garbow and Hillstrom 1981, number 5."""
     powers = torch.stack([x[1], x[1] ** 2, x[1] ** 3])
-    return total((torch.tensor([1.5, 2.25, 2.625], dtype=x.dtype) - x[0] * (1.0 - powers)) ** 2)
+    return torch.sum(torch.square(torch.tensor([1.5, 2.25, 2.625], dtype=x.dtype) - x[0] * (1.0 - powers)))
 
 
 def powell(x: Tensor) -> Tensor:
     """Powell's singular function, extended: the curvature vanishes at its minimum."""
-    a, b, c, d = x.view(-1, 4).T
+    a, b, c, d = x.view(-1, 4).unbind(1)
     return ((a + 10 * b) ** 2 + 5 * (c - d) ** 2 + (b - 2 * c) ** 4 + 10 * (a - d) ** 4).sum()
 
 

@@ -93,12 +93,12 @@ class DenseNetwork:
         slots, offset = [], 0
         for number, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             slots += [
-                Slot(f"{number}.weight", (inputs, outputs), offset),
+                Slot(f"{number}.weight", (outputs, inputs), offset),
                 Slot(f"{number}.bias", (outputs,), offset + inputs * outputs),
             ]
             offset += (inputs + 1) * outputs
         self.layout: tuple[Slot, ...] = tuple(slots)
-        """Weights ``(in, out)`` and biases ``(out,)`` of every layer, in their order in the vector."""
+        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, as in `torch.nn.Linear`."""
         self.size = offset
         """Numbers of the flat vector."""
 

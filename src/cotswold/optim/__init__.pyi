@@ -17,6 +17,8 @@ from .search.strong_wolfe import StrongWolfe as StrongWolfe
 from .search.trial import Search as Search
 from .tensors import FunctionObjective as FunctionObjective
 from .tensors import TensorVectors as TensorVectors
+from .torch_optimizers import LBFGS as LBFGS
+from .torch_optimizers import ConjugateGradient as ConjugateGradient
 from .vectors import Combine as Combine
 from .vectors import Command as Command
 from .vectors import Dot as Dot
@@ -25,12 +27,14 @@ from .vectors import Multiply as Multiply
 from .vectors import Vectors as Vectors
 
 __all__ = [
+    "LBFGS",
     "ApproximateWolfe",
     "BetaName",
     "BunyipSearch",
     "CGMethod",
     "Combine",
     "Command",
+    "ConjugateGradient",
     "DTensorVectors",
     "Dot",
     "Drop",

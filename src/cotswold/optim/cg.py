@@ -54,7 +54,7 @@ class CGMethod(Method):
             *(Dot("trial_g", "y"), Dot("d", "y"), Dot("y", "y")),
         ]
 
-    def _plan_after(self, taken: Taken, dots: Sequence[float], count: Count) -> Plan:
+    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
         kept, curvature, change_squared = dots
         change = Change(
             old_squared=taken.old_squared,

@@ -7,6 +7,7 @@ line is searched, where vectors are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from math import sqrt
 from typing import Any
 
@@ -47,7 +48,7 @@ class LBFGSMethod(Method):
     @property
     def _spare(self) -> int:
         """The slot where the next pair is tried: one more than are kept."""
-        return next(slot for slot in range(self._memory + 1) if slot not in self._slots)
+        return next(slot for slot in count() if slot not in self._slots)
 
     def _with_history(self, name: str) -> list[Command]:
         dots: list[Command] = []
@@ -70,7 +71,7 @@ class LBFGSMethod(Method):
             *self._with_history(y),
         ]
 
-    def _plan_after(self, taken: Taken, dots: Sequence[float], count: Count) -> Plan:
+    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
         yg, yd, yy = dots[:3]
         pairs = 2 * len(self._slots)
         old_g, old_y = dots[3 : 3 + pairs], dots[3 + pairs :]
@@ -81,7 +82,7 @@ class LBFGSMethod(Method):
             self._add(slot, [*old_y[::2], taken.step * yd], [*old_y[1::2], yy])
             sg, ygs = [*sg, taken.step * taken.slope][-self._memory :], [*ygs, yg][-self._memory :]
         else:
-            count.skipped = f"no pair: the curvature along the step is {yd / taken.direction_squared:.3g}"
+            counted.skipped = f"no pair: the curvature along the step is {yd / taken.direction_squared:.3g}"
         return self._plan_from(sg, ygs)
 
     def _add(self, slot: int, sy: list[float], yy: list[float]) -> None:
@@ -121,6 +122,7 @@ class LBFGSMethod(Method):
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
 
     def _load_own(self, values: Mapping[str, Any]) -> None:
-        self._slots = [int(slot) for slot in values["slots"]]
-        self._sy = [[float(each) for each in row] for row in values["sy"]]
-        self._yy = [[float(each) for each in row] for row in values["yy"]]
+        recent = slice(max(0, len(values["slots"]) - self._memory), None)
+        self._slots = [int(slot) for slot in values["slots"][recent]]
+        self._sy = [[float(each) for each in row[recent]] for row in values["sy"][recent]]
+        self._yy = [[float(each) for each in row[recent]] for row in values["yy"][recent]]

@@ -167,8 +167,8 @@ class Method(ABC):
         """Commands and dots of a trial's gradient, besides those that every method asks for."""
 
     @abstractmethod
-    def _plan_after(self, taken: Taken, dots: Sequence[float], count: Count) -> Plan:
-        """The direction from the gradient of the step taken; says in ``count`` what was skipped."""
+    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+        """The direction from the gradient of the step taken; says in ``counted`` what was skipped."""
 
     @abstractmethod
     def _forget(self) -> None:

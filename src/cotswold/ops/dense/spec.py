@@ -35,14 +35,14 @@ class DenseSpec:
     high: float
 
     def layers(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weights ``(in, out)`` and biases ``(out,)`` of every layer, views of the flat vector.
+        """Weights ``(out, in)`` and biases ``(out,)`` of every layer, views of the flat vector.
 
-        A layer's biases follow its weights, so that both are one matrix ``(in + 1, out)``: products take the
-        biases as weights of an input that is 1.
+        As `torch.nn.Linear` has them. The last layer is the widest as a rule: so no product reads it by
+        columns that are a page apart, and what is transposed for gradients is the smaller matrix.
         """
         found, offset = [], 0
         for inputs, outputs in pairwise(self.sizes):
             end = offset + inputs * outputs
-            found.append((flat[offset:end].view(inputs, outputs), flat[end : end + outputs]))
+            found.append((flat[offset:end].view(outputs, inputs), flat[end : end + outputs]))
             offset = end + outputs
         return found
