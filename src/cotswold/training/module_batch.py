@@ -81,8 +81,8 @@ def build(
         return in_one_process(work, training, recorder, ModuleEvaluations)
     if recipe.cluster.address is not None:
         raise UserError(
-            "a module that is there cannot be sent to other machines; leave address out to spread it over this "
-            "one, or train a recipe"
+            "a module that is there cannot be sent to other machines; leave address out to spread it over "
+            "this one, or train a recipe"
         )
     there = spread(
         recipe,

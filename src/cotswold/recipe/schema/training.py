@@ -167,6 +167,9 @@ class BatchTraining(SharedTraining):
     """Stop after so many iterations: directions along which a line search went."""
     evaluations: Times | None = None
     """Stop after so many evaluations of value and gradient; an iteration is finished first."""
+    flops: Positive | None = None
+    """Stop after so many FLOPs of value and gradient, as the account counts them (1e15 is a PFLOP); an
+    iteration is finished first."""
     tolerance: NotNegative = 0.0
     """Stop where the norm of the gradient is at most this."""
     portion: Times = 320
