@@ -33,7 +33,7 @@ from cotswold.training.runners.evaluations import Evaluations, Method
 from cotswold.training.spread import There, rows_folder, spread
 from cotswold.training.table import Setting
 from cotswold.training.whole_set import Look, WholeSet
-from cotswold.training.works import ModuleWork, dense_of, of_recipe
+from cotswold.training.works import ModuleWork, of_recipe
 
 MEMORY = 10
 """Pairs that L-BFGS keeps where nothing is said."""
@@ -143,8 +143,7 @@ def build(setting: Setting) -> Evaluations:
         setting.open_things,
     )
     network = supervised_network(recipe, setting.store.outputs)
-    dense = dense_of(recipe, setting.store.outputs) is not None
-    return on_cluster(there, FlatModule(network, inputs_first=dense), training, setting.recorder)
+    return on_cluster(there, FlatModule(network), training, setting.recorder)
 
 
 def on_cluster(

@@ -19,10 +19,8 @@ class FlatModule:
     Whoever writes into ``vector`` sets the parameters, and the other way round.
     """
 
-    def __init__(self, module: nn.Module, *, inputs_first: bool = False) -> None:
-        """``inputs_first``: matrices lie as (inputs, outputs), as `DenseNetwork` has them, transposed.
-
-        Raises UserError for parameters that cannot lie in one vector: of several types, or not on the
+    def __init__(self, module: nn.Module) -> None:
+        """Raises UserError for parameters that cannot lie in one vector: of several types, or not on the
         CPU."""
         self.module = module
         found = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
@@ -35,15 +33,14 @@ class FlatModule:
             )
         self.names = [name for name, _ in found]
         self._parameters = [each for _, each in found]
-        self._turned = [inputs_first and each.dim() == 2 for each in self._parameters]
-        self.vector = torch.cat(
-            [
-                (each.detach().t() if turned else each.detach()).reshape(-1)
-                for each, turned in zip(self._parameters, self._turned, strict=True)
-            ]
-        )
+        self.vector = torch.cat([each.detach().reshape(-1) for each in self._parameters])
         for parameter, view in zip(self._parameters, self._cut(self.vector), strict=True):
             parameter.data = view
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Those of the parameters, in their order."""
+        return [tuple(each.shape) for each in self._parameters]
 
     def named(self, vector: Tensor) -> Mapping[str, Tensor]:
         """The parts of a vector as the parameters are shaped, by the parameters' names."""
@@ -60,8 +57,7 @@ class FlatModule:
 
     def _cut(self, vector: Tensor) -> Iterator[Tensor]:
         start = 0
-        for parameter, turned in zip(self._parameters, self._turned, strict=True):
-            stop, shape = start + parameter.numel(), parameter.shape
-            part = vector[start:stop]
-            yield part.view(shape[::-1]).t() if turned else part.view(shape)
+        for parameter in self._parameters:
+            stop = start + parameter.numel()
+            yield vector[start:stop].view(parameter.shape)
             start = stop

@@ -46,13 +46,10 @@ class ModuleWork:
         samples: Patterns,
         held: Patterns | None,
         portion: int,
-        *,
-        inputs_first: bool = False,
     ) -> None:
-        """``held``: patterns for validation; ``portion``: how many of them are read together;
-        ``inputs_first`` as for `FlatModule`."""
+        """``held``: patterns for validation; ``portion``: how many of them are read together."""
         check_steady(module)
-        self.flat = FlatModule(module.eval(), inputs_first=inputs_first)
+        self.flat = FlatModule(module.eval())
         self._loss, self._samples, self._portion = loss, samples, portion
         self._held = held if held is not None and len(held) else None
 
@@ -137,7 +134,8 @@ class DenseWork(LayerWork):
         held: Patterns | None,
         portion: int,
     ) -> None:
-        super().__init__(module, loss, samples, held, portion, inputs_first=True)
+        super().__init__(module, loss, samples, held, portion)
+        assert self.flat.shapes == [slot.shape for slot in dense.layout], "both have one vector"
         self._dense = dense
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
