@@ -22,6 +22,7 @@ def train(
     restarts: int = 0,
     workers: int | None = None,
     address: str | None = None,
+    replay: Path | None = None,
     threads: int | None = None,
     max_hours: float | None = None,
     max_dollars: float | None = None,
@@ -77,6 +78,9 @@ def train(
     address
         For strategy batch: a Ray cluster, host:port or auto, on whose machines these processes are started;
         short for --set cluster.address=.... `cotswold worker` adds machines.
+    replay
+        For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
+        counted. Short for --set cluster.replay=....
     threads
         Threads of computation, of each rank where there are several; short for --set training.threads=2. By
         default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
@@ -110,6 +114,7 @@ def train(
     short = {
         "cluster.workers": workers,
         "cluster.address": address,
+        "cluster.replay": replay,
         "price.max_hours": max_hours,
         "price.max_dollars": max_dollars,
     }

@@ -6,7 +6,7 @@ terminal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from cotswold.optim import (
     Search,
     Vectors,
 )
-from cotswold.recipe import dump
+from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.flat import FlatModule
@@ -30,7 +30,7 @@ from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.evaluations import Evaluations, Method
-from cotswold.training.spread import There, rows_folder, spread
+from cotswold.training.spread import There, recorded_in, rows_folder, spread
 from cotswold.training.table import Setting
 from cotswold.training.whole_set import Look, WholeSet
 from cotswold.training.works import ModuleWork, of_recipe
@@ -45,7 +45,7 @@ class Here:
 
     workers = 1
 
-    def __init__(self, work: Work, training: BatchTraining) -> None:
+    def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
         self.work = work
         self.set = WholeSet(
             work,
@@ -53,6 +53,7 @@ class Here:
             fraction=training.fraction,
             deterministic=training.deterministic,
             seed=training.seed,
+            recorded=recorded,
         )
 
     @property
@@ -104,11 +105,13 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
 
 
 def in_one_process(
-    work: ModuleWork, training: BatchTraining, recorder: Recorder, kind: type[Evaluations] = Evaluations
+    work: ModuleWork, recipe: Recipe, recorder: Recorder, kind: type[Evaluations] = Evaluations
 ) -> Evaluations:
     """The runner of a work in this process."""
+    training = recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
     torch.manual_seed(training.seed)
-    here = Here(work, training)
+    here = Here(work, training, recorded_in(recipe))
     method = method_of(training, here.set.vectors, here.set)
     return kind(here, method, work.flat, training, recorder, described(work.network))
 
@@ -128,7 +131,7 @@ def build(setting: Setting) -> Evaluations:
     recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
     if recipe.cluster.alone:
-        return in_one_process(of_recipe(recipe, setting.store), training, setting.recorder)
+        return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
     rows = rows_folder(setting.run.path, setting.open_things)
     for split in ("train", "validation"):
         if setting.store.splits.get(split):

@@ -78,7 +78,7 @@ def build(
     learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
     work = ModuleWork(given.module, given.loss, learnt, held, portion)
     if recipe.cluster.alone:
-        return in_one_process(work, training, recorder, ModuleEvaluations)
+        return in_one_process(work, recipe, recorder, ModuleEvaluations)
     if recipe.cluster.address is not None:
         raise UserError(
             "a module that is there cannot be sent to other machines; leave address out to spread it over "

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.errors import RunError
 from cotswold.host import Processes, Token, address_for_peers, token_in, token_of
 from cotswold.optim import Command, Evaluation
-from cotswold.recipe import Recipe
+from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
-from cotswold.run import Recorder
+from cotswold.run import Recorder, RunDirectory, read_events
+from cotswold.server.dealing import words
 from cotswold.training.whole_set import Look, Share
 
 ROWS = "rows"
@@ -30,11 +32,14 @@ ROWS = "rows"
 class There:
     """The whole set on a cluster: its vectors, its objective, a place for the runner."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
+        """``recorded``: the sets of patterns to be drawn, the first ones of the run."""
+        self.cluster, self._recorded = cluster, recorded
+        cluster.replay(recorded)
         self._look: Look = lambda share: None
         self._gradient = True
         self._sent = 0
+        self._recorder = recorder
         recorder.sent_bytes = self._take_sent
         cluster.watch(self._tell)
 
@@ -61,6 +66,8 @@ class There:
     def load(self, state: Mapping[str, object]) -> None:
         """Go on from there, on any number of workers and servers."""
         self.cluster.load(state)
+        draws = self.cluster.state().get("draws")
+        self.cluster.replay(self._recorded[draws if isinstance(draws, int) else 0 :])
 
     def read(self, name: str) -> Tensor:
         """A vector, pulled from the servers."""
@@ -93,6 +100,10 @@ class There:
         self._gradient = gradient is not None
         found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         now = self.cluster.status()
+        if patterns is None and found.patterns != "all":
+            draw = self.cluster.state().get("draws")
+            portions = words(self.cluster.counted(found.patterns))
+            self._recorder.event("draw", draw=draw, samples=found.samples, portions=portions)
         self._look(
             Share(
                 now.evaluation,
@@ -183,9 +194,33 @@ def spread(
         token=secret,
         host=host,
         logs=_made(run / "logs"),
-        on_event=lambda kind, more: recorder.event(f"cluster_{kind}", **more),
+        on_event=lambda kind, more: tell(recorder, kind, more),
     )
-    return There(open_things.enter_context(cluster), recorder)
+    return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def recorded_in(recipe: Recipe) -> Sequence[str]:
+    """The sets of patterns that the run counted which `cluster.replay` names, portions in words.
+
+    Raises RunError where there is no such run, or it recorded none.
+    """
+    if recipe.cluster.replay is None:
+        return ()
+    run = RunDirectory.open(Path(expand(recipe.cluster.replay)))
+    # after a resumption draws come again; the later one of a number is the one that counted
+    found: dict[int, str] = {}
+    for event in read_events(run.events):
+        draw, portions = event.get("draw"), event.get("portions")
+        if event.get("kind") == "draw" and isinstance(draw, int) and isinstance(portions, str):
+            found[draw] = portions
+    if not found:
+        raise RunError(f"{run.path} drew no patterns that could be counted again; it counted all of them")
+    return [found[draw] for draw in sorted(found)]
+
+
+def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
+    """Write what a cluster says among the run's events."""
+    recorder.event(f"cluster_{kind}", **more)
 
 
 def token_file(run: Path) -> Path:

@@ -18,7 +18,7 @@ from torch import Tensor
 from cotswold.cluster.work import PortionSum, Work
 from cotswold.errors import CheckpointError
 from cotswold.optim import Command, Evaluation, TensorVectors
-from cotswold.server.dealing import Dealing
+from cotswold.server.dealing import Dealing, portions_of
 
 _NAME = re.compile(r"(?:all|draw (\d{1,12}))(?: part (\d{1,12}))?")
 
@@ -62,14 +62,17 @@ class WholeSet:
         fraction: float = 1.0,
         deterministic: bool = False,
         seed: int = 0,
+        recorded: Sequence[str] = (),
         look: Look = lambda share: None,
     ) -> None:
+        """``recorded``: the sets that are drawn first, portions in words."""
         self.work, self.look = work, look
         self.vectors = TensorVectors(work.parameters)
         self.evaluations = 0
         self.draws = 0
         """How many sets of patterns were drawn; what resume needs besides the vectors."""
         self._fraction, self._deterministic = fraction, deterministic
+        self._recorded = [portions_of(each) for each in recorded]
         self._dealing = Dealing(seed, work.patterns, portion)
         self._dealt: dict[int, array[int]] = {}  # dealing anew each time would take longer than a small sum
 
@@ -118,6 +121,8 @@ class WholeSet:
             raise CheckpointError(f"{name!r} names no set of patterns; it is of another version")
         draw, part = int(match[1] or 0), match[2]
         chosen = self._dealing.drawn(draw, self._fraction if match[1] else 1.0)
+        if 0 < draw <= len(self._recorded):
+            chosen = self._recorded[draw - 1]
         return chosen if part is None else sorted(self._dealing.shuffled(draw, chosen)[: int(part)])
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None) -> PortionSum:

@@ -35,6 +35,9 @@ class Cluster(Section):
     1 for no backup copies."""
     link_megabits: Positive = 1000.0
     """Speed of each machine's network card, Mb/s: by it the order in which sums are reduced is chosen."""
+    replay: Text | None = None
+    """A run whose evaluations ended before all patterns were done: count in each cycle the patterns that it
+    counted."""
     silence: Span = 10.0
     """Seconds for which a worker may be silent before its portions are given to others."""
     wait: Span = 300.0
