@@ -204,14 +204,21 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
     work = Line(1000)
     whole = WholeSet(work, portion=10, fraction=0.3, seed=4)
     seen = []
-    for patterns in (None, "draw 1", whole.part("draw 1", 0.2), None):
+    for patterns in (None, "draw 1", "part", None):
         work.seen = []
+        patterns = whole.part("draw 1", 0.2) if patterns == "part" else patterns
         found = whole.evaluate("x", None, patterns=patterns)
         assert found.samples == len(set(work.seen)) == len(work.seen)
         seen.append((found.patterns, set(work.seen)))
     assert seen[0] == seen[1] and len(seen[0][1]) == 300
     assert len(seen[2][1]) == 60 and seen[2][1] < seen[0][1]
     assert seen[3][0] == "draw 2" and seen[3][1] != seen[0][1]
+
+
+def test_recorded_sets_are_counted_again(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    work = Line(100)
+    whole = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4", "0"])
+    assert [whole.evaluate("x", "g").samples for _ in range(3)] == [30, 10, 50]
 
 
 def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
@@ -223,7 +230,7 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         whole.evaluate("x", "g")
     whole.look = lambda share: None
-    assert whole.evaluate("x", "g").patterns == "draw 1"
+    assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
 
 
 def test_rows_in_a_file_are_those_in_memory(recipe: Path, stores: Path, tmp_path: Path) -> None:

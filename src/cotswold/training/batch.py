@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.cluster.work import Work
-from cotswold.errors import CheckpointError
 from cotswold.optim import (
     ApproximateWolfe,
     BunyipSearch,
@@ -66,15 +65,12 @@ class Here:
         self.set.look = look
 
     def state(self) -> Mapping[str, object]:
-        """How many sets of patterns were drawn."""
-        return {"draws": self.set.draws}
+        """Which sets of patterns were drawn, as a cluster keeps it."""
+        return self.set.sets.state()
 
     def load(self, state: Mapping[str, object]) -> None:
         """Go on from there."""
-        draws = state.get("draws")
-        if not isinstance(draws, int):
-            raise CheckpointError("the checkpoint does not say which patterns were drawn")
-        self.set.draws = draws
+        self.set.sets.load(state)
 
     def read(self, name: str) -> Tensor:
         """A vector, the live one."""

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
-from cotswold.host import Processes, Token, address_for_peers, token_in, token_of
+from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
@@ -34,7 +35,7 @@ class There:
 
     def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
         """``recorded``: the sets of patterns to be drawn, the first ones of the run."""
-        self.cluster, self._recorded = cluster, recorded
+        self.cluster = cluster
         cluster.replay(recorded)
         self._look: Look = lambda share: None
         self._gradient = True
@@ -66,8 +67,6 @@ class There:
     def load(self, state: Mapping[str, object]) -> None:
         """Go on from there, on any number of workers and servers."""
         self.cluster.load(state)
-        draws = self.cluster.state().get("draws")
-        self.cluster.replay(self._recorded[draws if isinstance(draws, int) else 0 :])
 
     def read(self, name: str) -> Tensor:
         """A vector, pulled from the servers."""
@@ -98,7 +97,12 @@ class There:
     ) -> Evaluation:
         """As `Objective.evaluate`, by the workers."""
         self._gradient = gradient is not None
-        found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
+        kept = self.cluster.state()
+        try:
+            found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
+        except BaseException:
+            self.cluster.load(kept)  # the patterns of what is given up are drawn again
+            raise
         now = self.cluster.status()
         if patterns is None and found.patterns != "all":
             draw = self.cluster.state().get("draws")
@@ -171,14 +175,13 @@ def spread(
     arguments: Mapping[str, object],
     recorder: Recorder,
     open_things: ExitStack,
-    processes: Callable[[], Processes] | None = None,
+    processes: Callable[[], ForkServer] | None = None,
 ) -> There:
     """A cluster for a recipe, which ends with ``open_things``. ``processes``: what starts them, by default a
     fork server of this machine, or Ray where the recipe has an address."""
-    secret, host, given = token_of(os.environ) or Token.new(), None, None
+    secret, host = token_of(os.environ) or Token.new(), None
+    given: RayProcesses | ForkServer | None = None
     if recipe.cluster.address is not None:
-        from cotswold.cluster.ray_processes import RayProcesses
-
         secret = token_of(os.environ) or token_in(token_file(run))
         host = address_for_peers(os.environ)
         given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))

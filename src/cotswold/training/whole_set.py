@@ -6,8 +6,6 @@ other processes.
 
 from __future__ import annotations
 
-import math
-import re
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cotswold.cluster.sets import Sets
 from cotswold.cluster.work import PortionSum, Work
-from cotswold.errors import CheckpointError
 from cotswold.optim import Command, Evaluation, TensorVectors
-from cotswold.server.dealing import Dealing, portions_of
-
-_NAME = re.compile(r"(?:all|draw (\d{1,12}))(?: part (\d{1,12}))?")
+from cotswold.server.dealing import Dealing
 
 
 @dataclass(frozen=True)
@@ -69,11 +65,11 @@ class WholeSet:
         self.work, self.look = work, look
         self.vectors = TensorVectors(work.parameters)
         self.evaluations = 0
-        self.draws = 0
-        """How many sets of patterns were drawn; what resume needs besides the vectors."""
         self._fraction, self._deterministic = fraction, deterministic
-        self._recorded = [portions_of(each) for each in recorded]
         self._dealing = Dealing(seed, work.patterns, portion)
+        self.sets = Sets(self._dealing)
+        """Which patterns evaluations count; what resume needs besides the vectors."""
+        self.sets.replay(recorded)
         self._dealt: dict[int, array[int]] = {}  # dealing anew each time would take longer than a small sum
 
     def evaluate(
@@ -88,9 +84,30 @@ class WholeSet:
         """As `Objective.evaluate`. Raises what ``look`` raises, with all vectors but ``gradient`` as they
         were after ``before``."""
         self.vectors.run(before)
-        drawn = patterns is None and self._fraction < 1.0
-        name = patterns or (f"draw {self.draws + 1}" if drawn else "all")
-        chosen = self._chosen(name)
+        if patterns is None:
+            kept_sets = self.sets.state()
+            try:
+                chosen = self._draw()
+                return self._evaluated(at, gradient, after, chosen, None)
+            except BaseException:
+                self.sets.load(kept_sets)  # what is given up is drawn again
+                raise
+        return self._evaluated(at, gradient, after, self.sets.portions(patterns), patterns)
+
+    def _draw(self) -> Sequence[int]:
+        """The portions of a new set."""
+        recorded = self.sets.next_recorded()
+        return self._dealing.drawn(self.sets.draws, self._fraction) if recorded is None else recorded
+
+    def _evaluated(
+        self,
+        at: str,
+        gradient: str | None,
+        after: Sequence[Command],
+        chosen: Sequence[int],
+        name: str | None,
+    ) -> Evaluation:
+        """The evaluation of these portions; ``name``: of their set, None for a new one."""
         point, own = self.vectors[at][0], self.work.parameters
         into = None if gradient is None else self.vectors.make(gradient)[0]
         kept = None
@@ -102,28 +119,15 @@ class WholeSet:
         finally:
             if kept is not None:
                 own.copy_(kept)
-        self.draws += drawn  # one that is given up is drawn again
         if into is not None:
             into.mul_(1.0 / total.samples)
-        return Evaluation(total.value / total.samples, tuple(self.vectors.run(after)), name, total.samples)
+        name = self.sets.drawn(chosen) if name is None else name
+        dots = tuple(self.vectors.run(after))
+        return Evaluation(total.value / total.samples, dots, name, total.samples)
 
     def part(self, patterns: str, fraction: float) -> str:
         """The name of a part of a set, the same one each time."""
-        if fraction >= 1.0:
-            return patterns
-        count = max(1, math.ceil(fraction * len(self._chosen(patterns))))
-        return f"{patterns.partition(' part ')[0]} part {count}"
-
-    def _chosen(self, name: str) -> Sequence[int]:
-        """The portions of a set, ascending."""
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise CheckpointError(f"{name!r} names no set of patterns; it is of another version")
-        draw, part = int(match[1] or 0), match[2]
-        chosen = self._dealing.drawn(draw, self._fraction if match[1] else 1.0)
-        if 0 < draw <= len(self._recorded):
-            chosen = self._recorded[draw - 1]
-        return chosen if part is None else sorted(self._dealing.shuffled(draw, chosen)[: int(part)])
+        return self.sets.part(patterns, fraction)
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None) -> PortionSum:
         self.evaluations += 1

@@ -256,8 +256,8 @@ class Recipe(Section):
             raise ValueError("strategy batch trains layers on the samples themselves; take network.start out")
         if self.cluster.replay is not None and not training.chooses:
             raise ValueError(
-                "cluster.replay repeats the patterns of evaluations that ended early; give training.fraction or "
-                "training.deadline as that run has it"
+                "cluster.replay repeats the patterns of evaluations that ended early; give training.fraction "
+                "or training.deadline as that run has it"
             )
         if training.deadline is not None and self.cluster.alone:
             raise ValueError("training.deadline is for a cluster; give cluster.workers, or take it out")
