@@ -14,7 +14,7 @@ from cotswold.bench.kernels.baselines import AUTOGRAD
 from cotswold.bench.kernels.cases import GROUPS, cases, explainable, quick_cases
 from cotswold.bench.kernels.run import kernels
 from cotswold.bench.kernels.shapes import Perceptron, Shape, paper_shapes, untied_shapes
-from cotswold.bench.row import OURS, Ceiling, Row
+from cotswold.bench.row import OURS, Row
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Smoothing
 
@@ -73,18 +73,18 @@ def test_untied_layers_are_four_times_as_fast_as_the_better_baseline_and_few_ima
     assert _bars(few) == {"forward": [1.0], "forward + backward": [1.0]}
 
 
-def test_bunyips_network_has_a_bar_beside_autograd_only_where_onednn_is_twice_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def bars(mm: float, onednn: float) -> list[float | None]:
-        found = {"torch.mm": [mm], "oneDNN": [onednn]}
-        ceiling = Ceiling("oneDNN", 1.0, [onednn])
-        taken = {OURS: [1.0], AUTOGRAD: [3.0]}
-        monkeypatch.setattr(perceptron, "beside_dense", lambda *_: (taken, found, ceiling))
-        return _bars(perceptron.measured(Perceptron(3, 4, 5, 6), SMALLEST))["value and gradient"]
+def test_bunyips_network_is_never_slower_than_autograd_and_has_its_share_of_the_dense_product() -> None:
+    rows = perceptron.measured(Perceptron(3, 4, 5, 6), SMALLEST)
+    assert _bars(rows) == {
+        "value and gradient": [0.85, 1.0],
+        "value and gradient, deterministic": [0.8, 1.0],
+    }
+    value = next(row for row in rows if row.place.operation == "value and gradient")
+    assert {verdict.against for verdict in value.verdicts} == {AUTOGRAD, *_ceilings(value)}
 
-    assert bars(mm=2.0, onednn=1.0) == [0.85, 2.2]
-    assert bars(mm=1.5, onednn=1.0) == [0.85, None]
+
+def _ceilings(row: Row) -> set[str]:
+    return {name.removeprefix("ceiling, ") for name in row.figures if name.startswith("ceiling, ")}
 
 
 def test_the_curve_has_every_library_and_no_bar() -> None:

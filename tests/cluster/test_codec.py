@@ -15,7 +15,7 @@ _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
 _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
     m.Join("worker-1", 1, "tcp://a", 1000, 50),
-    m.Beat(1, 2, 1, True, (4, 5), (m.Held(4, _RESULT, 2, False),)),
+    m.Beat(1, 2, 1, True, (4, 5), (m.Held(4, _RESULT, 2, False),), ((1, 3), (7, 7))),
     m.Validated(1, 2, None),
     m.Validated(1, 2, (("loss", 0.5),), None),
     m.Begin(
@@ -27,7 +27,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Push(1, 2, 3, None, (4,), (), ()),
     m.Round(7, m.Close(2, (m.SumName(1, 1),), 0.001, None), (), m.Open(3, "x", True, False), "x"),
     m.Answer(7, "server-0", (0, 1), ((1.0, float("inf")), (2.0, 3.0)), (1 << 31,), None),
-    m.Reduce(1, 2, 1, _PLAN, (1, 2), (_RESULT,)),
+    m.Reduce(1, 2, 1, _PLAN, (1, 2), ((1, 2), (5,))),
 )
 
 

@@ -151,6 +151,12 @@ class Cluster:
         staff = self._conversation.staff
         return {name: staff.pid_of(name) for name in staff.workers}
 
+    @property
+    def servers(self) -> Mapping[str, int]:
+        """Parameter servers that run, and the numbers of their processes."""
+        staff = self._conversation.staff
+        return {name: staff.pid_of(name) for name in self._opened.servers if staff.is_watched(name)}
+
     def status(self) -> ClusterStatus:
         """Where things are."""
         traffic = self._conversation.post.endpoint.traffic

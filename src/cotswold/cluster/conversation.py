@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import get_args
 
-from cotswold.cluster.messages import Finish
+from cotswold.cluster.messages import Finish, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Ready
@@ -66,10 +66,8 @@ class Conversation:
             case Letter(sender, message):
                 for hear in self._others:
                     hear(message)
-                if isinstance(message, m.Join):
-                    self.staff.joined(message.name)
                 if isinstance(message, _HEARD):
-                    self.deliver(self.machine.receive(sender, message, time.monotonic()))
+                    self.heard(sender, message)
             case Ready(descriptor):
                 self._ended(descriptor)
             case _:  # a lost peer whose process lives is heard of by its silence
@@ -78,6 +76,17 @@ class Conversation:
         if now - self._ticked >= _TICK_SECONDS:
             self._ticked = now
             self._tick(now)
+
+    def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
+        """Let the state machine hear a message."""
+        sends = self.machine.receive(sender, message, time.monotonic())
+        if isinstance(message, m.Join):
+            self.staff.joined(message.name)
+            # before what it is told to do with them
+            addresses = tuple((one.name, one.join.address) for one in self.machine.members)
+            for name, _ in addresses:
+                self.post.send(name, Peers(addresses))
+        self.deliver(sends)
 
     def deliver(self, sends: Sequence[m.Send]) -> None:
         """Send what the state machine says."""

@@ -42,9 +42,16 @@ class Serving:
 
 
 @dataclass(frozen=True)
+class Peers:
+    """The workers that are there, and where they are reached by each other."""
+
+    addresses: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Finish:
     """A server may go."""
 
 
-Message = Made | Give | Given | Serving | Finish
-MESSAGES: tuple[type[Message], ...] = (Made, Give, Given, Serving, Finish)
+Message = Made | Give | Given | Serving | Peers | Finish
+MESSAGES: tuple[type[Message], ...] = (Made, Give, Given, Serving, Peers, Finish)

@@ -102,8 +102,7 @@ class Opening:
         write(conversation, shards, names, POINT, self._given)
         for letter in self._joins:
             assert isinstance(letter.message, m.Join)
-            self.staff.joined(letter.sender)
-            conversation.deliver(machine.receive(letter.sender, letter.message, time.monotonic()))
+            conversation.heard(letter.sender, letter.message)
         return Opened(conversation, made, shards, tuple(names), dealing)
 
     # --- what processes are told ---

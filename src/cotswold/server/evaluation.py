@@ -210,7 +210,8 @@ class Evaluation:
             self.events.append(
                 Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
             )
-            self._reduce_after = now + self.rules.beat_seconds
+            # a peer that is lost may be heard of soon; what the sums hold was told just now
+            self._reduce_after = now + self.rules.beat_seconds if aborted.lost else now
             self._move(State.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
             self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))

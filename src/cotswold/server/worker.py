@@ -309,6 +309,8 @@ class Worker(Generic[Values]):
         elif len(evaluation.sums) > NODES and sum.node is not None:
             sends = self._flush_all(evaluation, now)
         held = Held(grant.number, result, number, sum.is_flushed)
+        if evaluation.reduce is not None:
+            sends += self._reduce(evaluation, evaluation.reduce)
         return [Send(COORDINATOR, Computed(self.session, evaluation.begin.evaluation, held)), *sends]
 
     def computed_not(self, error: str, now: float) -> list[Send]:
@@ -329,7 +331,8 @@ class Worker(Generic[Values]):
             evaluation.heard.discard(other)
         failed = Failed(self.session, evaluation.begin.evaluation, grant.number, grant.portion, error)
         evaluation.failed[grant.number] = failed
-        return [Send(COORDINATOR, failed)]
+        again = [] if evaluation.reduce is None else self._reduce(evaluation, evaluation.reduce)
+        return [Send(COORDINATOR, failed), *again]
 
     def reduced(self, result: Values | None, now: float) -> list[Send]:
         """The reduction of the task is done; the first member has the result, others None."""
@@ -512,11 +515,13 @@ class Worker(Generic[Values]):
     # --- reducing ---
 
     def _reduce(self, evaluation: _Evaluation[Values], reduce: Reduce) -> list[Send]:
-        evaluation.attempt, evaluation.aborted = reduce.attempt, None
+        evaluation.attempt, evaluation.aborted, evaluation.reduce = reduce.attempt, None, None
+        if evaluation.computing is not None and evaluation.computing.number in reduce.numbers:
+            evaluation.reduce = reduce  # looked at again once the portion is in
+            return []
         has = {
             number: tuple(sorted(each.portion for each in sum.results))
             for number, sum in evaluation.sums.items()
-            if sum is not evaluation.computing
         }
         if any(has.get(number) != each for number, each in zip(reduce.numbers, reduce.portions, strict=True)):
             evaluation.heard.clear()  # the coordinator does not know what is in them: all is said again
@@ -527,7 +532,8 @@ class Worker(Generic[Values]):
     def _abort(self, evaluation: _Evaluation[Values], lost: str) -> list[Send]:
         number = evaluation.begin.evaluation
         evaluation.aborted = Aborted(self.session, number, evaluation.attempt, lost)
-        return [Send(COORDINATOR, evaluation.aborted), Send(COORDINATOR, self._beat())]
+        # first what the sums hold, so that the next choice is made of what is there
+        return [Send(COORDINATOR, self._beat()), Send(COORDINATOR, evaluation.aborted)]
 
     # --- saying it again ---
 

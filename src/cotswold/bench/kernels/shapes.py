@@ -50,7 +50,9 @@ class Perceptron:
         return self.patterns * (4 * self.inputs * self.hidden + 6 * self.hidden * self.outputs)
 
 
-BUNYIP = (Perceptron(400, 480, 3203, 320), Perceptron(400, 480, 3203, 1280))
+PORTIONS = (320, 1280, 2560)
+"""Patterns of a call; Bunyip's processors took 320 at a time."""
+BUNYIP = tuple(Perceptron(400, 480, 3203, patterns) for patterns in PORTIONS)
 SIZES = (64, 128, 256, 512, 1024, 2048)
 """Sizes of square matrices, for the curve of rates."""
 

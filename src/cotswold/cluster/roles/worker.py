@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.messages import Give, Given, Made
+from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
 from cotswold.cluster.roles.points import Points
@@ -137,6 +137,10 @@ class Worker:
         match message:
             case Give():
                 self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+            case Peers(addresses):
+                for name, address in addresses:
+                    if name != self._name:
+                        self._post.endpoint.connect(name, address)
             case m.Pulled():
                 if self._pulls is not None:
                     self._pulls.take(message)

@@ -16,6 +16,7 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 from cotswold.kernels.microkernels.activation import ACTIVATIONS
+from cotswold.kernels.microkernels.panels import panel_offset, write_height, write_panels
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile, TileForm, heights, write_tile
 from cotswold.kernels.microkernels.transpose import write_transpose
 from cotswold.kernels.microkernels.update import WIDEST, write_update
@@ -55,7 +56,8 @@ class ProductJob(IntEnum):
     PACKED_A = 28
     SUMS = 29
     ADDING = 30
-    FIELDS = 31
+    PANELS = 31
+    FIELDS = 32
 
 
 class Task(IntEnum):
@@ -88,7 +90,8 @@ LANE_TILE_FIELDS = 3
 class ProductKind:
     """What a kernel does around its tiles.
 
-    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``gather``: B is made first, by transposing what the
+    ``rows_adjoin``, ``finish``: see `tile.TileForm`. ``panels``: A may be copied once a section, if the job
+    says so, each section of which is then one entry. ``gather``: B is made first, by transposing what the
     task's neurons have in one map (or in two, if the job has a second B) into scratch. ``scatter``: C goes
     to scratch and is transposed to its map afterwards. ``update``: C is a gradient in scratch, by which
     filters move.
@@ -100,6 +103,7 @@ class ProductKind:
     scatter: bool = False
     update: bool = False
     finish: str = ""
+    panels: bool = False
 
     @property
     def form(self) -> TileForm:
@@ -107,12 +111,14 @@ class ProductKind:
         return TileForm(self.rows_adjoin, self.finish)
 
 
-PRODUCT = ProductKind("product", rows_adjoin=True)
+PRODUCT = ProductKind("product", rows_adjoin=True, panels=True)
 PRODUCT_FEW = ProductKind("product_few", rows_adjoin=True, scatter=True)
 ADJOINT = ProductKind("adjoint", rows_adjoin=False)
 OUTER = ProductKind("outer", rows_adjoin=False, gather=True)
 STEP = ProductKind("step", rows_adjoin=False, gather=True, update=True)
-FINISHED = {name: ProductKind(f"product_{name}", rows_adjoin=True, finish=name) for name in ACTIVATIONS}
+FINISHED = {
+    name: ProductKind(f"product_{name}", rows_adjoin=True, finish=name, panels=True) for name in ACTIVATIONS
+}
 KINDS = {kind.name: kind for kind in (PRODUCT, PRODUCT_FEW, ADJOINT, OUTER, STEP, *FINISHED.values())}
 
 
@@ -200,7 +206,7 @@ def _write_task(
     if kind.update:
         target = w.at(scratch, w.field(job, ProductJob.GRADIENT))
         _write_zeros(w, job, task, target)
-    _write_tiled(w, kind, tile, tiles, job, task, b_first, b_pitch, target)
+    _write_tiled(w, kind, tile, tiles, job, task, (b_first, b_pitch, target), scratch)
     if kind.update:
         _write_updates(w, job, task, target)
     if kind.scatter:
@@ -252,12 +258,11 @@ def _write_tiled(
     tiles: ir.Value,
     job: ir.Value,
     task: ir.Value,
-    b: ir.Value,
-    b_pitch: ir.Value,
-    c: ir.Value,
+    operands: tuple[ir.Value, ir.Value, ir.Value],
+    scratch: ir.Value,
 ) -> None:
-    """The loops over sections of entries, tiles of lanes, tiles of rows."""
-    build = w.b
+    """The loops over sections of entries, tiles of lanes, tiles of rows; of B, its pitch, and C."""
+    build, (b, b_pitch, c) = w.b, operands
     a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
     a_pitch, section = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.SECTION)
     added_to = w.field(job, ProductJob.ADDING)
@@ -282,6 +287,11 @@ def _write_tiled(
         here = w.least(section, build.sub(count, first))
         now = w.slot(entries, build.mul(first, entry_size))
         final = build.icmp_signed("==", build.add(part.index, integer(1)), at_least_one)
+        panels = (
+            _write_copies(w, kind, tile, job, task, (a, a_pitch, now, row_tiles), scratch)
+            if kind.panels
+            else None
+        )
         with loop(w, w.field(task, Task.LANE_TILES)) as across:
             record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
             lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
@@ -297,13 +307,64 @@ def _write_tiled(
                     towards, onward = integer(0), integer(1)
                 else:
                     towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
-                arguments = [now, here, w.at(a, a_offset), a_pitch, towards, onward, b_here, b_pitch]
+                a_here, pitch = w.at(a, a_offset), a_pitch
+                if panels is not None:
+                    copied = write_height(w, tile, height)
+                    source, panel = a_here, panels.at(w, a_offset, down.index)
+                    a_here = build.select(panels.copied, panel, source)
+                    pitch = build.select(panels.copied, copied, a_pitch)
+                    # what is copied next is still where it was
+                    towards = build.sdiv(
+                        build.sub(build.ptrtoint(source, INT), build.ptrtoint(a_here, INT)),
+                        integer(w.lanes.scalar_bytes),
+                    )
+                arguments = [now, here, a_here, pitch, towards, onward, b_here, b_pitch]
                 # all sections but the first are added to C, and that one where the job says so
                 arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
+                arguments.append(a_pitch)
                 signature = ir.FunctionType(NOTHING, [one.type for one in arguments])
                 build.call(build.load(place, typ=signature.as_pointer()), arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class _Panels:
+    """A of a section as it was copied, if it was: where, what its first tile's offset is, its one entry."""
+
+    copied: ir.Value
+    place: ir.Value
+    origin: ir.Value
+    k: ir.Value
+    skipped: ir.Value
+    """What a tile adds to the address of A for the entry."""
+
+    def at(self, w: Writer, offset: ir.Value, number: ir.Value) -> ir.Value:
+        """What the tile of rows of a number takes for the address of A."""
+        panel = panel_offset(w, offset, self.origin, self.k, number)
+        return w.at(self.place, w.b.sub(panel, self.skipped))
+
+
+def _write_copies(
+    w: Writer,
+    kind: ProductKind,
+    tile: Tile,
+    job: ir.Value,
+    task: ir.Value,
+    section: tuple[ir.Value, ir.Value, ir.Value, ir.Value],
+    scratch: ir.Value,
+) -> _Panels:
+    """Copy A of a section, where the job says so."""
+    a, a_pitch, entry, row_tiles = section
+    copied = w.b.icmp_signed("!=", w.field(job, ProductJob.PANELS), integer(0))
+    entry, row_tiles = (w.b.select(copied, one, job) for one in (entry, row_tiles))  # there may be none
+    skipped, k = w.field(entry, 0), w.field(entry, 2)
+    function = w.function.module.globals.get("panels")
+    if function is None:
+        function = write_panels(w.function.module, w.lanes, tile, ROW_TILE_FIELDS)
+    with w.b.if_then(copied):
+        w.b.call(function, [w.at(a, skipped), a_pitch, k, row_tiles, w.field(task, Task.ROW_TILES), scratch])
+    return _Panels(copied, scratch, w.field(row_tiles, ROW_TILE_FIELDS - 1), k, skipped)
 
 
 def _next_tile(

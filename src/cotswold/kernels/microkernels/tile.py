@@ -72,16 +72,20 @@ def write_tile(
 
     Its arguments: entries, number of entries, A, pitch of A, where A is needed next (how far from here; 1
     where an entry's own way comes to that, else 0), B, pitch of B, C, the rows' offsets in C, lanes
-    in the last vector, whether C is added to (not 0) or overwritten (0), and, of use if the form has a
-    finish, where the rows' biases are, or 0 where sums are not finished yet.
+    in the last vector, whether C is added to (not 0) or overwritten (0), of use if the form has a
+    finish, where the rows' biases are, or 0 where sums are not finished yet, and, of use if rows adjoin, the
+    pitch of what is needed next.
     """
     kind = ir.FunctionType(
-        NOTHING, [POINTER, INT, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER]
+        NOTHING,
+        [POINTER, INT, POINTER, INT, INT, INT, POINTER, INT, POINTER, POINTER, INT, INT, POINTER, INT],
     )
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases = function.args
+    entries, count, a, a_pitch, towards, onward, b, b_pitch, c, offsets, last, keep, biases, next_pitch = (
+        function.args
+    )
     w = Writer(function, lanes)
     mask = w.first_lanes(last) if masked else None
     places = [
@@ -108,8 +112,8 @@ def write_tile(
         if not form.rows_adjoin:
             for _ in range(GROUP, shape.rows, GROUP):
                 groups.append(w.at(groups[-1], four))
-        with loop_at_least_once(w, w.field(record, 2), first_b, *groups, *entry.values) as turn:
-            here, *rest = turn.values
+        with loop_at_least_once(w, w.field(record, 2), first_b, upcoming, *groups, *entry.values) as turn:
+            here, fetched, *rest = turn.values
             pointers, sums = rest[: len(groups)], rest[len(groups) :]
             vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
             for row in range(shape.rows):
@@ -123,7 +127,7 @@ def write_tile(
                     i = row * shape.vectors + v
                     sums[i] = w.multiply_add(factor, vectors[v], sums[i])
             if form.rows_adjoin:
-                w.fetch(w.at(pointers[0], ahead))
+                w.fetch(fetched)
             else:
                 # one line a turn: the low bits of the turns left name a row, the others a line of it
                 before = w.b.sub(turn.index, integer(1))
@@ -133,8 +137,9 @@ def write_tile(
                 )
                 w.fetch(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
             further = a_pitch if form.rows_adjoin else 1
-            turn.next = [w.at(here, b_pitch), *(w.at(p, further) for p in pointers), *sums]
-        entry.next = turn.values[1 + len(groups) :]
+            following = w.at(fetched, next_pitch) if form.rows_adjoin else fetched
+            turn.next = [w.at(here, b_pitch), following, *(w.at(p, further) for p in pointers), *sums]
+        entry.next = turn.values[2 + len(groups) :]
 
     def put(row: int, v: int, value: ir.Value) -> None:
         if mask and v == shape.vectors - 1:

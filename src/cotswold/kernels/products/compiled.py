@@ -50,13 +50,18 @@ def _is_right(kind: str, dtype: str, tile: Tile, processor: Processor, address: 
     """Whether a kernel computes a small product whose result is known.
 
     Rows and lanes are a whole tile and parts of one, so that tiles of all heights are used; every entry is a
-    section, so that sums are added to those before. No two pitches are the same.
+    section, so that sums are added to those before. No two pitches are the same. Where A may be copied, both
+    ways are tried.
     """
     count = (tile.vectors + 1) * lanes_of(processor, dtype)
     layer = BlockLocal(MapShape(2, 5, 4), Window(3, 2), Window(3, 1), rows=1, columns=1, depth=count + 7)
     trial = _Trial(layer, count + 5, dtype)
-    ready = prepared(trial.problem(KINDS[kind]), Execution(tile, processor, section=1), address)
-    return trial.succeeds(ready, kind)
+    problem = trial.problem(KINDS[kind])
+    copied = (False, True) if problem.kind.panels and dtype != "bfloat16" else (False,)
+    return all(
+        trial.succeeds(prepared(problem, Execution(tile, processor, section=1, panels=panels), address), kind)
+        for panels in copied
+    )
 
 
 class _Trial:

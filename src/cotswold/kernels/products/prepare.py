@@ -13,11 +13,12 @@ from torch import Tensor
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import pair_driver
-from cotswold.kernels.microkernels.driver import STEP, ProductJob
+from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
+from cotswold.kernels.microkernels.panels import APART
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products.cuts import SECTION
 from cotswold.kernels.products.plan import Grain, Plan
-from cotswold.kernels.products.problem import Problem, lanes_of
+from cotswold.kernels.products.problem import BYTES, Problem, lanes_of
 
 TASKS_A_THREAD = 8
 """Into how many tasks work is cut at least for each thread, so that none waits long for another."""
@@ -28,7 +29,6 @@ STEP_PLACES = (
     *(ProductJob.A, ProductJob.B, ProductJob.C, ProductJob.SECOND_B, ProductJob.ENTRIES),
     *(ProductJob.FILTERS, ProductJob.MOMENTUM, ProductJob.NORMS, ProductJob.CONSTANTS),
 )
-_BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Execution:
     """Less than 1 to run the first part of its tasks alone."""
     section: int | None = None
     """Entries of a section, if not those of the plan."""
+    panels: bool | None = None
+    """Whether A is copied, where the problem is not to decide it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,12 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     plan = problem.plan(Grain(how.tile, lanes_of(how.processor, problem.dtype), least))
     if how.section is not None:
         plan = replace(plan, section=how.section)
+    panels = problem.panels if how.panels is None else how.panels
+    if panels:
+        row_tiles, longest = int(plan.tasks[:, Task.ROW_TILES].max()), int(plan.entries[:, 2].max())
+        plan = replace(plan, scratch_size=row_tiles * (how.tile.rows * longest + APART))
     job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
+    job[ProductJob.PANELS] = panels
     job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
     job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
     job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
@@ -81,7 +88,7 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
         )
     elif problem.kind.finish:
         places = (*places, ProductJob.BIASES)
-    scratch = size * count * _BYTES[problem.dtype]
+    scratch = size * count * BYTES[problem.dtype]
     return PreparedProduct(code, job, places, ProductJob.SCRATCH, scratch, count, plan=plan)
 
 

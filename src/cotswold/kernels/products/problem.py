@@ -23,6 +23,7 @@ from cotswold.kernels.microkernels.driver import (
     ProductJob,
     ProductKind,
 )
+from cotswold.kernels.microkernels.panels import PAGE_BYTES
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import Pitches, name_of
 from cotswold.kernels.products.plan import Grain, Plan
@@ -32,6 +33,9 @@ from cotswold.kernels.products.plan_product import few_plan, product_plan
 
 FEW_GAIN = 1.15
 """By how much neurons in the lanes must save work, for their results are transposed afterwards."""
+BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
+LANES_MOST = 96
+"""Images from which on several tiles of lanes read one panel."""
 PACKED_ROWS = 4
 """Rows of products of bfloat16 that take as long as packing what they are multiplied with."""
 
@@ -135,6 +139,17 @@ class Problem:
         if self.kind is ADJOINT:
             return adjoint_plan(*alike, self.only)
         return (few_plan if self.kind is PRODUCT_FEW else product_plan)(*alike, self.only)
+
+    @property
+    def panels(self) -> bool:
+        """Whether A is copied once a section: its k are a page or more apart, and many lanes read them.
+
+        A field of one row has one entry a section, which is what copies are made of.
+        """
+        if not self.kind.panels or self.dtype == "bfloat16" or self.layer.y.size > 1:
+            return False
+        pitch, _ = self.operand_pitches
+        return pitch * BYTES[self.dtype] >= PAGE_BYTES and self.images >= LANES_MOST
 
     @property
     def measured_as(self) -> Problem:

@@ -1,0 +1,89 @@
+"""What stands on each machine of Ray's: it forks processes there, and tells of their ends.
+
+Knows: the fork server, asyncio. Does not know: Ray (which calls it), what the processes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotswold import __version__
+from cotswold.cluster.ray_settings import fingerprint
+from cotswold.errors import CotswoldError, UserError
+from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a machine says of itself."""
+
+    hostname: str
+    cores: int
+    version: str
+    token: str
+    """The fingerprint of its token."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a process was not started."""
+
+    why: str
+    is_users: bool
+    """Whether it is the user's mistake."""
+
+
+class Agent:
+    """Starts processes on its machine; all verbs are called from other machines."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._server = ForkServer(modules, variables)
+        self._turn = asyncio.Lock()
+        self._processes: dict[int, Process] = {}
+        self._ends: dict[int, asyncio.Future[tuple[int, str]]] = {}
+
+    async def facts(self) -> Facts:
+        """What this machine is."""
+        return Facts(
+            socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
+        )
+
+    async def start(self, key: int, call: Call) -> int | Refused:
+        """Start a process that is called by ``key`` from now on; returns its number."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with self._turn:
+                process = await loop.run_in_executor(None, self._server.start, call)
+        except CotswoldError as error:
+            return Refused(str(error), isinstance(error, UserError))
+        self._processes[key], self._ends[key] = process, loop.create_future()
+        loop.add_reader(process.fileno(), self._tell, key)
+        return process.pid
+
+    async def ended(self, key: int) -> tuple[int, str]:
+        """Wait for the end of a process; returns its code, and why it ended."""
+        return await asyncio.shield(self._ends[key])
+
+    async def send(self, key: int, number: int) -> None:
+        """Give a process a signal."""
+        self._processes[key].send(number)
+
+    async def end(self, key: int) -> None:
+        """Kill a process and what it has started."""
+        process = self._processes[key]
+        asyncio.get_running_loop().remove_reader(process.fileno())
+        process.end()
+        self._tell(key)
+
+    def _tell(self, key: int) -> None:
+        process, end = self._processes[key], self._ends[key]
+        code = process.code()
+        if code is not None and not end.done():
+            if process.fileno() >= 0:
+                asyncio.get_running_loop().remove_reader(process.fileno())
+            end.set_result((code, process.why()))

@@ -1,0 +1,69 @@
+"""Panels: A of a section copied so that what a tile reads lies together.
+
+Knows: tiles of rows, one entry of a section. Does not know: layers, when copying pays.
+
+Where the rows of a tile are neighbours in memory and k is a page or more apart, a tile reads half a line of
+every page, and does so again for each tile of lanes. So a task copies A once a section: for each tile of rows
+a panel ``[k][row of the tile]``, one panel after the other. A tile reads a panel as it reads A, with the
+height of the tile as the pitch: the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
+from cotswold.kernels.microkernels.tile import Tile, heights
+
+PAGE_BYTES = 4096
+"""A pitch from which on copying may pay."""
+APART = 16
+"""Numbers between two panels."""
+
+
+def write_height(w: Writer, tile: Tile, number: ir.Value) -> ir.Value:
+    """The height of the tiles that have this number."""
+    known = heights(tile)
+    found = integer(known[-1])
+    for index, height in enumerate(known[:-1]):
+        found = w.b.select(w.b.icmp_signed("==", number, integer(index)), integer(height), found)
+    return found
+
+
+def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) -> ir.Function:
+    """``panels(source, pitch, k, tiles, count, out)``: copy what tiles of rows read, one panel each.
+
+    ``tiles`` is the table of `driver`: a tile's first row, its height's number, where its A begins. See
+    `panel_offset` for where panels are.
+    """
+    function = ir.Function(
+        module, ir.FunctionType(NOTHING, [POINTER, INT, INT, POINTER, INT, POINTER]), "panels"
+    )
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    source, pitch, k, tiles, count, out = function.args
+    w = Writer(function, lanes)
+    origin = w.field(tiles, tile_fields - 1)
+    with loop(w, count, tiles) as row_tile:
+        (record,) = row_tile.values
+        height, first = write_height(w, tile, w.field(record, 1)), w.field(record, tile_fields - 1)
+        panel = w.at(out, panel_offset(w, first, origin, k, row_tile.index))
+        parts = range(0, tile.rows, lanes.count)
+        masks = [w.first_lanes(_positive(w, w.b.sub(height, integer(begin)))) for begin in parts]
+        with loop(w, k, w.at(source, first), panel) as turn:
+            here, to = turn.values
+            for begin, mask in zip(parts, masks, strict=True):
+                w.write_part(w.at(to, begin), w.read_part(w.at(here, begin), mask), mask)
+            turn.next = [w.at(here, pitch), w.at(to, height)]
+        row_tile.next = [w.slot(record, tile_fields)]
+    w.b.ret_void()
+    return function
+
+
+def panel_offset(w: Writer, first: ir.Value, origin: ir.Value, k: ir.Value, number: ir.Value) -> ir.Value:
+    """Where the panel of a tile of rows begins; some numbers apart, so that they share no set of a cache."""
+    return w.b.add(w.b.mul(w.b.sub(first, origin), k), w.b.mul(number, integer(APART)))
+
+
+def _positive(w: Writer, value: ir.Value) -> ir.Value:
+    return w.b.select(w.b.icmp_signed(">", value, integer(0)), value, integer(0))

@@ -1,0 +1,91 @@
+"""Vectors as lists of floats, for machines that are simulated.
+
+Knows: additions. Does not know: machines.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from math import fsum
+from typing import cast
+
+from cotswold.server.messages import Shard
+
+
+class Lists:
+    """The arithmetic of a server's shards (`cotswold.server.shard.Arithmetic`)."""
+
+    def zeros(self, size: int) -> list[float]:
+        """As many zeros."""
+        return [0.0] * size
+
+    def read(self, buffer: object, size: int) -> list[float]:
+        """What came in a message. Raises ValueError where it is no such vector."""
+        if not isinstance(buffer, tuple) or len(buffer) != size:
+            raise ValueError(f"not {size} numbers")
+        return list(cast(tuple[float, ...], buffer))
+
+    def write(self, values: list[float]) -> object:
+        """What goes into a message."""
+        return tuple(values)
+
+    def combine(self, terms: Sequence[tuple[float, list[float]]], out: list[float] | None) -> list[float]:
+        """Σ factor · vector."""
+        return [
+            sum(row)
+            for row in zip(*([factor * each for each in values] for factor, values in terms), strict=True)
+        ]
+
+    def multiply(self, left: list[float], right: list[float], out: list[float] | None) -> list[float]:
+        """Element by element."""
+        return [one * other for one, other in zip(left, right, strict=True)]
+
+    def dot(self, left: list[float], right: list[float]) -> float:
+        """The inner product."""
+        return fsum(one * other for one, other in zip(left, right, strict=True))
+
+    def add(self, left: list[float], right: list[float]) -> list[float]:
+        """The sum, in the left one's memory."""
+        for place, each in enumerate(right):
+            left[place] += each
+        return left
+
+    def scale(self, values: list[float], factor: float) -> list[float]:
+        """The multiple, in the same memory."""
+        for place in range(len(values)):
+            values[place] *= factor
+        return values
+
+    def digest(self, values: list[float]) -> int:
+        """CRC-32 of the bits."""
+        return digest_of(values)
+
+
+class ListSums:
+    """A worker's sums (`cotswold.server.worker.Sums`)."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = sorted(shards, key=lambda each: each.number)
+        self._size = max(shard.stop for shard in shards)
+
+    def zeros(self) -> list[float]:
+        """A new sum."""
+        return [0.0] * self._size
+
+    def add(self, left: list[float], right: list[float]) -> list[float]:
+        """The sum, in the left one's memory."""
+        return Lists().add(left, right)
+
+    def parts(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+        """A server's shards of it."""
+        own = [shard for shard in self._shards if shard.server == server]
+        return tuple(shard.number for shard in own), tuple(
+            tuple(values[each.start : each.stop]) for each in own
+        )
+
+
+def digest_of(values: Sequence[float]) -> int:
+    """CRC-32 of the bits."""
+    return zlib.crc32(struct.pack(f"<{len(values)}d", *values))

@@ -1,0 +1,87 @@
+"""Messages between players: each takes its time, and may be lost, late, or come twice.
+
+Knows: names, how long messages take, chance with a seed. Does not know: what messages say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from cotswold.server.messages import Message, Send
+from cotswold.simulate.loop import Loop
+
+
+class Player(Protocol):
+    """Somebody on the network."""
+
+    name: str
+
+    def receive(self, sender: str, message: Message) -> None:
+        """A message has come."""
+        ...
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong on the way; nothing where all are 0."""
+
+    lost: float = 0.0
+    """The share of messages that never come."""
+    twice: float = 0.0
+    """The share that comes a second time, later."""
+    late: float = 0.0
+    """The share that is late, so that others overtake it."""
+    late_seconds: float = 1.0
+    """By at most so much."""
+
+
+class Network:
+    """Everybody can send to everybody; what one sends leaves its port one after the other."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        random: Random,
+        faults: Faults | None = None,
+        *,
+        latency_seconds: float = 1e-4,
+        bytes_per_second: float = float("inf"),
+        size: Callable[[Message], int] = lambda message: 0,
+    ) -> None:
+        self.loop, self.random, self.faults = loop, random, faults or Faults()
+        self.latency_seconds, self.bytes_per_second, self.size = latency_seconds, bytes_per_second, size
+        self.players: dict[str, Player] = {}
+        self.messages = 0
+        self.bytes: dict[str, int] = {}
+        """That each has sent."""
+        self._free: dict[str, float] = {}
+        """When each one's port is free."""
+
+    def send(self, sender: str, sends: list[Send]) -> None:
+        """Hand over messages."""
+        for send in sends:
+            self.messages += 1
+            size = self.size(send.message)
+            self.bytes[sender] = self.bytes.get(sender, 0) + size
+            start = max(self.loop.now, self._free.get(sender, 0.0))
+            self._free[sender] = start + size / self.bytes_per_second
+            seconds = self._free[sender] - self.loop.now + self.latency_seconds
+            faults = self.faults
+            if faults.lost and self.random.random() < faults.lost:
+                continue
+            if faults.late and self.random.random() < faults.late:
+                seconds += self.random.random() * faults.late_seconds
+            self._carry(sender, send, seconds)
+            if faults.twice and self.random.random() < faults.twice:
+                self._carry(sender, send, seconds + self.random.random() * faults.late_seconds)
+
+    def _carry(self, sender: str, send: Send, seconds: float) -> None:
+        def arrive() -> None:
+            player = self.players.get(send.to)
+            if player is not None:
+                player.receive(sender, send.message)
+
+        self.loop.after(seconds, arrive)

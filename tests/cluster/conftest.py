@@ -1,0 +1,18 @@
+"""One fork server for all tests of clusters: it imports torch once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cotswold.host import ForkServer
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer(
+        ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server", "tests.cluster.works")
+    )
+    yield server
+    server.close()

@@ -1,0 +1,156 @@
+"""Processes on machines that Ray has joined. Here two machines are this one twice."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cotswold.cluster.ray_machine import join_head, start_head
+from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.errors import UserError
+from cotswold.host import Call, Token
+from cotswold.testing import ProcessesContract, is_running, wait_until
+from cotswold.testing.processes import ended, play
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'"),
+]
+TOKEN = Token("0123456789abcdef" * 4)
+READY_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[str]:
+    """The address of a first machine: this one."""
+    with socket.create_server(("", 0)) as free, socket.create_server(("", 0)) as other:
+        port, client_port = free.getsockname()[1], other.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # names of sockets are short
+        words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
+        child = start_head(TOKEN, port=port, cores=2, words=words)
+        try:
+            wait_until(lambda: listens(port) or child.code() is not None, "Ray listens", READY_SECONDS)
+            yield f"127.0.0.1:{port}"
+        finally:
+            child.send(signal.SIGTERM)
+            select.select([child], [], [], 20)
+            child.end()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+class TestRayProcesses(ProcessesContract):
+    """On one machine, this one, as on any host."""
+
+    address = ""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def joined(cls, head: str) -> None:
+        cls.address = head
+
+    @classmethod
+    def make(cls) -> RayProcesses:
+        return RayProcesses(cls.address, TOKEN, modules=["json"])
+
+
+@pytest.fixture
+def processes(head: str) -> Iterator[RayProcesses]:
+    found = RayProcesses(head, TOKEN, modules=["json"])
+    yield found
+    found.close()
+
+
+def test_a_machine_joins_and_is_lost(head: str, processes: RayProcesses, tmp_path: Path) -> None:
+    first = processes.start(Call("first", play("wait")))
+    assert len(processes.machines()) == 1
+    second = join_head(head, TOKEN, cores=3)
+    try:
+        wait_until(lambda: len(processes.machines()) == 2, "a machine has joined", READY_SECONDS)
+        assert processes.refused() == {}
+        (joined,) = processes.machines().keys() - {first.machine}
+        lost = processes.start(Call("lost", play("wait")), machine=joined)
+        assert (first.machine, lost.machine) == (socket.gethostname(), joined) and is_running(lost.pid)
+    finally:
+        second.end()
+    assert ended(lost) == -signal.SIGKILL
+    assert lost.why().startswith(f"was lost with its machine {joined}")
+    wait_until(lambda: not is_running(lost.pid), "it has ended")
+    wait_until(lambda: list(processes.machines()) == [first.machine], "it is known to be gone", 60)
+    with pytest.raises(UserError, match=f"is to run on {joined}, but there is {first.machine}"):
+        processes.start(Call("late", play("wait")), machine=joined)
+    assert first.code() is None
+
+
+def test_an_agent_that_dies_is_replaced(processes: RayProcesses) -> None:
+    lost = processes.start(Call("lost", play("wait")))
+    os.kill(parent_of(parent_of(lost.pid)), signal.SIGKILL)  # the agent's is the fork server's parent
+    assert ended(lost) == -signal.SIGKILL
+    wait_until(lambda: not is_running(lost.pid), "it has ended")
+    wait_until(lambda: bool(processes.machines()), "another agent is ready", READY_SECONDS)
+    following = processes.start(Call("following", play("end_with"), {"code": 3}))
+    assert (ended(following), following.machine) == (3, lost.machine)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.errors import CotswoldError
+from cotswold.host import Call, Token
+before = signal.getsignal(signal.SIGTERM)
+try:
+    processes = RayProcesses(sys.argv[1], Token(sys.argv[2]), modules=["json"])
+except CotswoldError as error:
+    sys.exit(str(error))
+assert signal.getsignal(signal.SIGTERM) == before
+print(processes.start(Call("waiter", "signal:pause")).pid, flush=True)
+signal.pause()
+"""
+
+
+def test_processes_end_with_a_program_that_is_killed(head: str) -> None:
+    words = [sys.executable, "-c", DRIVER, head, TOKEN.text]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        assert is_running(pid)
+        driver.kill()
+    wait_until(lambda: not is_running(pid), "the process has ended", READY_SECONDS)
+
+
+def test_a_program_with_another_token_is_not_let_in(head: str) -> None:
+    words = [sys.executable, "-c", DRIVER, head, "x" * 64]
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1 and f"cotswold worker --address {head}" in done.stderr.splitlines()[-1]
+
+
+def test_a_machine_with_another_token_does_not_join(head: str, processes: RayProcesses) -> None:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    child = join_head(head, Token("x" * 64), cores=1, environ=environ)
+    try:
+        assert ended(child) != 0
+    finally:
+        child.end()
+    assert len(processes.machines()) == 1
