@@ -162,7 +162,18 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "servers", "address", "encrypt", "travel", "copies", "link_megabits", "silence", "wait"),
+    *(
+        "workers",
+        "servers",
+        "address",
+        "encrypt",
+        "travel",
+        "copies",
+        "link_megabits",
+        "replay",
+        "silence",
+        "wait",
+    ),
 )
 """What `train` takes for `[cluster]`, by name."""
 
