@@ -83,7 +83,6 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
 def test_a_run_moves_between_one_process_and_clusters_of_any_size(data: Data, tmp_path: Path) -> None:
     settings: dict[str, object] = {"deterministic": True, "method": "cg"}
     whole = trained(data, tmp_path / "whole", **settings)
-    spread: dict[str, object]
     for until, spread in (
         (2, {}),
         (4, {"workers": 2, "servers": 3}),
@@ -91,9 +90,7 @@ def test_a_run_moves_between_one_process_and_clusters_of_any_size(data: Data, tm
         (8, {"workers": 1}),
     ):
         resume = until > 2
-        moved = trained(
-            data, tmp_path / "moved", **settings, **spread, resume=resume, iterations=until
-        )
+        moved = trained(data, tmp_path / "moved", **settings, **spread, resume=resume, iterations=until)
     assert torch.equal(vector(whole), vector(moved))
 
 
@@ -145,6 +142,7 @@ def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -
         trained(data, tmp_path / "run", address="localhost:1")
 
 
+@pytest.mark.slow
 def test_a_recipe_is_spread_over_workers_of_a_fork_server(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     labels = numbers.integers(0, 3, 300)
