@@ -1,0 +1,3 @@
+from .characters import classes as classes
+
+__all__ = ["classes"]
