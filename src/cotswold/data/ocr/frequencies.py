@@ -5,10 +5,11 @@ Knows: the law, the shares of groups, how characters are ranked. Does not know: 
 No corpus is copied. The *law* is stated here; only the *order* of the characters of a group comes from what
 is installed: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
 
-Shares of groups: a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods 32, 482-500). Inside
-a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law with a flat top and
-an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7 % and the first 2,000 are 99.6 % of the text;
-in newspapers of 1966 they were 94.1 % and 99.7 % (National Language Research Institute 1971).
+Shares of groups: a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods 32, 482-500).
+Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law with a flat
+top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7 % and
+the first 2,000 are 99.6 % of the text; in newspapers of 1966 they were 94.1 % and 99.7 % (National Language
+Research Institute 1971).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def drawn(frequencies: NDArray[np.int64], samples: int, seed: int) -> NDArray[np
 
 
 def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to ``originals``, one at least, otherwise as the weights (largest remainders)."""
+    """Whole numbers that sum to ``originals``, one at least, otherwise as the weights."""
     if originals < len(weights):
         raise UserError(f"{originals:,} originals are fewer than the {len(weights):,} classes; give more")
     wanted = weights / weights.sum() * originals
@@ -111,7 +112,7 @@ def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int
             break
         rare |= more
     scaled[rare] = 1
-    counts = np.floor(scaled).astype(np.int64)
+    counts: NDArray[np.int64] = np.floor(scaled).astype(np.int64)
     left = originals - int(counts.sum())
     counts[np.argsort(counts - scaled, kind="stable")[:left]] += 1
     assert counts.sum() == originals and counts.min() >= 1

@@ -70,15 +70,12 @@ def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
 
 def plain(bits: Bits) -> Patterns:
     """Scans (scan, 64) as they are, at 20 x 20."""
-    middle = np.full(len(bits), _SHIFTS // 2, np.uint64)
-    sharp = np.zeros(len(bits), np.uint64)
-    return np.concatenate(
-        [
-            _reduced(bits[at : at + _BLOCK], middle[:_BLOCK], middle[:_BLOCK], sharp[:_BLOCK])
-            for at in range(0, len(bits), _BLOCK)
-        ]
-        or [np.empty((0, FEATURES), np.uint8)]
-    )
+    found = np.empty((len(bits), FEATURES), np.uint8)
+    for start in range(0, len(bits), _BLOCK):
+        some = bits[start : start + _BLOCK]
+        middle = np.full(len(some), _SHIFTS // 2, np.uint64)
+        found[start : start + _BLOCK] = _reduced(some, middle, middle, np.zeros(len(some), np.uint64))
+    return found
 
 
 def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
@@ -113,10 +110,19 @@ def _made(bits: Bits, indices: Numbers, originals: int, seed: int) -> Patterns:
     return _noised(grey, np.where(changed, draws.noise, np.uint64(0)), indices, seed)
 
 
+def _places(indices: Numbers, words: int) -> Words:
+    """Numbers for ``words`` words of each pattern (pattern, word), none twice."""
+    first = (indices * words).astype(np.uint64)
+    places: Words = np.add.outer(first, np.arange(words, dtype=np.uint64))
+    return places
+
+
 def _drawn(indices: Numbers, seed: int) -> Draws:
     word = _hash(indices.astype(np.uint64), seed, 0)
     fields = [(word >> np.uint64(8 * at)) & np.uint64(255) for at in range(6)]
-    scaled = [field * np.uint64(n) >> np.uint64(8) for field, n in zip(fields, (8, 17, 17, 4, 4, 4), strict=True)]
+    scaled = [
+        field * np.uint64(n) >> np.uint64(8) for field, n in zip(fields, (8, 17, 17, 4, 4, 4), strict=True)
+    ]
     return Draws(*scaled)
 
 
@@ -137,7 +143,7 @@ def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
     """Pixels that turn: of 4096 none, or 4, 16 or 64 on the average."""
     for level, ands in ((1, 10), (2, 8), (3, 6)):
         chosen = np.flatnonzero(amount == level)
-        place = indices[chosen].astype(np.uint64)[:, None] * np.uint64(SIDE) + np.arange(SIDE, dtype=np.uint64)
+        place = _places(indices[chosen], SIDE)
         flips = _hash(place, seed, 1)
         for each in range(1, ands):
             flips &= _hash(place, seed, 1 + each)
@@ -152,15 +158,16 @@ def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Pattern
     down = weights[blur, shift_y]
     across = weights[blur, shift_x].transpose(0, 2, 1)
     sums = np.matmul(np.matmul(down, pixels), across)
-    grey = (sums.reshape(len(bits), FEATURES).astype(np.int64) + _WEIGHT // 2) // _WEIGHT
-    return grey.astype(np.uint8)
+    whole = sums.reshape(len(bits), FEATURES).astype(np.int64)
+    grey: Patterns = ((whole + _WEIGHT // 2) // _WEIGHT).astype(np.uint8)
+    return grey
 
 
 def _noised(grey: Patterns, amount: Words, indices: Numbers, seed: int) -> Patterns:
     """Normal noise of a deviation of 0, 8, 16 or 24."""
     chosen = np.flatnonzero(amount > 0)
     words = -(-FEATURES // 8)
-    place = indices[chosen].astype(np.uint64)[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64)
+    place = _places(indices[chosen], words)
     chance = _hash(place, seed, 20).astype("<u8").view(np.uint8)[:, :FEATURES]
     tables = _normal()[amount[chosen].astype(np.int64)]
     noise = np.take_along_axis(tables, chance.astype(np.int64), 1)
@@ -188,14 +195,17 @@ def _whole(weights: NDArray[np.float64]) -> NDArray[np.float32]:
     left = np.rint(weights.sum(-1) - floors.sum(-1)).astype(np.int64)
     order = np.argsort(np.round(floors - weights, 6), axis=-1, kind="stable")
     rank = np.argsort(order, axis=-1, kind="stable")
-    return (floors + (rank < left[..., None])).astype(np.float32)
+    whole: NDArray[np.float32] = (floors + (rank < left[..., None])).astype(np.float32)
+    return whole
 
 
 @lru_cache(maxsize=1)
 def _normal() -> NDArray[np.int16]:
     """(amount, byte): quantiles of the normal distribution for noise of each deviation."""
     quantiles = np.array([NormalDist().inv_cdf((byte + 0.5) / 256) for byte in range(256)])
-    return np.rint(quantiles * np.arange(4)[:, None] * (_NOISE_MOST / 3)).astype(np.int16)
+    tables = quantiles * np.arange(4)[:, None] * (_NOISE_MOST / 3)
+    whole: NDArray[np.int16] = np.rint(tables).astype(np.int16)
+    return whole
 
 
 def _hash(numbers: Words, seed: int, salt: int) -> Words:

@@ -57,7 +57,7 @@ class Strengths:
 
 
 def printed(face: Face, character: str, kind: Degradation, random: np.random.Generator) -> Bits:
-    """One scan, (64,) rows; ``random`` decides everything but the kind. A scan that lost all its ink is scanned
+    """One scan, (64,) rows; ``random`` decides everything but the kind. One that lost all its ink is scanned
     anew, cleanly."""
     bits = _scanned(face, character, kind, random, Strengths())
     if not bits.any():
@@ -102,7 +102,7 @@ def _scanned(
 
 
 def _set(face: Face, character: str) -> Image.Image:
-    """The glyph in the middle of a sheet by its body, not by its ink: small kana and signs keep their place."""
+    """The glyph in the middle of a sheet by its body, not its ink: small kana and signs keep their place."""
     font = opened(face.file, _EM)
     text = spelling(font, character)
     assert text is not None, f"{face.name} does not draw {character}"
@@ -139,7 +139,13 @@ def _sampled(
     grid = softened.transform(
         size, Image.Transform.AFFINE, tuple(map(float, coefficients)), Image.Resampling.BILINEAR
     )
-    return np.asarray(grid, np.float32) / np.float32(255)
+    return _levels(grid)
+
+
+def _levels(picture: Image.Image) -> NDArray[np.float32]:
+    """Grey of 0 to 1, (y, x)."""
+    levels: NDArray[np.float32] = np.asarray(picture, np.float32) / np.float32(255)
+    return levels
 
 
 def _thresholded(
@@ -168,7 +174,7 @@ def _copied(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[n
     """A photocopy of photocopies: each time black and white, then blurred."""
     for _ in range(int(random.integers(2, 4))):
         black = Image.fromarray(np.uint8(255 * (grey > random.uniform(0.3, 0.55) * _darkest(grey))))
-        grey = np.asarray(black.filter(ImageFilter.GaussianBlur(random.uniform(0.6, 1.1))), np.float32) / 255
+        grey = _levels(black.filter(ImageFilter.GaussianBlur(random.uniform(0.6, 1.1))))
     return grey
 
 
@@ -190,11 +196,11 @@ def _streaked(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np
 
 
 def _bent(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """Paper that curls: rows and columns are shifted along a wave, and the whole is turned by up to 6 degrees."""
+    """Paper that curls: rows and columns are shifted along a wave; the whole is turned by up to 6 degrees."""
     height, width = grey.shape
     angle = random.uniform(2.5, 6.0) * random.choice([-1, 1])
     turned = Image.fromarray(np.uint8(grey * 255)).rotate(angle, Image.Resampling.BILINEAR)
-    grey = np.asarray(turned, np.float32) / 255
+    grey = _levels(turned)
     phase, waves = random.uniform(0, 2 * np.pi), random.uniform(0.5, 1.2)
     depth = random.uniform(0.03, 0.07) * width
     along = np.sin(phase + 2 * np.pi * waves * np.arange(height) / height)

@@ -35,7 +35,9 @@ DESIGNS = (
     Design("IPA Gothic", "fonts-ipafont-gothic", ("ipag.ttf",)),
     Design("Noto Serif CJK", "fonts-noto-cjk", ("NotoSerifCJK-Regular.ttc", "NotoSerifCJK-Bold.ttc")),
     Design(
-        "M+ 1", "fonts-mplus", ("Mplus1-Light.otf", "Mplus1-Regular.otf", "Mplus1-Medium.otf", "Mplus1-Bold.otf")
+        "M+ 1",
+        "fonts-mplus",
+        ("Mplus1-Light.otf", "Mplus1-Regular.otf", "Mplus1-Medium.otf", "Mplus1-Bold.otf"),
     ),
     Design("BIZ UD Mincho", "fonts-morisawa-bizud-mincho", ("BIZUDMincho-Regular.ttf",)),
     Design("Noto Sans CJK", "fonts-noto-cjk", ("NotoSansCJK-Regular.ttc", "NotoSansCJK-Bold.ttc")),
@@ -112,12 +114,18 @@ def has_ink(font: ImageFont.FreeTypeFont, text: str) -> bool:
     mask, _ = font.getmask2(text)
     if mask.getbbox() is None:
         return False
-    lacking, _ = font.getmask2("\U0010fffd")
-    return (mask.size, bytes(mask)) != (lacking.size, bytes(lacking))
+    return (mask.size, bytes(mask)) != _lacking(font)
+
+
+@lru_cache(maxsize=64)
+def _lacking(font: ImageFont.FreeTypeFont) -> tuple[tuple[int, int], bytes]:
+    """What a face draws for a character that it lacks; asked with one that is assigned to nothing."""
+    mask, _ = font.getmask2("\U0010fffd")
+    return mask.size, bytes(mask)
 
 
 def spelling(font: ImageFont.FreeTypeFont, character: str) -> str | None:
-    """The text by which a face draws a class: the character, its half-width form where it lacks that, or None."""
+    """The text by which a face draws a class: the character, or its half-width form, or None."""
     if has_ink(font, character):
         return character
     other = narrow(character)
