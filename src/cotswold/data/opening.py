@@ -23,7 +23,7 @@ VECTORS = (
 )
 FRAMES = (
     "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
-    "`lengths`"
+    "`lengths`, or a folder or zip of spoken digits (`<digit>_<speaker>_<number>.flac`)"
 )
 _KINDS: dict[Kind | None, str] = {
     "pictures": PICTURES,
@@ -141,7 +141,20 @@ def _kind_of_folder(where: Path) -> Kind:
         if is_picture(name):
             return "pictures"
         arrays = arrays or is_array(name)
-    return "frames" if arrays else "pictures"
+    return "frames" if arrays or _has_recordings(where) else "pictures"
+
+
+def _has_recordings(where: Path) -> bool:
+    """Whether a folder or zip has recordings of digits, and no arrays."""
+    from cotswold.data.archive import member_names
+    from cotswold.data.folder import walk
+    from cotswold.data.frame_files import is_array
+    from cotswold.data.spoken_digits import is_recording
+
+    if not where.is_dir() and where.suffix.lower() != ".zip":
+        return False
+    names = [path.name for path in walk(where)] if where.is_dir() else member_names(where)
+    return any(map(is_recording, names)) and not any(map(is_array, names))
 
 
 def _kind_of_file(where: Path) -> Kind:
@@ -155,7 +168,7 @@ def _kind_of_file(where: Path) -> Kind:
     if name.endswith(".zip"):
         members = member_names(where)
         arrays = any(map(is_array, members)) and not any(map(is_picture, members))
-        return "frames" if arrays else "pictures"
+        return "frames" if arrays or _has_recordings(where) else "pictures"
     if name.endswith(".npy"):
         return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "pictures"
     if name.endswith(".npz"):
@@ -257,6 +270,10 @@ def _open_frames(
 ) -> VectorSource:
     from cotswold.data import frame_files
 
+    if _has_recordings(where):
+        from cotswold.data.spoken_digits import open_recordings
+
+        return open_recordings(where, include, exclude, labels)
     if where.is_dir():
         return frame_files.open_folder(where, include, exclude, labels)
     if where.suffix.lower() == ".zip":

@@ -7,8 +7,8 @@ is installed: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts
 
 Shares of groups: a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods 32, 482-500).
 Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law with a flat
-top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7 % and
-the first 2,000 are 99.6 % of the text; in newspapers of 1966 they were 94.1 % and 99.7 % (National Language
+top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7 % of
+the text and the first 2,000 are 99.6 %; in newspapers of 1966 they were 94.1 % and 99.7 % (National Language
 Research Institute 1971).
 """
 
@@ -45,7 +45,7 @@ _CLOSED: tuple[Group, ...] = ("digits", "signs")
 """Groups of which all are common: their law is 1 / (x + 1)."""
 
 KANJIDIC = Path("/usr/share/edict/kanjidic")
-TEXTS = "/usr/share/man/ja"
+TEXTS = Path("/usr/share/man/ja")
 _TEXT_BYTES_MAX = 64 << 20
 
 
@@ -57,9 +57,10 @@ class Ranking:
     origin: str
 
 
-def ranking(seed: int, kanjidic: Path = KANJIDIC, texts: Path = Path(TEXTS)) -> Ranking:
+def ranking(seed: int, kanjidic: Path | None = None, texts: Path | None = None) -> Ranking:
     """Rank by newspapers, then by manual pages, then (ties, or where neither is installed) at random by
     ``seed``."""
+    kanjidic, texts = kanjidic or KANJIDIC, texts or TEXTS
     newspaper = _newspaper_ranks(kanjidic)
     counts = _counts(texts)
     chance = np.random.default_rng([seed, 0x4A49]).permutation(len(classes())).tolist()

@@ -61,9 +61,10 @@ def make(
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
     if (path / MANIFEST).exists():
         return _there_already(path, wanted)
+    _refuse_other(path)
     faces, missing = typefaces.installed(fonts)
     _require_two(len({each.design for each in faces}), missing)
-    found = families.grouped(faces)
+    found = families.grouped(tuple(faces))
     _require_two(len(found), missing)
     held = _held(wanted, found)
     ranking = frequencies.ranking(wanted.seed)
@@ -73,7 +74,6 @@ def make(
         [wanted.state(), *(_described(each, held) for each in found), ranking.order, _software()]
     )
     with claimed(path):
-        _refuse_other(path)
         tasks = _tasks(path, plan, origin)
         _print_all(printer, tasks, jobs or granted_cores(environ={}), progress)
         _join(path, plan, tasks)
@@ -189,7 +189,8 @@ def _there_already(path: Path, wanted: Request) -> JapaneseSet:
 def _refuse_other(path: Path) -> None:
     """Raise UserError for a folder that holds anything but an unfinished set."""
     ours = {_UNFINISHED, sheets.FOLDER, *(array_file(part, array) for part in PARTS for array in _ARRAYS)}
-    strange = sorted(each.name for each in path.iterdir() if not any(each.name.startswith(o) for o in ours))
+    there = path.iterdir() if path.is_dir() else ()
+    strange = sorted(each.name for each in there if not any(each.name.startswith(o) for o in ours))
     if strange:
         raise UserError(f"{path} holds something else ({strange[0]}); give a new or empty directory")
 
@@ -197,7 +198,8 @@ def _refuse_other(path: Path) -> None:
 def _require_two(count: int, missing: Sequence[Design]) -> None:
     if count < 2:
         raise SourceError(
-            f"{count} families of Japanese typefaces are installed, and one must be held out: install at least two, better all: {install_words(missing)}"
+            f"{count} families of Japanese typefaces are installed, and one must be held out: install two or "
+            f"more, better all: {install_words(missing)}"
         )
 
 
