@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.child import Child, how
+from cotswold.host.child import Child
+from cotswold.host.processes import how
 
 
 def start(body: str, folder: Path) -> Child:

@@ -5,6 +5,12 @@ from .exchange import ExchangePlan as ExchangePlan
 from .exchange import Transfer as Transfer
 from .partition import Grid as Grid
 from .partition import Partition as Partition
+from .reduction import ReductionPlan as ReductionPlan
+from .reduction import Step as Step
+from .reduction_time import Card as Card
+from .reduction_time import Host as Host
+from .reduction_time import Network as Network
+from .reduction_time import chosen_plan as chosen_plan
 from .region import Region as Region
 from .stack import Smoothing as Smoothing
 from .stack import StackGeometry as StackGeometry
@@ -14,14 +20,20 @@ from .window import Window as Window
 __all__ = [
     "BlockLocal",
     "Box",
+    "Card",
     "ExchangePlan",
     "Grid",
+    "Host",
     "MapShape",
+    "Network",
     "Partition",
+    "ReductionPlan",
     "Region",
     "Smoothing",
     "StackGeometry",
     "StackPartition",
+    "Step",
     "Transfer",
     "Window",
+    "chosen_plan",
 ]

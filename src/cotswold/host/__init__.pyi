@@ -1,6 +1,8 @@
 from .channel import Channel as Channel
 from .cores import granted_cores as granted_cores
 from .cores import waiting_settings as waiting_settings
+from .fork_server import ForkServer as ForkServer
+from .forked import inherited as inherited
 from .interface import address_for_peers as address_for_peers
 from .interface import address_of_keeper as address_of_keeper
 from .interface import interface_to as interface_to
@@ -10,6 +12,10 @@ from .listener import TcpListener as TcpListener
 from .memory import available_bytes as available_bytes
 from .memory import keep_freed_bytes as keep_freed_bytes
 from .memory import require_memory as require_memory
+from .processes import Call as Call
+from .processes import Process as Process
+from .processes import Processes as Processes
+from .processes import how as how
 from .ranks import ALONE as ALONE
 from .ranks import Ranks as Ranks
 from .ranks import raise_on_all as raise_on_all
@@ -24,9 +30,13 @@ from .token import token_of as token_of
 __all__ = [
     "ALONE",
     "Block",
+    "Call",
     "Channel",
+    "ForkServer",
     "Listener",
     "MessageStream",
+    "Process",
+    "Processes",
     "Ranks",
     "TcpListener",
     "Token",
@@ -34,6 +44,8 @@ __all__ = [
     "address_of_keeper",
     "available_bytes",
     "granted_cores",
+    "how",
+    "inherited",
     "interface_to",
     "is_signed",
     "keep_freed_bytes",

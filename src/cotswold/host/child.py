@@ -8,26 +8,31 @@ the code is read without that, and a group gets its signals before: later the nu
 
 from __future__ import annotations
 
-import ctypes
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-_PR_SET_PDEATHSIG = 1
+from cotswold.host.parent import bound_to_parent
+from cotswold.host.process import exit_code_of
+from cotswold.host.processes import how
 
 
 class Child:
     """A process that was started here, with four verbs: `start`, `code`, `send`, `end`; `how` says why.
 
-    These are the verbs of whoever starts processes that may die; others will start them otherwise (from a
-    fork server, on other hosts), and be watched in the same way.
+    The verbs are those of `Process`; others are forked (`fork_server`) or run on other machines.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], name: str = "a process") -> None:
         self._process = process
+        self.name = name
+        self.machine = socket.gethostname()
+        self._ending = -1
 
     @classmethod
     def start(
@@ -37,6 +42,7 @@ class Child:
         *,
         output: int | None = None,
         handed: Sequence[int] = (),
+        name: str = "a process",
     ) -> Child:
         """Start a process in a session and a group of its own, so that no signal of the terminal reaches it.
 
@@ -53,14 +59,21 @@ class Child:
                 stderr=output,
                 pass_fds=handed,
                 start_new_session=True,
-                preexec_fn=_bound_to_parent(),
-            )
+                preexec_fn=bound_to_parent(),
+            ),
+            name,
         )
 
     @property
     def pid(self) -> int:
         """Its number, which is its group's as well."""
         return self._process.pid
+
+    def fileno(self) -> int:
+        """Can be read once it has ended; made when it is asked for, at the latest before `end`."""
+        if self._ending < 0:
+            self._ending = _ending_of(self._process.pid)
+        return self._ending
 
     def code(self) -> int | None:
         """How it has ended: its exit code, or minus a signal's number; None while it runs.
@@ -71,10 +84,12 @@ class Child:
         process = self._process
         if process.returncode is not None or not hasattr(os, "waitid"):
             return process.poll()
-        found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is None:
-            return None
-        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return exit_code_of(process.pid)
+
+    def why(self) -> str:
+        """Why it has ended, in words."""
+        code = self.code()
+        return "is running" if code is None else how(code)
 
     def send(self, number: int) -> None:
         """Give a signal to the process alone, unless its number has been given back."""
@@ -87,30 +102,17 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):  # macOS says the latter where all have ended
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._ending >= 0:
+            os.close(self._ending)
+            self._ending = -1
 
 
-def how(code: int) -> str:
-    """What became of a process, in words."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def _bound_to_parent() -> Callable[[], None] | None:
-    """What a child does before it runs: asks Linux to be killed when its parent ends, however that ends.
-
-    Elsewhere the heartbeat of the rank looks for its parent.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def bind() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return bind
+def _ending_of(pid: int) -> int:
+    """A descriptor that can be read once the process, whose number is still its own, has ended."""
+    if sys.platform == "linux":
+        return os.pidfd_open(pid)
+    else:
+        queue = select.kqueue()
+        what = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        queue.control([what], 0)
+        return os.dup(queue.fileno())

@@ -70,6 +70,20 @@ def is_stopped(pid: int) -> bool:
     return _fields(pid)[_STATE : _STATE + 1] == ["T"]
 
 
+def exit_code_of(pid: int) -> int | None:
+    """How a child of this process has ended: its exit code, or minus a signal's number; None while it runs.
+
+    It keeps its number, except where Python has no waitid (macOS before 3.13).
+    """
+    if not hasattr(os, "waitid"):
+        found, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if found else None
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
 def _host() -> str:
     """This machine since it was switched on; a network namespace counts as a host of its own.
 

@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.errors import ANOTHER_RANK_EXIT
-from cotswold.host.child import Child, how
 from cotswold.host.process import is_stopped
+from cotswold.host.processes import Process, how
 from cotswold.launch.logs import Logs
 from cotswold.launch.signals import ASKING, Asked, passed_on
 
@@ -35,7 +36,7 @@ _STOPPED = {128 + number for number in ASKING}
 class RankGroup:
     """The ranks of one start, in their order."""
 
-    processes: list[Child]
+    processes: Sequence[Process]
     logs: Logs
     asked: Asked
     _ended: dict[int, int] = field(default_factory=dict)

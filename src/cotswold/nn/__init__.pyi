@@ -1,3 +1,4 @@
+from .dense import DenseNetwork as DenseNetwork
 from .local import LocallyConnected1d as LocallyConnected1d
 from .local import LocallyConnected2d as LocallyConnected2d
 from .local import LocallyConnected3d as LocallyConnected3d
@@ -7,6 +8,7 @@ from .smoothing import LocalContrastNorm2d as LocalContrastNorm2d
 from .stack import SparseAutoencoderStack as SparseAutoencoderStack
 
 __all__ = [
+    "DenseNetwork",
     "L2Pool2d",
     "LocalContrastNorm2d",
     "LocallyConnected1d",

@@ -1,7 +1,24 @@
+from .blocks import combine as combine
+from .blocks import dot as dot
+from .cg import CGMethod as CGMethod
+from .directions import BetaName as BetaName
+from .dtensors import DTensorVectors as DTensorVectors
+from .iteration import Iteration as Iteration
+from .iteration import MethodState as MethodState
+from .lbfgs import LBFGSMethod as LBFGSMethod
+from .method import Method as Method
 from .objective import Evaluation as Evaluation
 from .objective import Objective as Objective
 from .schedule import Schedule as Schedule
 from .schedule import rate_at as rate_at
+from .search.approximate_wolfe import ApproximateWolfe as ApproximateWolfe
+from .search.bunyip import BunyipSearch as BunyipSearch
+from .search.strong_wolfe import StrongWolfe as StrongWolfe
+from .search.trial import Search as Search
+from .tensors import FunctionObjective as FunctionObjective
+from .tensors import TensorVectors as TensorVectors
+from .torch_optimizers import LBFGS as LBFGS
+from .torch_optimizers import ConjugateGradient as ConjugateGradient
 from .vectors import Combine as Combine
 from .vectors import Command as Command
 from .vectors import Dot as Dot
@@ -10,14 +27,31 @@ from .vectors import Multiply as Multiply
 from .vectors import Vectors as Vectors
 
 __all__ = [
+    "LBFGS",
+    "ApproximateWolfe",
+    "BetaName",
+    "BunyipSearch",
+    "CGMethod",
     "Combine",
     "Command",
+    "ConjugateGradient",
+    "DTensorVectors",
     "Dot",
     "Drop",
     "Evaluation",
+    "FunctionObjective",
+    "Iteration",
+    "LBFGSMethod",
+    "Method",
+    "MethodState",
     "Multiply",
     "Objective",
     "Schedule",
+    "Search",
+    "StrongWolfe",
+    "TensorVectors",
     "Vectors",
+    "combine",
+    "dot",
     "rate_at",
 ]

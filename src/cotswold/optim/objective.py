@@ -42,6 +42,15 @@ class Objective(Protocol):
 
         ``before`` runs first, in the round that begins the evaluation (it makes ``at``); ``after`` runs in
         the round that ends it. ``patterns`` asks for the very set that an earlier evaluation counted; without
-        it, the objective chooses one, and may end before all patterns are done.
+        it, the objective chooses one, and may end before all patterns are done. An evaluation that raises has
+        run ``before`` and nothing of ``after``, or the vectors are lost as well.
+        """
+        ...
+
+    def part(self, patterns: str, fraction: float) -> str:
+        """Names about this fraction of the patterns of a set that an evaluation counted.
+
+        The same arguments name the same patterns. An objective that cannot tell its patterns apart answers
+        with the set itself. Bunyip's line search asks for the sign of a slope on such a part.
         """
         ...

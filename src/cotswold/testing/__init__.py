@@ -1,4 +1,7 @@
-"""What tests may use, those of other packages too: several hosts on one machine."""
+"""What tests may use, those of other packages too.
+
+Several hosts on one machine, slow and stopped processes, contracts that implementations pass.
+"""
 
 from __future__ import annotations
 

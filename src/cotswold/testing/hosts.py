@@ -3,9 +3,10 @@
 Knows: the programs `ip` and `tc`, names, addresses, counters of interfaces. Does not know: what runs on a
 host.
 
-Every host is a namespace with one interface; a further namespace has a bridge, the switch, to which all are
-wired by veth pairs. The machine's own interfaces, routes and addresses are never touched. A link is as fast
-both ways: a token bucket stands before either end. Needs root, Linux, and Debian's package iproute2.
+Every host is a namespace with one or several interfaces; a further namespace has a bridge for each of these,
+a switch, to which all are wired by veth pairs. The machine's own interfaces, routes and addresses are never
+touched. A link is as fast both ways: a token bucket stands before either end. Needs root, Linux, and Debian's
+package iproute2.
 """
 
 from __future__ import annotations
@@ -20,28 +21,30 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from cotswold.errors import MachineError, UserError
 
-Rate = Literal["1gbit", "10gbit"]
-"""As `tc` has it: 10⁹ or 10¹⁰ bits a second."""
+Rate = str
+"""Bits a second as `tc` has them: a number and ``mbit`` or ``gbit`` (10⁶, 10⁹), such as ``"100mbit"``."""
 
 INTERFACE = "eth0"
-"""The name of a host's interface."""
+"""The name of a host's first interface."""
 HOSTS_MOST = 200
+INTERFACES_MOST = 16
 HEADER_BYTES = 14 + 20 + 32
 """Of a packet: Ethernet's, IP's, and TCP's with its time stamps."""
 _PREFIX = "cotswold"
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(mbit|gbit)")
 _NAME = re.compile(rf"{_PREFIX}-(\d+)-\d+-\w+")
 _BRIDGE = "switch"
 _LISTED = Path("/run/netns")
 _TIMEOUT_SECONDS = 30
 _SETTLING_SECONDS = 0.05
 _SETTLING_MOST = 100
-_BURST_BYTES = {"1gbit": 128 << 10, "10gbit": 256 << 10}
-"""What may pass at once: at least two of the 64 KiB that the kernel hands over in one go, and much less than
-a message, or messages would pass unshaped."""
+_BURST_BYTES_PER_GBIT = 128 << 10
+_BURST_BYTES_LEAST, _BURST_BYTES_MOST = 16 << 10, 256 << 10
+"""What may pass at once: a millisecond's worth, and much less than a message, or messages would pass
+unshaped. From 1 gbit on two of the 64 KiB that the kernel hands over in one go; below, it cuts them."""
 _QUEUE_BYTES = 64 << 20
 """More than any connection has under way, so that nothing is dropped and sent again."""
 _SERIAL = itertools.count()
@@ -66,13 +69,17 @@ class Traffic:
 class Hosts:
     """``count`` hosts whose links have a rate, None for as fast as the machine is; use in a `with` statement.
 
-    Raises UserError for a count that is none, MachineError where namespaces cannot be made.
+    Each host has ``interfaces``, eth0, eth1 and so on; those of a number are a network of their own.
+    Raises UserError for counts or a rate that are none, MachineError where namespaces cannot be made.
     """
 
-    def __init__(self, count: int, rate: Rate | None = None) -> None:
+    def __init__(self, count: int, rate: Rate | None = None, *, interfaces: int = 1) -> None:
         if not 1 <= count <= HOSTS_MOST:
             raise UserError(f"{count} hosts cannot be made here; ask for 1 to {HOSTS_MOST}")
-        self.count, self.rate = count, rate
+        if not 1 <= interfaces <= INTERFACES_MOST:
+            raise UserError(f"a host cannot have {interfaces} interfaces; ask for 1 to {INTERFACES_MOST}")
+        self.count, self.rate, self.interfaces = count, rate, interfaces
+        self._bucket = None if rate is None else _bucket(rate)
         stem = f"{_PREFIX}-{os.getpid()}-{next(_SERIAL)}"
         self._names = [f"{stem}-{host}" for host in range(count)]
         self._switch = f"{stem}-{_BRIDGE}"
@@ -92,17 +99,26 @@ class Hosts:
     def __exit__(self, *_: object) -> None:
         self._remove()
 
-    def address(self, host: int) -> str:
-        """The address of a host."""
-        return f"10.97.0.{host + 1}"
+    def address(self, host: int, interface: int = 0) -> str:
+        """The address of a host's interface."""
+        return f"10.97.{interface}.{host + 1}"
 
     def words(self, host: int) -> Sequence[str]:
         """What to write before a command so that it runs on a host."""
         return ("ip", "netns", "exec", self._names[host])
 
     def traffic(self) -> list[Traffic]:
-        """What every host's interface has sent and received so far."""
-        return [self._traffic(name) for name in self._names]
+        """What each host has sent and received so far, over all its interfaces."""
+        return [_sum(self.traffic_of(host)) for host in range(self.count)]
+
+    def traffic_of(self, host: int) -> list[Traffic]:
+        """What each interface of a host has sent and received so far."""
+        links = json.loads(_ip("-j", "-s", "-n", self._names[host], "link", "show", "type", "veth"))
+        counts = {link["ifname"]: (link["stats64"]["tx"], link["stats64"]["rx"]) for link in links}
+        return [
+            Traffic(sent["bytes"], sent["packets"], received["bytes"], received["packets"])
+            for sent, received in (counts[f"eth{interface}"] for interface in range(self.interfaces))
+        ]
 
     def settled_traffic(self) -> Traffic:
         """The counts of all hosts together, once the last acknowledgements have passed."""
@@ -115,41 +131,40 @@ class Hosts:
             before = now
         return before
 
-    def _traffic(self, name: str) -> Traffic:
-        (link,) = json.loads(_ip("-j", "-s", "-n", name, "link", "show", INTERFACE))
-        sent, received = link["stats64"]["tx"], link["stats64"]["rx"]
-        return Traffic(sent["bytes"], sent["packets"], received["bytes"], received["packets"])
-
     def _wire(self) -> None:
         """Neighbours are told, and IPv6 has no address, so that nothing but messages is on the wire."""
-        _batch(self._switch, [f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"])
-        for host, name in enumerate(self._names):
-            port = f"port{host}"
-            peer = f"peer name {port} netns {self._switch}"
-            _ip(*f"-n {name} link add {INTERFACE} address {_card(host)} type veth {peer}".split())
-            _batch(
-                self._switch,
-                [
-                    f"link set {port} addrgenmode none",
-                    f"link set {port} master {_BRIDGE}",
-                    f"link set {port} up",
-                ],
-            )
-            others = [other for other in range(self.count) if other != host]
-            _batch(
-                name,
-                [
-                    "link set lo up",
-                    f"link set {INTERFACE} addrgenmode none",
-                    f"address add {self.address(host)}/24 dev {INTERFACE}",
-                    f"link set {INTERFACE} up",
-                    *(f"neigh add {self.address(one)} lladdr {_card(one)} dev {INTERFACE}" for one in others),
-                ],
-            )
-            if self.rate is not None:
-                bucket = f"tbf rate {self.rate} burst {_BURST_BYTES[self.rate]} limit {_QUEUE_BYTES}"
-                for where, device in ((name, INTERFACE), (self._switch, port)):
-                    _run(*f"tc -n {where} qdisc add dev {device} root {bucket}".split())
+        for network in range(self.interfaces):
+            bridge = f"{_BRIDGE}{network}"
+            _batch(self._switch, [f"link add {bridge} type bridge", f"link set {bridge} up"])
+            for host in range(self.count):
+                self._wire_host(host, network, bridge)
+
+    def _wire_host(self, host: int, network: int, bridge: str) -> None:
+        name, interface, port = self._names[host], f"eth{network}", f"port{network}x{host}"
+        card, peer = _card(host, network), f"peer name {port} netns {self._switch}"
+        _ip(*f"-n {name} link add {interface} address {card} type veth {peer}".split())
+        _batch(
+            self._switch,
+            [f"link set {port} addrgenmode none", f"link set {port} master {bridge}", f"link set {port} up"],
+        )
+        neighbours = [
+            f"neigh add {self.address(one, network)} lladdr {_card(one, network)} dev {interface}"
+            for one in range(self.count)
+            if one != host
+        ]
+        _batch(
+            name,
+            [
+                "link set lo up",
+                f"link set {interface} addrgenmode none",
+                f"address add {self.address(host, network)}/24 dev {interface}",
+                f"link set {interface} up",
+                *neighbours,
+            ],
+        )
+        if self._bucket is not None:
+            for where, device in ((name, interface), (self._switch, port)):
+                _run(*f"tc -n {where} qdisc add dev {device} root {self._bucket}".split())
 
     def _remove(self) -> None:
         """A namespace takes its interfaces along; the pairs' other ends go with them."""
@@ -162,9 +177,19 @@ def _sum(each: Sequence[Traffic]) -> Traffic:
     return Traffic(*(sum(counts) for counts in zip(*(vars(one).values() for one in each), strict=True)))
 
 
-def _card(host: int) -> str:
+def _card(host: int, network: int) -> str:
     """A locally administered address of the link layer."""
-    return f"02:00:00:00:00:{host + 1:02x}"
+    return f"02:00:00:00:{network:02x}:{host + 1:02x}"
+
+
+def _bucket(rate: Rate) -> str:
+    """A token bucket of a rate, as `tc` has it."""
+    found = _RATE.fullmatch(rate)
+    gbit = float(found[1]) * (1 if found[2] == "gbit" else 1e-3) if found else 0.0
+    if not gbit:
+        raise UserError(f"{rate!r} is no rate of a link; write a number and mbit or gbit, such as '100mbit'")
+    burst = min(max(round(_BURST_BYTES_PER_GBIT * gbit), _BURST_BYTES_LEAST), _BURST_BYTES_MOST)
+    return f"tbf rate {rate} burst {burst} limit {_QUEUE_BYTES}"
 
 
 def why_not() -> str | None:

@@ -39,7 +39,7 @@ def _polynomial(w: Writer, x: ir.Value, coefficients: tuple[float, ...]) -> ir.V
     return found
 
 
-def _exp(w: Writer, x: ir.Value) -> ir.Value:
+def write_exp(w: Writer, x: ir.Value) -> ir.Value:
     """e to the x, which stays finite and normal: x is cut to the range where it is."""
     low, high = (w.lanes.constant(one) for one in _EXP_RANGE)
     x = w.lesser(w.greater(x, low), high)
@@ -58,7 +58,7 @@ def _tanh(w: Writer, x: ir.Value) -> ir.Value:
     """Near 0 a polynomial, elsewhere ``1 - 2 / (exp(2 |x|) + 1)``, which is 1 beyond 10."""
     one = w.lanes.constant(1.0)
     size = w.lesser(w.magnitude(x), w.lanes.constant(_TANH_LARGE))
-    exp = _exp(w, w.b.fadd(size, size))
+    exp = write_exp(w, w.b.fadd(size, size))
     large = w.b.fsub(one, w.b.fdiv(w.lanes.constant(2.0), w.b.fadd(exp, one)))
     square = w.b.fmul(x, x)
     small = w.multiply_add(w.b.fmul(_polynomial(w, square, _TANH), square), x, x)
@@ -69,7 +69,7 @@ def _tanh(w: Writer, x: ir.Value) -> ir.Value:
 
 def _sigmoid(w: Writer, x: ir.Value) -> ir.Value:
     one = w.lanes.constant(1.0)
-    found = w.b.fdiv(one, w.b.fadd(_exp(w, w.b.fneg(x)), one))
+    found = w.b.fdiv(one, w.b.fadd(write_exp(w, w.b.fneg(x)), one))
     found = w.b.select(w.b.fcmp_ordered("<", x, w.lanes.constant(_SIGMOID_LEAST)), w.lanes.zero, found)
     return w.b.select(w.b.fcmp_unordered("uno", x, x), x, found)
 

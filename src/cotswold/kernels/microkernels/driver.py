@@ -54,7 +54,8 @@ class ProductJob(IntEnum):
     BIASES = 27
     PACKED_A = 28
     SUMS = 29
-    FIELDS = 30
+    ADDING = 30
+    FIELDS = 31
 
 
 class Task(IntEnum):
@@ -259,6 +260,7 @@ def _write_tiled(
     build = w.b
     a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
     a_pitch, section = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.SECTION)
+    added_to = w.field(job, ProductJob.ADDING)
     offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
     entries = w.slot(
@@ -296,8 +298,8 @@ def _write_tiled(
                 else:
                     towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
                 arguments = [now, here, w.at(a, a_offset), a_pitch, towards, onward, b_here, b_pitch]
-                # all sections but the first are added to C
-                arguments += [c_here, w.slot(offsets, row), last, first]
+                # all sections but the first are added to C, and that one where the job says so
+                arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)
                 arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
                 signature = ir.FunctionType(NOTHING, [one.type for one in arguments])

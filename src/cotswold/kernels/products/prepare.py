@@ -63,7 +63,7 @@ def prepared(problem: Problem, how: Execution, code: int) -> PreparedProduct:
     job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
     job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
     job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_pitches
-    job[ProductJob.IMAGES] = problem.images
+    job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
     size = plan.scratch_size
     if problem.dtype == "bfloat16":  # where its pairs are packed and summed
         chunk = max(1, plan.section * pair_driver.CHUNK // SECTION)

@@ -74,6 +74,8 @@ class Problem:
     y: Pitches
     """Those of its output map."""
     only: Region | None = None
+    adding: bool = False
+    """Whether what is in C is added to."""
 
     @cached_property
     def flops(self) -> float:
@@ -139,11 +141,11 @@ class Problem:
         """The problem whose tile it takes.
 
         With an activation, the product alone, whose choice is shared. For a step, ``δx'`` of one row of
-        blocks: what a step changes, it must change once.
+        blocks: what a step changes, it must change once. Nor is anything added to what is measured.
         """
         if self.kind is STEP:
             return replace(self, kind=OUTER, layer=self.layer.block_rows(0, 1)[0])
-        return replace(self, kind=PRODUCT) if self.kind.finish else self
+        return replace(self, kind=PRODUCT if self.kind.finish else self.kind, adding=False)
 
 
 def summed(dtype: str) -> str:

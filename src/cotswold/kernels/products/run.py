@@ -7,6 +7,7 @@ autograd. Maps are ``(image, channel, y, x)`` with the images last in memory, fi
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -97,10 +98,20 @@ def adjoint(
 
 
 def outer(
-    delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor, overrides: Overrides = NO_OVERRIDES
+    delta: Tensor,
+    x: Tensor,
+    layer: BlockLocal,
+    out: Tensor,
+    overrides: Overrides = NO_OVERRIDES,
+    adding: bool = False,
 ) -> None:
-    """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are."""
-    _ready(OUTER, layer, x, delta, out, overrides).run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
+    """``δx'`` into ``out``, shaped as filters; weights that meet only padding are left as they are.
+
+    ``adding``: it is added to what is there; float32 and float64 alone.
+    """
+    assert not adding or out.dtype in (torch.float32, torch.float64), "only these are added to in place"
+    ready = _ready(OUTER, layer, x, delta, out, overrides, adding=adding)
+    ready.run(x.data_ptr(), delta.data_ptr(), out.data_ptr())
 
 
 def step(
@@ -147,16 +158,22 @@ def _ready(
     filters: Tensor,
     overrides: Overrides = NO_OVERRIDES,
     only: Region | None = None,
+    adding: bool = False,
 ) -> PreparedProduct:
     """A product that was prepared before, or is now, in the best tile known; measured first where none is."""
     threads = torch.get_num_threads()
-    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only)
+    key = (kind.name, layer, x.shape[0], x.stride(), y.stride(), x.dtype, threads, overrides, only, adding)
     found = READY.get(key)
     return (
         found
         if found is not None
         else READY.put(
-            key, lambda: _prepare(_problem(kind, layer, x, y, overrides, only), (x, y, filters), overrides)
+            key,
+            lambda: _prepare(
+                replace(_problem(kind, layer, x, y, overrides, only), adding=adding),
+                (x, y, filters),
+                overrides,
+            ),
         )
     )
 
@@ -188,9 +205,9 @@ def choose(
     """The choice for a problem; measuring computes its result, or a part of it, on these operands.
 
     They are an input map, an output map and filters, or what is written in place of one; a step's filters
-    are left alone.
+    and what is added to are left alone.
     """
-    problem, step = problem.measured_as, problem.kind is STEP
+    problem, kept = problem.measured_as, problem.kind is STEP or problem.adding
     extents = problem.extents(processor)
     if problem.flops < choice.WORTH_FLOPS:
         return choice.default(processor, extents.narrow)
@@ -202,7 +219,7 @@ def choose(
     used = list(operands)
 
     def measured(tile: Tile) -> float:
-        if step and used[2] is operands[2]:
+        if kept and used[2] is operands[2]:
             used[2] = operands[0].new_empty(problem.layer.filters_shape)
         if tile not in ready:
             ready[tile] = _in_tile(problem, Execution(tile, processor, count, part))

@@ -1,0 +1,1 @@
+"""Optimisers beside SciPy: problems, runs that are counted, the table."""

@@ -1,0 +1,98 @@
+"""Commands of an optimiser on flat numbers in memory: as in one process, to the bit.
+
+Knows: NumPy arrays, the blocks of `optim`. Does not know: names of vectors, which shard is where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cotswold.files.checksum import crc32
+from cotswold.optim import blocks
+
+Array = NDArray[Any]
+"""``(size,)``, float32 or float64."""
+
+
+class NumpyArithmetic:
+    """What a server does with the numbers of a shard: `server.shard.Arithmetic`."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = np.dtype(dtype)
+
+    def zeros(self, size: int) -> Array:
+        """As many zeros."""
+        return np.zeros(size, self._dtype)
+
+    def read(self, buffer: object, size: int) -> Array:
+        """A copy of what came in a message; raises ValueError where it is no vector of this size."""
+        assert isinstance(buffer, bytes | bytearray | memoryview)
+        if memoryview(buffer).nbytes != size * self._dtype.itemsize:
+            raise ValueError(
+                f"{memoryview(buffer).nbytes} bytes are no {size} numbers of {self._dtype.itemsize} bytes"
+            )
+        return np.frombuffer(buffer, self._dtype).copy()
+
+    def write(self, values: Array) -> memoryview:
+        """What goes into a message, which is sent before the values change."""
+        return raw(values)
+
+    def combine(self, terms: Sequence[tuple[float, Array]], out: Array | None) -> Array:
+        """Σ factor · vector, in order."""
+        target = np.empty_like(terms[0][1]) if out is None else out
+        combine(target, terms)
+        return target
+
+    def multiply(self, left: Array, right: Array, out: Array | None) -> Array:
+        """Element by element."""
+        target = np.empty_like(left) if out is None else out
+        multiply(target, left, right)
+        return target
+
+    def dot(self, left: Array, right: Array) -> float:
+        """The inner product, in float64."""
+        return dot(left, right)
+
+    def add(self, left: Array, right: Array) -> Array:
+        """The sum, in the memory of ``left``."""
+        add(left, right)
+        return left
+
+    def scale(self, values: Array, factor: float) -> Array:
+        """The multiple, in place."""
+        combine(values, [(factor, values)])
+        return values
+
+    def digest(self, values: Array) -> int:
+        """The checksum of the bytes."""
+        return crc32(raw(values))
+
+
+def raw(values: Array) -> memoryview:
+    """The bytes of contiguous numbers, in place."""
+    return values.data.cast("B")
+
+
+def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:
+    """``out`` ← Σ factor · vector, in order; ``out`` may be one of them."""
+    blocks.combine(torch.from_numpy(out), [(factor, torch.from_numpy(each)) for factor, each in terms])
+
+
+def multiply(out: Array, left: Array, right: Array) -> None:
+    """``out`` ← ``left`` · ``right``, element by element."""
+    torch.mul(torch.from_numpy(left), torch.from_numpy(right), out=torch.from_numpy(out))
+
+
+def add(out: Array, other: Array) -> None:
+    """``out`` ← ``out`` + ``other``."""
+    torch.from_numpy(out).add_(torch.from_numpy(other))
+
+
+def dot(left: Array, right: Array) -> float:
+    """The inner product, in float64."""
+    return blocks.dot(torch.from_numpy(left), torch.from_numpy(right))

@@ -1,0 +1,357 @@
+"""A cluster as an optimiser sees it: vectors and an objective, by processes that may die.
+
+Knows: what is asked of the servers and of the workers, in which order. Does not know: how an evaluation goes
+(`server.coordinator`), methods, recipes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.cluster.conversation import OnEvent, TroubleError
+from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
+from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.sets import Sets
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.travel import Contents
+from cotswold.errors import MachineError, UserError
+from cotswold.host import ForkServer, Processes, Token
+from cotswold.optim import Command, Evaluation
+from cotswold.server import messages as m
+from cotswold.server.asked import Counted, Request
+from cotswold.server.dealing import words
+
+_PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """Where things are, for whoever watches."""
+
+    evaluation: int
+    portions: int
+    """Of the present evaluation, or the newest."""
+    done: int
+    """Of these, how many are computed or counted."""
+    workers: int
+    """That are alive."""
+    backups: int
+    """Backup copies given so far."""
+    sent_bytes: int
+    """By the coordinator, so far; shared memory included."""
+    received_bytes: int
+
+
+def open_cluster(
+    settings: ClusterSettings,
+    work: str,
+    arguments: Mapping[str, object],
+    *,
+    processes: Processes | None = None,
+    token: Token | None = None,
+    host: str | None = None,
+    port: int = 0,
+    logs: Path | None = None,
+    on_event: OnEvent = lambda kind, more: None,
+) -> Cluster:
+    """Start workers and parameter servers; returns when the parameters are on the servers and a worker is there.
+
+    Each worker calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns a
+    `Work`. ``processes`` starts them (by default a fork server of this host); the cluster ends what it
+    started, and the fork server that it made. ``host``: the address at which other machines reach this one,
+    None where there are none. ``logs``: the folder to which processes print. ``on_event`` hears of workers
+    that come and go, of backup copies and of evaluations, by kind and plain values.
+
+    Raises UserError where the work cannot be made, MachineError where processes cannot be started.
+    """
+    token = token or Token.new()
+    own = None
+    if processes is None:
+        processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
+    endpoint = None
+    try:
+        endpoint = Endpoint(token, m.COORDINATOR, host=host, port=port, encrypt=settings.encrypt)
+        task = Task(work, arguments, logs, host)
+        opening = Opening(settings, task, processes, token, endpoint, on_event)
+        try:
+            opened = opening.open()
+        except BaseException:
+            opening.staff.close()
+            raise
+    except BaseException:
+        if endpoint is not None:
+            endpoint.close()
+        if own is not None:
+            own.close()
+        raise
+    return Cluster(settings, opened, on_event, own)
+
+
+class Cluster:
+    """Vectors (`optim.Vectors`) and an objective (`optim.Objective`) on the processes of a cluster."""
+
+    def __init__(
+        self, settings: ClusterSettings, opened: Opened, on_event: OnEvent, own: ForkServer | None
+    ) -> None:
+        self._settings, self._opened, self._on_event, self._own = settings, opened, on_event, own
+        self._conversation, self._machine = opened.conversation, opened.conversation.machine
+        self._contents = Contents()
+        self._contents.written(POINT)
+        self._sets = Sets(opened.dealing)
+        self._backups = 0
+        self.last: Counted | None = None
+        """The newest evaluation: which portions count, by whom, what was given again."""
+
+    # --- what there is ---
+
+    @property
+    def size(self) -> int:
+        """The length of a vector."""
+        return self._opened.made.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the vectors."""
+        found: torch.dtype = getattr(torch, self._opened.made.dtype)
+        return found
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns there are."""
+        return self._opened.made.patterns
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Of one pattern: of the value, and of the gradient with the value."""
+        return self._opened.made.flops
+
+    @property
+    def vectors(self) -> Cluster:
+        """The vectors on the servers, as `optim` commands them."""
+        return self
+
+    @property
+    def objective(self) -> Cluster:
+        """The sum over the patterns, as `optim` asks for it."""
+        return self
+
+    @property
+    def workers(self) -> Mapping[str, int]:
+        """Workers whose processes run, and the numbers of their processes."""
+        staff = self._conversation.staff
+        return {name: staff.pid_of(name) for name in staff.workers}
+
+    def status(self) -> ClusterStatus:
+        """Where things are."""
+        traffic = self._conversation.post.endpoint.traffic
+        number, portions, done = self._machine.progress
+        return ClusterStatus(
+            number,
+            portions,
+            done,
+            len(self._machine.members),
+            self._backups,
+            traffic.sent_bytes + traffic.sent_shared_bytes,
+            traffic.received_bytes + traffic.received_shared_bytes,
+        )
+
+    def watch(self, on_progress: Callable[[ClusterStatus], None] | None) -> None:
+        """Call a function some times a second while an evaluation is on; what it raises ends the evaluation."""
+        if on_progress is None:
+            self._conversation.on_progress = None
+        else:
+            self._conversation.on_progress = lambda: on_progress(self.status())
+
+    # --- vectors ---
+
+    def run(self, commands: Sequence[Command]) -> list[float]:
+        """Do as commanded on all shards, in one round; the dots. Raises KeyError for an unknown vector."""
+        self._contents.check(commands)
+        self._conversation.deliver(self._machine.run(commands, time.monotonic()))
+        done = self._conversation.outcome()
+        assert not isinstance(done, Counted), "a round was asked for"
+        if done.error is not None:
+            raise MachineError(f"{done.error}; resume the run")
+        self._contents.ran(commands)
+        return list(done.dots)
+
+    def read(self, name: str) -> Tensor:
+        """A vector, whole. Raises KeyError for one that there is not."""
+        self._contents.check_name(name)
+        whole = np.empty(self.size, self._opened.made.dtype)
+        waiting = set(self._opened.servers)
+        shards = {one.number: one for one in self._opened.shards}
+
+        def hear(message: AnyMessage) -> None:
+            if not isinstance(message, m.Pulled) or message.name != name or message.server not in waiting:
+                return
+            if message.error is not None:
+                raise MachineError(f"{message.server} cannot give the vector {name}: {message.error}")
+            for number, buffer in zip(message.shards, message.buffers, strict=True):
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                whole[shards[number].start : shards[number].stop] = np.frombuffer(buffer, whole.dtype)
+            waiting.discard(message.server)
+
+        for server in self._opened.servers:
+            own = tuple(one.number for one in self._opened.shards if one.server == server)
+            self._conversation.post.send(server, m.Pull(0, 0, name, own))
+        self._conversation.hearing(hear, lambda: not waiting or self._lost_servers())
+        self._require_servers()
+        return torch.from_numpy(whole)
+
+    def write(self, name: str, vector: Tensor) -> None:
+        """Set a vector, which is new or not. Raises UserError for one of another length or type."""
+        if tuple(vector.shape) != (self.size,) or vector.dtype != self.dtype:
+            raise UserError(
+                f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have {self.size} of "
+                f"{self.dtype}"
+            )
+        values = vector.detach().contiguous().numpy()
+        write(self._conversation, self._opened.shards, self._opened.servers, name, values)
+        self._contents.written(name)
+
+    # --- evaluations ---
+
+    def evaluate(
+        self,
+        at: str,
+        gradient: str | None,
+        *,
+        before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+        patterns: str | None = None,
+    ) -> Evaluation:
+        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end."""
+        made = () if gradient is None else (gradient,)
+        self._contents.check([*before], at=at)
+        self._contents.check([*before, *after], made=made)
+        recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
+        self._contents.ran(before)
+        request = Request(
+            at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
+        )
+        if self._settings.travel == "bunyip":
+            request = self._contents.fetching(at).asked_in(request)
+        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+        try:
+            done = self._conversation.outcome()
+        except BaseException:
+            self._contents.forget_held()
+            self._conversation.abandon()
+            raise
+        if not isinstance(done, Counted):
+            raise TroubleError(f"{done.error}; resume the run")
+        if gradient is not None:
+            self._contents.written(gradient)
+        self._contents.ran(after)
+        return self._counted(done, patterns)
+
+    def part(self, patterns: str, fraction: float) -> str:
+        """See `optim.Objective.part`."""
+        return self._sets.part(patterns, fraction)
+
+    def counted(self, patterns: str) -> tuple[int, ...]:
+        """The portions that a set has; `portion_patterns` says which patterns."""
+        return self._sets.portions(patterns)
+
+    def portion_patterns(self, portion: int) -> Sequence[int]:
+        """The patterns of a portion, in the order of their sum."""
+        return self._opened.dealing.patterns_of(portion)
+
+    def replay(self, recorded: Sequence[str]) -> None:
+        """Draw these sets again, in the words of the events of kind ``counted``."""
+        self._sets.replay(recorded)
+
+    def validate(self, at: str = POINT) -> Mapping[str, float] | None:
+        """Means over held-out patterns at a vector, by one worker; None without any.
+
+        Raises MachineError where it fails.
+        """
+        self._contents.check_name(at)
+        found: list[m.Validated] = []
+        number = time.monotonic_ns()
+        asked = ""
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.Validated) and message.number == number:
+                found.append(message)
+
+        def is_done() -> bool:
+            nonlocal asked
+            if not found and asked not in {one.name for one in self._machine.members}:
+                member = min(self._machine.members, key=lambda one: one.seconds or 0.0, default=None)
+                if member is not None:
+                    asked = member.name
+                    self._conversation.post.send(asked, m.Validate(member.session, number, at))
+            return bool(found)
+
+        self._conversation.hearing(hear, is_done)
+        (validated, *_) = found
+        if validated.error is not None:
+            raise MachineError(f"{asked} cannot validate: {validated.error}")
+        return None if validated.means is None else dict(validated.means)
+
+    # --- resume, and the end ---
+
+    def state(self) -> Mapping[str, object]:
+        """Where the draws stand, as plain values; the vectors are kept by `read`."""
+        return self._sets.state()
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from a state, on any number of workers and servers; vectors come back by `write`."""
+        self._sets.load(state)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._conversation.close(self._opened.servers)
+        if self._own is not None:
+            self._own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _counted(self, done: Counted, patterns: str | None) -> Evaluation:
+        self.last = done
+        self._backups += done.account.backups
+        name = self._sets.drawn(done.portions) if patterns is None else patterns
+        account = done.account
+        self._on_event(
+            "counted",
+            {
+                "evaluation": done.evaluation,
+                "patterns": name,
+                "portions": words(done.portions),
+                "drawn": patterns is None,
+                "samples": done.samples,
+                "seconds": account.seconds,
+                "workers": dict(account.by_name),
+                "backups": account.backups,
+                "backups_used": account.backups_used,
+                "refused": account.refused,
+                "lost": account.lost,
+                "left_out": words(account.left_out),
+            },
+        )
+        return Evaluation(done.total / done.samples, done.dots, name, done.samples)
+
+    def _lost_servers(self) -> str:
+        return self._conversation.lost_servers(self._opened.servers)
+
+    def _require_servers(self) -> None:
+        if self._lost_servers():
+            raise TroubleError(f"{self._lost_servers()} is gone with its vectors; resume the run")

@@ -1,0 +1,135 @@
+"""The coordinator's side of a cluster: hears processes and messages, and does what the state machine answers.
+
+Knows: the endpoint, the staff, clocks, the coordinator's state machine. Does not know: optimisers, vectors'
+numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import get_args
+
+from cotswold.cluster.messages import Finish
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.transport import Ready
+from cotswold.errors import MachineError
+from cotswold.server import messages as m
+from cotswold.server.asked import Counted, Trouble
+from cotswold.server.coordinator import Coordinator
+from cotswold.server.rounds import RoundDone
+
+OnEvent = Callable[[str, Mapping[str, object]], None]
+"""Hears what is worth writing down: its kind, and more by name."""
+_TICK_SECONDS = 0.1
+_HEARD = get_args(m.FromWorker | m.FromServer)
+
+
+class TroubleError(MachineError):
+    """The cluster cannot go on; what its servers and checkpoints have is as it was."""
+
+
+class Conversation:
+    """Whatever the coordinator says and hears."""
+
+    def __init__(self, post: Post, staff: Staff, machine: Coordinator, on_event: OnEvent) -> None:
+        self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
+        self.on_progress: Callable[[], None] | None = None
+        """Called some times a second while something is awaited; what it raises ends the waiting."""
+        self._others: list[Callable[[AnyMessage], None]] = []
+        self._ticked = 0.0
+
+    def outcome(self) -> Counted | RoundDone:
+        """What the state machine was asked for, once it is done; raises TroubleError where nothing goes on."""
+        self.wait(lambda: self.machine.outcome is not None)
+        assert self.machine.outcome is not None, "it was awaited"
+        return self.machine.outcome
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Go on until something holds; raises TroubleError where nothing goes on."""
+        while not until():
+            self.step(_TICK_SECONDS)
+
+    def hearing(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
+        """Wait, and show every message that comes to ``hear`` as well."""
+        self._others.append(hear)
+        try:
+            self.wait(until)
+        finally:
+            self._others.remove(hear)
+
+    def step(self, timeout: float) -> None:
+        """Hear at most one message or event, within so many seconds."""
+        match self.post.receive(timeout):
+            case Letter(sender, message):
+                for hear in self._others:
+                    hear(message)
+                if isinstance(message, m.Join):
+                    self.staff.joined(message.name)
+                if isinstance(message, _HEARD):
+                    self.deliver(self.machine.receive(sender, message, time.monotonic()))
+            case Ready(descriptor):
+                self._ended(descriptor)
+            case _:  # a lost peer whose process lives is heard of by its silence
+                pass
+        now = time.monotonic()
+        if now - self._ticked >= _TICK_SECONDS:
+            self._ticked = now
+            self._tick(now)
+
+    def deliver(self, sends: Sequence[m.Send]) -> None:
+        """Send what the state machine says."""
+        for each in sends:
+            self.post.send(each.to, each.message)
+
+    def abandon(self) -> None:
+        """Give up the evaluation that is on: its round ends first, if the servers live."""
+        deadline = time.monotonic() + 5
+        while self.machine.is_round_under_way and time.monotonic() < deadline:
+            self.step(_TICK_SECONDS)
+        if not self.machine.is_round_under_way:
+            self.deliver(self.machine.abandon(time.monotonic()))
+
+    def close(self, servers: Sequence[str]) -> None:
+        """Dismiss all, and end their processes."""
+        for member in self.machine.members:
+            self.post.send(member.name, m.Dismiss(member.session))
+        for server in servers:
+            self.post.send(server, Finish())
+        self.post.endpoint.flush(0.5)
+        self.staff.close()
+        self.post.endpoint.close(0.0)
+
+    def lost_servers(self, servers: Sequence[str]) -> str:
+        """Servers that do not run any more, in words; empty where all do."""
+        return " and ".join(name for name in servers if not self.staff.is_watched(name))
+
+    def _ended(self, descriptor: int) -> None:
+        ended = self.staff.ended(descriptor, time.monotonic())
+        if ended is not None:
+            self._on_event("ended", {"name": ended.name, "why": ended.why})
+            self.deliver(self.machine.ended(ended.name, ended.why, time.monotonic()))
+
+    def _tick(self, now: float) -> None:
+        self.deliver(self.machine.tick(now))
+        self.staff.tick(now)
+        for event in self.machine.take_events():
+            told = asdict(event)
+            self._on_event(told.pop("kind"), told)
+        trouble = self.machine.trouble(now)
+        if (
+            trouble is None
+            and self.machine.is_busy
+            and self.staff.is_hopeless
+            and not len(self.machine.members)
+        ):
+            trouble = Trouble("lonely", "every worker is dead")
+        if trouble is not None:
+            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            raise TroubleError(
+                f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
+            )
+        if self.on_progress is not None:
+            self.on_progress()

@@ -1,0 +1,50 @@
+"""What processes of a cluster say when they begin, besides the messages of `server`.
+
+Knows: the fields. Does not know: what travels how.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Made:
+    """A worker has made its work; it comes before `Join`."""
+
+    name: str
+    dtype: str
+    """Of the parameters: float32 or float64."""
+    size: int
+    patterns: int
+    flops: tuple[int, int]
+    """Of one pattern: of the value, and of the gradient with the value."""
+
+
+@dataclass(frozen=True)
+class Give:
+    """The coordinator wants the parameters with which a worker's work was made."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """They are these."""
+
+    buffers: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A parameter server is there."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A server may go."""
+
+
+Message = Made | Give | Given | Serving | Finish
+MESSAGES: tuple[type[Message], ...] = (Made, Give, Given, Serving, Finish)

@@ -1,0 +1,229 @@
+"""How a cluster comes up: workers make their work, servers take their shards, the first parameters are written.
+
+Knows: the order of it, what each process is told. Does not know: evaluations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.conversation import Conversation, OnEvent
+from cotswold.cluster.layout import shards_of
+from cotswold.cluster.messages import Give, Given, Made, Serving
+from cotswold.cluster.plans import Planner
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Call, Processes, Token
+from cotswold.host.token import VARIABLE
+from cotswold.server import messages as m
+from cotswold.server.coordinator import Coordinator
+from cotswold.server.dealing import Dealing
+from cotswold.server.rules import Rules
+
+POINT = "x"
+"""The vector that has the parameters."""
+_ROLES = "cotswold.cluster.roles"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What workers are to do, and where."""
+
+    work: str
+    """``"module:function"``"""
+    arguments: Mapping[str, object]
+    logs: Path | None
+    """The folder to which processes print, a file each; None: where this process prints."""
+    host: str | None
+    """The address at which other machines reach this one."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster that is up."""
+
+    conversation: Conversation
+    made: Made
+    shards: tuple[m.Shard, ...]
+    servers: tuple[str, ...]
+    dealing: Dealing
+
+
+class Opening:
+    """One beginning: `open` does it."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        task: Task,
+        processes: Processes,
+        token: Token,
+        endpoint: Endpoint,
+        on_event: OnEvent,
+    ) -> None:
+        self._settings, self._task, self._token = settings, task, token
+        self._endpoint, self._on_event = endpoint, on_event
+        self._post = Post(endpoint)
+        self.staff = Staff(processes, endpoint, self._worker, restarts=settings.restarts)
+        self._deadline = time.monotonic() + settings.start_seconds
+        self._made: dict[str, Made] = {}
+        self._joins: list[Letter] = []
+        self._serving: dict[str, str] = {}
+        self._given: Array | None = None
+        self._asked = ""
+        """Who was asked for the parameters."""
+
+    def open(self) -> Opened:
+        """Start everything; raises UserError or MachineError where a process cannot do its part."""
+        self.staff.hire(self._settings.workers)
+        self._await("a worker to make its work", lambda: self._made)
+        made = next(iter(self._made.values()))
+        names = [f"server-{number}" for number in range(self._settings.servers)]
+        item_bytes = np.dtype(made.dtype).itemsize
+        shards = shards_of(made.size, item_bytes, self._settings.shard_bytes, names)
+        names = sorted({one.server for one in shards}, key=names.index)
+        for name in names:
+            self.staff.start(self._server(name, shards, made.dtype))
+        self._await("the parameter servers", lambda: len(self._serving) == len(names))
+        self._await("the first parameters", lambda: self._has_parameters(made))
+        assert self._given is not None, "it was awaited"
+        machine = self._machine(made, shards, names)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event)
+        dealing = machine.rules.dealing
+        write(conversation, shards, names, POINT, self._given)
+        for letter in self._joins:
+            assert isinstance(letter.message, m.Join)
+            self.staff.joined(letter.sender)
+            conversation.deliver(machine.receive(letter.sender, letter.message, time.monotonic()))
+        return Opened(conversation, made, shards, tuple(names), dealing)
+
+    # --- what processes are told ---
+
+    def _worker(self, name: str) -> Call:
+        arguments = {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "work": self._task.work,
+            "arguments": dict(self._task.arguments),
+            "threads": self._settings.threads,
+            "host": self._task.host,
+            "encrypt": self._settings.encrypt,
+        }
+        return self._call(name, "worker", arguments)
+
+    def _server(self, name: str, shards: Sequence[m.Shard], dtype: str) -> Call:
+        arguments = {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "shards": [astuple(one) for one in shards if one.server == name],
+            "dtype": dtype,
+            "host": self._task.host,
+            "encrypt": self._settings.encrypt,
+        }
+        return self._call(name, "server", arguments)
+
+    def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
+        output = None if self._task.logs is None else self._task.logs / f"{name}.log"
+        return Call(name, f"{_ROLES}.{role}:main", arguments, {VARIABLE: self._token.text}, output)
+
+    def _machine(self, made: Made, shards: Sequence[m.Shard], names: Sequence[str]) -> Coordinator:
+        settings = self._settings
+        rules = Rules(
+            Dealing(settings.seed, made.patterns, settings.portion),
+            made.size,
+            pushes=settings.travel == "sandblaster" or settings.deterministic,
+            tree=settings.deterministic,
+            copies=settings.copies,
+            deadline=settings.deadline,
+            silent_seconds=settings.silent_seconds,
+            lonely_seconds=settings.alone_seconds,
+        )
+        item_bytes = np.dtype(made.dtype).itemsize
+        planner = Planner(made.size, item_bytes, self.staff.machine_of, settings.link_bits_per_second)
+        servers = [(name, self._serving[name]) for name in names]
+        return Coordinator(rules, shards, servers, planner, time.monotonic())
+
+    # --- what they say ---
+
+    def _has_parameters(self, made: Made) -> bool:
+        if self._given is None and not self.staff.is_watched(self._asked):
+            alive = [name for name in self._made if self.staff.is_watched(name)]
+            if alive:
+                self._asked = alive[0]
+                self._post.send(self._asked, Give())
+        return self._given is not None and self._given.size == made.size
+
+    def _await(self, what: str, holds: Callable[[], object]) -> None:
+        while not holds():
+            match self._post.receive(0.1):
+                case Letter() as letter:
+                    self._hear(letter)
+                case Ready(descriptor):
+                    self._ended(descriptor)
+                case _:
+                    pass
+            now = time.monotonic()
+            self.staff.tick(now)
+            if now > self._deadline:
+                raise MachineError(
+                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; look at what the processes "
+                    "print, or give them longer"
+                )
+
+    def _hear(self, letter: Letter) -> None:
+        message: AnyMessage = letter.message
+        match message:
+            case Made(name):
+                self._made[name] = message
+            case m.Join():
+                self._joins.append(letter)
+            case Serving(name, address):
+                self._serving[name] = address
+            case Given((buffer,)) if isinstance(buffer, bytes | memoryview):
+                self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
+            case _:
+                pass
+
+    def _ended(self, descriptor: int) -> None:
+        ended = self.staff.ended(descriptor, time.monotonic())
+        if ended is None:
+            return
+        self._on_event("ended", {"name": ended.name, "why": ended.why})
+        self._made.pop(ended.name, None)
+        self._joins = [letter for letter in self._joins if letter.sender != ended.name]
+        if ended.code == UserError.exit_code:
+            raise UserError(f"{ended.name} {ended.why}")
+        if ended.name.startswith("server") or self.staff.is_hopeless:
+            raise MachineError(f"{ended.name} {ended.why}; the cluster cannot begin")
+
+
+def write(
+    conversation: Conversation, shards: Sequence[m.Shard], servers: Sequence[str], name: str, vector: Array
+) -> None:
+    """Set a vector on all servers; raises MachineError where one refuses."""
+    number = time.monotonic_ns()
+    errors: dict[str, str | None] = {}
+
+    def hear(message: AnyMessage) -> None:
+        if isinstance(message, m.Written) and message.number == number:
+            errors[message.server] = message.error
+
+    for server in servers:
+        own = [one for one in shards if one.server == server]
+        buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
+        conversation.post.send(server, m.Write(number, name, tuple(one.number for one in own), buffers))
+    conversation.hearing(hear, lambda: len(errors) == len(servers) or conversation.lost_servers(servers))
+    if len(errors) < len(servers):
+        raise MachineError(f"{conversation.lost_servers(servers)} is gone; resume the run")
+    refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
+    if refused:
+        raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

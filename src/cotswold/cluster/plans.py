@@ -1,0 +1,46 @@
+"""Which plan a reduction over certain workers follows: the fastest by prediction, for where they are.
+
+Knows: machines of workers, the rate of their cards. Does not know: vectors, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cotswold.geometry.reduction import ReductionPlan, Step
+from cotswold.geometry.reduction_time import Card, Host, Network, chosen_plan
+from cotswold.server.messages import Plan
+
+
+class Planner:
+    """Plans for vectors of ``size`` elements between workers, whose machine ``machine_of`` says."""
+
+    def __init__(
+        self, size: int, element_bytes: int, machine_of: Callable[[str], str], link_bits_per_second: int
+    ) -> None:
+        self._size, self._element_bytes, self._machine_of = size, element_bytes, machine_of
+        self._card = Card(0, link_bits_per_second)
+        self._chosen: dict[tuple[int, ...], ReductionPlan] = {}
+        """By the number of the host of each rank: choosing takes some milliseconds."""
+
+    def __call__(self, members: Sequence[str]) -> Plan:
+        """A plan over these workers, the first of which has the sum in the end."""
+        numbers: dict[str, int] = {}
+        hosts = tuple(numbers.setdefault(self._machine_of(name), len(numbers)) for name in members)
+        if hosts not in self._chosen:
+            ranks = [
+                tuple(rank for rank, host in enumerate(hosts) if host == one) for one in range(len(numbers))
+            ]
+            network = Network(tuple(Host(each, (self._card,)) for each in ranks))
+            self._chosen[hosts] = chosen_plan(network, self._size, self._element_bytes, 0)[1]
+        steps = self._chosen[hosts].steps
+        return Plan(tuple(members), tuple((*step[:5], int(step.adds), step.lane) for step in steps))
+
+
+def reduction_of(plan: Plan, size: int) -> ReductionPlan:
+    """The plan that a message brings; raises GeometryError where it is none."""
+    steps = [
+        Step(stage, sender, receiver, begin, end, *([bool(rest[0]), rest[1]] if rest else []))
+        for stage, sender, receiver, begin, end, *rest in plan.steps
+    ]
+    return ReductionPlan(len(plan.members), 0, size, tuple(steps))

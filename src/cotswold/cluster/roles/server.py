@@ -1,0 +1,64 @@
+"""A parameter server: shards of the vectors in this process's memory.
+
+Knows: endpoints, the state machine of a server, arithmetic. Does not know: what vectors are for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import get_args
+
+from cotswold.cluster.arithmetic import Array, NumpyArithmetic
+from cotswold.cluster.messages import Finish, Serving
+from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.transport import Endpoint, Lost
+from cotswold.errors import MachineError, UserError
+from cotswold.host import token_of
+from cotswold.server.messages import COORDINATOR, Shard, ToServer
+from cotswold.server.shard import Server
+
+_OBEYED = get_args(ToServer)
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    shards: Sequence[Sequence[object]],
+    dtype: str,
+    host: str | None = None,
+    encrypt: bool = True,
+) -> int:
+    """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``shards`` are the fields of each `Shard`. The token is in the environment. Raises MachineError where the
+    coordinator ends first.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
+    token = token_of(os.environ)
+    if token is None:
+        raise UserError("a server needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
+    machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
+    with Endpoint(token, name, host=host, encrypt=encrypt) as endpoint:
+        endpoint.connect(COORDINATOR, coordinator)
+        post = Post(endpoint)
+        post.send(COORDINATOR, Serving(name, endpoint.address))
+        serve(machine, post)
+    return 0
+
+
+def serve(machine: Server[Array], post: Post) -> None:
+    """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
+    while True:
+        match post.receive(None):
+            case Letter(sender, Finish()) if sender == COORDINATOR:
+                return
+            case Letter(sender, message) if isinstance(message, _OBEYED):
+                for each in machine.receive(sender, message):
+                    post.send(each.to, each.message)
+            case Lost(peer, why) if peer == COORDINATOR:
+                raise MachineError(f"{machine.name} lost its coordinator ({why}); resume the run")
+            case _:
+                pass

@@ -1,0 +1,68 @@
+"""What a cluster is asked to be: how many processes, how sums travel, when an evaluation may end.
+
+Knows: the settings and their limits. Does not know: recipes, processes, networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cotswold.errors import UserError
+
+Travel = Literal["bunyip", "sandblaster"]
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How a cluster is to work; raises UserError for what cannot be."""
+
+    workers: int = 2
+    """Workers that are started, and started again where one dies; others may join (`cotswold worker`)."""
+    servers: int = 1
+    """Parameter servers; their number changes no bit of a result."""
+    travel: Travel = "bunyip"
+    """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
+    workers. `sandblaster`: workers pull the point when an evaluation begins, and push their sums."""
+    portion: int = 320
+    """Patterns of a portion (Bunyip: 320)."""
+    fraction: float = 1.0
+    """How much of the patterns must be done before an evaluation may end (Bunyip: 0.8)."""
+    deterministic: bool = False
+    """Sums along a fixed tree over portions: same bits whoever computed what."""
+    seed: int = 0
+    """Deals patterns to portions."""
+    deadline: float | None = None
+    """An evaluation that draws its own set ends after this many times its usual seconds; None waits for all."""
+    copies: int = 2
+    """Workers that may have one of the last portions; 1 for no backup copies."""
+    threads: int = 1
+    """Of a worker."""
+    encrypt: bool = True
+    """Whether what goes between hosts is secret (CURVE: at about a fifth of the speed)."""
+    shard_bytes: int = 1 << 20
+    """The size of a shard, rounded to whole elements."""
+    link_bits_per_second: int = 1_000_000_000
+    """Of the card of each machine: plans of reductions are chosen for it."""
+    restarts: bool = True
+    """Whether a worker that died is started again."""
+    silent_seconds: float = 10.0
+    """A worker that has said nothing for so long gives its portions back."""
+    alone_seconds: float = 60.0
+    """How long the cluster waits, without any worker, before it gives up."""
+    start_seconds: float = 120.0
+    """How long processes may take until they have said hello."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "servers", "portion", "copies", "threads", "link_bits_per_second"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
+        if not 0 < self.fraction <= 1:
+            raise UserError(f"fraction = {self.fraction} of the patterns; it lies above 0 and is at most 1")
+        if self.deadline is not None and not self.deadline > 0:
+            raise UserError(f"deadline = {self.deadline} times the usual; it is more than 0")
+        if self.shard_bytes < 64:
+            raise UserError(f"shards of {self.shard_bytes} bytes; take at least 64 (1 MiB is the default)")
+        for name in ("silent_seconds", "alone_seconds", "start_seconds"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} = {getattr(self, name)}; it is more than 0")

@@ -1,0 +1,159 @@
+"""The processes of a cluster: started on machines, heard at once when they end, started again.
+
+Knows: processes, machines, how soon a worker may be started again. Does not know: what workers say, portions.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError
+from cotswold.host import Call, Process, Processes
+
+_PATIENCE_SECONDS = 0.5
+"""Before the second start in a row of a worker that never joined; doubled each time."""
+_HOPELESS = 4
+"""Starts in a row, none of which led to a worker that joined."""
+_MACHINES_SECONDS = 2.0
+"""How often machines that joined are looked for."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process is no more."""
+
+    name: str
+    why: str
+    code: int
+
+
+class Staff:
+    """Workers and servers. ``call_of`` says what the worker of a name is to do."""
+
+    def __init__(
+        self, processes: Processes, endpoint: Endpoint, call_of: Callable[[str], Call], *, restarts: bool
+    ) -> None:
+        self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
+        self._restarts = restarts
+        self._started: dict[str, Process] = {}
+        self._watched: dict[int, str] = {}
+        self._workers: set[str] = set()
+        self._machines: dict[str, int] = {}
+        self._number = 0
+        self._in_vain = 0
+        """Workers in a row that ended before they joined."""
+        self._joined: set[str] = set()
+        self._due: list[tuple[float, str]] = []
+        """Workers to be started again: when, and where."""
+        self._looked = 0.0
+        self.last_words = ""
+        """Why the worker ended that ended last."""
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Workers whose processes run."""
+        return tuple(sorted(self._workers))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nothing runs, and starting again would not help."""
+        return not self._workers and not self._due
+
+    def machine_of(self, name: str) -> str:
+        """The machine on which a process runs; empty for one that does not."""
+        return self._started[name].machine if name in self._started else ""
+
+    def pid_of(self, name: str) -> int:
+        """The number of a process that runs, on its machine; raises KeyError."""
+        return self._started[name].pid
+
+    def hire(self, count: int) -> None:
+        """Start so many workers, spread over the machines by their cores."""
+        self._machines = dict(self._processes.machines())
+        if not self._machines:
+            raise MachineError(
+                "the cluster has no machine; start one with: cotswold worker --address ADDRESS"
+            )
+        load = dict.fromkeys(self._machines, 0)
+        for _ in range(count):
+            machine = min(load, key=lambda one: ((load[one] + 1) / max(self._machines[one], 1), one))
+            load[machine] += 1
+            self._start_worker(machine)
+
+    def start(self, call: Call, machine: str | None = None) -> None:
+        """Start another process than a worker."""
+        self._keep(self._processes.start(call, machine))
+
+    def joined(self, name: str) -> None:
+        """A worker has come as far as to join."""
+        self._joined.add(name)
+        self._in_vain = 0
+
+    def ended(self, descriptor: int, now: float) -> Ended | None:
+        """The process behind a descriptor that can be read, once it has ended; it is let go."""
+        name = self._watched.get(descriptor)
+        if name is None or self._started[name].code() is None:
+            return None
+        return self._let_go(name, now)
+
+    def tick(self, now: float) -> None:
+        """Start what is due, and workers on machines that joined."""
+        for due in [one for one in self._due if one[0] <= now]:
+            self._due.remove(due)
+            machine = due[1] if due[1] in self._processes.machines() else None
+            self._start_worker(machine)
+        if now - self._looked >= _MACHINES_SECONDS:
+            self._looked = now
+            there = dict(self._processes.machines())
+            for machine, cores in there.items():
+                if machine not in self._machines:
+                    for _ in range(cores):
+                        self._start_worker(machine)
+            self._machines = there
+
+    def signal(self, name: str, number: int = signal.SIGTERM) -> None:
+        """Give a process a signal."""
+        self._started[name].send(number)
+
+    def is_watched(self, name: str) -> bool:
+        """Whether a process of this name runs."""
+        return name in self._started
+
+    def close(self) -> None:
+        """End all."""
+        self._restarts = False
+        self._due.clear()
+        for name in list(self._started):
+            self._let_go(name, 0.0)
+
+    def _start_worker(self, machine: str | None) -> None:
+        self._number += 1
+        name = f"worker-{self._number}"
+        self._keep(self._processes.start(self._call_of(name), machine))
+        self._workers.add(name)
+
+    def _keep(self, process: Process) -> None:
+        self._started[process.name] = process
+        self._watched[process.fileno()] = process.name
+        self._endpoint.watch(process.fileno())
+
+    def _let_go(self, name: str, now: float) -> Ended:
+        process = self._started.pop(name)
+        descriptor = process.fileno()
+        self._endpoint.unwatch(descriptor)
+        del self._watched[descriptor]
+        why = process.why()
+        process.end()
+        code = process.code() or 0
+        if name in self._workers:
+            self._workers.discard(name)
+            self.last_words = f"{name} {why}"
+            self._in_vain += name not in self._joined
+            self._joined.discard(name)
+            if self._restarts and code != 0 and self._in_vain < _HOPELESS:
+                wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
+                self._due.append((now + wait, process.machine))
+        return Ended(name, why, code)

@@ -1,0 +1,10 @@
+from .endpoint import Endpoint as Endpoint
+from .endpoint import Event as Event
+from .frames import Buffer as Buffer
+from .frames import Header as Header
+from .frames import Lost as Lost
+from .frames import Message as Message
+from .frames import Ready as Ready
+from .peer import Traffic as Traffic
+
+__all__ = ["Buffer", "Endpoint", "Event", "Header", "Lost", "Message", "Ready", "Traffic"]

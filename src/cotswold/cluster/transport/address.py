@@ -1,0 +1,104 @@
+"""Where an endpoint is reached: the text that processes tell each other.
+
+Knows: which host and namespaces a process is in, how an address is written. Does not know: sockets.
+
+A `Address` names a Unix socket for processes of the same host, and TCP for all others. Two processes are on
+one host where they share the kernel, the network and the numbers of processes: containers and namespaces that
+do not are hosts of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from cotswold.errors import ClusterError
+
+Mode = Literal["hmac", "curve"]
+"""How a connection over TCP is authenticated: by a challenge alone, or with encryption as well."""
+_MODES: tuple[Mode, ...] = ("hmac", "curve")
+_NONE = "-"
+_LONGEST = 1024
+
+
+@dataclass(frozen=True)
+class Address:
+    """How one endpoint is reached."""
+
+    host: str
+    """What only processes of one host have in common: see `this_host`."""
+    process: int
+    challenge: str
+    """A text by chance that callers sign, so that what they say serves for this endpoint alone."""
+    unix: str | None
+    """``ipc://`` and the path of a Unix socket."""
+    tcp: str | None
+    """``tcp://host:port``."""
+    mode: Mode
+
+    def __str__(self) -> str:
+        return " ".join(
+            (
+                self.host,
+                str(self.process),
+                self.challenge,
+                self.unix or _NONE,
+                self.tcp or _NONE,
+                self.mode,
+            )
+        )
+
+    @classmethod
+    def parsed(cls, text: str) -> Address:
+        """The address that a text is; raises ClusterError for any other text."""
+        words = text.split(" ")
+        if len(text) > _LONGEST or len(words) != 6:
+            raise _no_address(text)
+        host, process, challenge, unix, tcp, mode = words
+        known = [one for one in _MODES if one == mode]
+        if not (known and process.isdecimal() and host and challenge):
+            raise _no_address(text)
+        if not (unix == _NONE or unix.startswith("ipc://")) or not (tcp == _NONE or tcp.startswith("tcp://")):
+            raise _no_address(text)
+        return cls(
+            host,
+            int(process),
+            challenge,
+            None if unix == _NONE else unix,
+            None if tcp == _NONE else tcp,
+            known[0],
+        )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the endpoint is on this host."""
+        return self.host == this_host()
+
+    @property
+    def way(self) -> tuple[str, Mode]:
+        """What to connect to from this process, and how that is authenticated; raises ClusterError."""
+        if self.is_here and self.unix is not None:
+            return self.unix, "hmac"
+        if self.tcp is None:
+            raise ClusterError(
+                f"the endpoint at {self.unix} can be reached on its own host alone; give it a host's address"
+            )
+        return self.tcp, self.mode
+
+
+@cache
+def this_host() -> str:
+    """What processes of one host have in common, in a word."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        spaces = [Path(f"/proc/self/ns/{kind}").stat().st_ino for kind in ("net", "pid")]
+    except OSError:  # not Linux: the name of the machine
+        return f"{os.uname().nodename or 'host'}/{os.getuid()}".replace(" ", "-")
+    return "/".join((boot, *map(str, spaces), str(os.geteuid())))
+
+
+def _no_address(text: str) -> ClusterError:
+    return ClusterError(f"{text[:80]!r} is no address of an endpoint; take the text that `address` gives")

@@ -1,0 +1,438 @@
+"""An endpoint: messages to and from many peers, by name.
+
+Knows: ZeroMQ sockets, who has proved itself, which peers are lost. Does not know: what messages mean, how
+processes are started.
+
+An endpoint listens at a Unix socket in a folder of its user's, and at a TCP port where a host is given. Of
+two peers one connects; the other connects back by itself. Messages of one sender come in the order in which
+they were sent, each once or, if the connection ends, not at all. Nothing waits: what a peer does not take is
+kept within a bound, beyond which the peer is dropped. One thread uses an endpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from cotswold.cluster.transport import authentication
+from cotswold.cluster.transport.address import Address, Mode, this_host
+from cotswold.cluster.transport.authentication import Doorkeeper, Keys
+from cotswold.cluster.transport.frames import (
+    DATA,
+    FRAME_BYTES,
+    GONE,
+    HELLO,
+    MEMORY,
+    WELCOME,
+    Buffer,
+    Header,
+    Lost,
+    MalformedError,
+    Message,
+    Ready,
+    flat,
+    joined,
+    opened,
+    unpack,
+)
+from cotswold.cluster.transport.loans import Probe
+from cotswold.cluster.transport.peer import MESSAGES_AHEAD, Peer, Traffic
+from cotswold.errors import ClusterError, MachineError, UserError
+from cotswold.host import Token
+
+Event = Message | Lost | Ready
+_NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
+_HANDSHAKE_MS = 10_000
+_BATCH = 64
+"""Messages taken in at a time, at most."""
+_REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+class Endpoint:
+    """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
+
+    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here. With
+    ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
+    loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
+    ``waiting_bytes`` wait is dropped.
+    """
+
+    def __init__(
+        self,
+        token: Token,
+        name: str,
+        *,
+        host: str | None = None,
+        port: int = 0,
+        encrypt: bool = True,
+        message_bytes: int = 1 << 30,
+        waiting_bytes: int = 1 << 30,
+    ) -> None:
+        if _NAME.fullmatch(name) is None:
+            raise UserError(
+                f"{name!r} cannot name an endpoint; use up to 64 letters, digits, '.', '-' or '_'"
+            )
+        self.name = name
+        self.traffic = Traffic()
+        self.refused: Counter[str] = Counter()
+        """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
+        self._message_bytes, self._waiting_bytes = message_bytes, waiting_bytes
+        self._keys = Keys.of(token)
+        self._peers: dict[str, Peer] = {}
+        self._names: dict[bytes, str] = {}
+        """Who is at the other end of a connection to here, by ZeroMQ's number of it."""
+        self._events: deque[Event] = deque()
+        self._watched: set[int] = set()
+        self._poller = zmq.Poller()
+        self._poll_out: set[str] = set()
+        self._context = zmq.Context()
+        self._context.max_sockets = 8192
+        self._folder = Path(tempfile.mkdtemp(prefix="cotswold-", dir=_runtime_folder()))  # of mode 0700
+        self._probe = Probe()
+        self._listeners: list[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = []
+        challenge = authentication.new_nonce()
+        self._doorkeeper = Doorkeeper(self._context, self._keys, challenge)
+        try:
+            unix = f"ipc://{self._folder}/socket"
+            self._listen(unix, "hmac")
+            mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
+            tcp = None
+            if host is not None:
+                shown = f"[{host}]" if ":" in host else host
+                tcp = self._listen(f"tcp://{shown}:{port or '*'}", mode)
+            self._address = Address(this_host(), os.getpid(), challenge, unix, tcp, mode)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """The text by which peers connect; it is no secret."""
+        return str(self._address)
+
+    @property
+    def peers(self) -> Sequence[str]:
+        """The names of peers that are connected, or being connected."""
+        return tuple(self._peers)
+
+    def is_here(self, peer: str) -> bool:
+        """Whether a peer is on this host; raises KeyError for one that is not connected."""
+        return self._peers[peer].address.is_here
+
+    def connect(self, peer: str, address: str) -> None:
+        """Connect to the endpoint called ``peer``; it connects back. That it fails is heard as `Lost`.
+
+        Nothing happens where it is connected already. Raises ClusterError for a text that is no address, and
+        for an endpoint of another host that has no port.
+        """
+        parsed = Address.parsed(address)
+        known = self._peers.get(peer)
+        if known is not None:
+            if known.address == parsed:
+                return
+            self._lose(peer, "another process has its name now")
+        self._call(peer, parsed)
+
+    def send(self, peer: str, header: Header, buffers: Sequence[Buffer] = ()) -> bool:
+        """Send plain values and contiguous buffers; returns at once, and the buffers may change afterwards.
+
+        False where the peer is not connected (any more). Raises TypeError or ValueError for a header that
+        msgpack does not take, UserError for a message that is too long.
+        """
+        found = self._peers.get(peer)
+        if found is None:
+            return False
+        views = [flat(one) for one in buffers]
+        if sum(one.nbytes for one in views) > self._message_bytes:
+            raise UserError(
+                f"a message of {sum(one.nbytes for one in views)} bytes to {peer} is too long; send it in "
+                f"parts of {self._message_bytes} bytes at most"
+            )
+        found.send(header, views, self.traffic)
+        if found.waiting_bytes > self._waiting_bytes:
+            # what it has given back may not have been read yet
+            self._take_in()
+            if peer in self._peers and found.waiting_bytes > self._waiting_bytes:
+                self._lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
+                return False
+        self._await_room(found)
+        return True
+
+    def receive(self, timeout: float | None) -> Event | None:
+        """The next event, within so many seconds (None: however long it takes); None where there is none."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._events:
+            for each in list(self._peers.values()):
+                each.give_back(self.traffic)
+                self._await_room(each)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = dict(self._poller.poll(None if left is None else math.ceil(1000 * left)))
+            self._answer(ready)
+            if not self._events and deadline is not None and time.monotonic() >= deadline:
+                return None
+        return self._events.popleft()
+
+    def waiting_bytes(self, peer: str) -> int:
+        """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
+        found = self._peers.get(peer)
+        return 0 if found is None else found.waiting_bytes
+
+    def watch(self, descriptor: int) -> None:
+        """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
+        self._watched.add(descriptor)
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """The opposite of `watch`."""
+        if descriptor in self._watched:
+            self._watched.discard(descriptor)
+            self._poller.unregister(descriptor)
+
+    def drop(self, peer: str, why: str = "it was dropped here") -> None:
+        """Hang up on a peer, which is told; what it sends from now on is not read. No `Lost` is heard."""
+        if peer in self._peers:
+            self._lose(peer, why)
+            self._events = deque(
+                one for one in self._events if not (isinstance(one, Lost) and one.peer == peer)
+            )
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was sent has been handed to the connections; whether it was, in time."""
+        deadline = time.monotonic() + timeout
+        while any(each.has_unsent for each in self._peers.values()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._answer(dict(self._poller.poll(math.ceil(1000 * left))))
+        return True
+
+    def close(self, linger: float = 1.0) -> None:
+        """Hang up on all, after at most so many seconds in which what was sent leaves."""
+        if self._context.closed:
+            return
+        self.flush(linger)
+        for peer in self._peers.values():
+            peer.close(linger)
+        self._peers.clear()
+        for socket, monitor in self._listeners:
+            socket.disable_monitor()
+            monitor.close(0)
+            socket.close(0)
+        self._context.term()
+        self._doorkeeper.join()
+        self._probe.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _listen(self, where: str, mode: Mode) -> str:
+        """Listen at an address; what it became."""
+        socket = self._context.socket(zmq.ROUTER)
+        monitor = socket.get_monitor_socket(_REFUSED)
+        self._listeners.append((socket, monitor))
+        socket.linger = 0
+        socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
+        socket.maxmsgsize = FRAME_BYTES
+        socket.router_mandatory = 1
+        socket.handshake_ivl = _HANDSHAKE_MS
+        socket.backlog = 1024
+        socket.ipv6 = "[" in where
+        authentication.serve_as(socket, self._keys, mode)
+        try:
+            socket.bind(where)
+        except zmq.ZMQError as error:
+            raise MachineError(
+                f"the endpoint {self.name} cannot listen at {where}: {error.strerror}; name a free port and "
+                "an address of this machine"
+            ) from error
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+        became = socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(became, bytes)
+        return became.rstrip(b"\0").decode()
+
+    def _call(self, name: str, address: Address) -> None:
+        peer = Peer(
+            self._context, self._keys, self.name, self._address, name, address, self._probe.descriptor
+        )
+        self._peers[name] = peer
+        self._poller.register(peer.socket, zmq.POLLIN)
+        self._poller.register(peer.monitor, zmq.POLLIN)
+
+    def _answer(self, ready: Mapping[object, int]) -> None:
+        """Do what the sockets that are ready ask for."""
+        for descriptor in self._watched & ready.keys():
+            assert isinstance(descriptor, int)
+            self._events.append(Ready(descriptor))
+        self._take_in()
+        for _, monitor in self._listeners:
+            while monitor.poll(0):
+                monitor.recv_multipart()
+                self.refused["strangers"] += 1
+        for peer in list(self._peers.values()):
+            if peer.socket in ready and self._peers.get(peer.name) is peer:
+                self._hear(peer)
+            if peer.monitor in ready and self._peers.get(peer.name) is peer:
+                why = peer.why_ended()
+                if why is not None:
+                    self._take_in()  # what it sent before
+                    self._lose(peer.name, why)
+
+    def _await_room(self, peer: Peer) -> None:
+        """Ask to be told when a peer takes more, where something waits for it."""
+        if peer.is_waiting != (peer.name in self._poll_out):
+            if peer.is_waiting:
+                self._poll_out.add(peer.name)
+            else:
+                self._poll_out.discard(peer.name)
+            self._poller.register(peer.socket, zmq.POLLIN | (zmq.POLLOUT if peer.is_waiting else 0))
+
+    def _hear(self, peer: Peer) -> None:
+        """What the process that was called answers."""
+        peer.flush()
+        self._await_room(peer)
+        while peer.socket.poll(0):
+            said = peer.socket.recv_multipart()
+            if said[0] == GONE:
+                self._lose(peer.name, "it dropped this process", tell=False)
+                return
+            if said[0] != WELCOME or len(said) != 3:
+                self.refused["malformed"] += 1
+            elif not authentication.is_welcome(self._keys, said[1], peer.nonce, peer.name):
+                self.refused["strangers"] += 1
+                self._lose(peer.name, "another process answers at its address", tell=False)
+                return
+            else:
+                peer.welcomed(shared=said[2] == b"1" and peer.address.is_here)
+                peer.flush()
+                self._await_room(peer)
+
+    def _take_in(self) -> None:
+        for socket, _ in self._listeners:
+            for _ in range(_BATCH):
+                try:
+                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    break
+                try:
+                    self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
+                except MalformedError as error:
+                    self.refused["oversized" if error.oversized else "malformed"] += 1
+
+    def _take(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[memoryview]) -> None:
+        """One message to here; raises MalformedError."""
+        if len(frames) < 2:
+            raise MalformedError("no kind and header")
+        kind = bytes(frames[0])
+        if kind == HELLO:
+            self._greet(socket, number, unpack(frames[1]))
+            return
+        peer = self._peers.get(self._names.get(number, ""))
+        if peer is None:  # lost, and does not know
+            return
+        size = sum(one.nbytes for one in frames)
+        if kind == MEMORY:
+            self.traffic.received_bytes += size
+            peer.heard_of_memory(*_numbers(unpack(frames[1])))
+        elif kind == DATA:
+            header, sizes, loan, rest = opened(frames[1:], self._message_bytes)
+            buffers = joined(sizes, rest) if loan is None else peer.borrower.views(loan, sizes)
+            self.traffic.received_messages += 1
+            self.traffic.received_bytes += size
+            if loan is not None:
+                self.traffic.received_shared_bytes += sum(sizes)
+            self._events.append(Message(peer.name, header, buffers))
+        else:
+            raise MalformedError("no kind of message")
+
+    def _greet(self, socket: zmq.Socket[bytes], number: bytes, said: object) -> None:
+        """Somebody who knows the token says who it is."""
+        if not isinstance(said, dict):
+            raise MalformedError("no hello")
+        words = [said.get(key) for key in ("name", "address", "nonce", "to")]
+        probe = said.get("probe")
+        if not all(isinstance(one, str) for one in words) or not isinstance(probe, int):
+            raise MalformedError("no hello")
+        name, text, nonce, to = map(str, words)
+        if _NAME.fullmatch(name) is None:
+            raise MalformedError("no name")
+        try:
+            address = Address.parsed(text)
+        except ClusterError as error:
+            raise MalformedError("no address") from error
+        shared = address.is_here and Probe.is_mapped(address.process, probe)
+        answer = authentication.welcome(self._keys, nonce, self.name)
+        self._tell(socket, number, [WELCOME, answer, b"1" if shared else b"0"])
+        if to != self.name:  # it finds out from the answer
+            return
+        known = self._peers.get(name)
+        if known is not None and known.address != address:
+            self._lose(name, "another process has its name now")
+        self._names[number] = name
+        if name not in self._peers:
+            try:
+                self._call(name, address)
+            except ClusterError as error:
+                self._events.append(Lost(name, str(error)))
+
+    def _lose(self, name: str, why: str, *, tell: bool = True) -> None:
+        """A peer is no more; if it lives after all, it is told."""
+        peer = self._peers.pop(name)
+        self._poll_out.discard(name)
+        self._poller.unregister(peer.socket)
+        self._poller.unregister(peer.monitor)
+        peer.close()
+        for number in [one for one, whose in self._names.items() if whose == name]:
+            del self._names[number]
+            if tell:
+                for socket, _ in self._listeners:
+                    self._tell(socket, number, [GONE])
+        self._events.append(Lost(name, why))
+
+    def _tell(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[bytes]) -> None:
+        """Answer on a connection to here, if it still stands."""
+        try:
+            socket.send_multipart([number, *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+
+
+def _numbers(said: object) -> tuple[list[int], list[int]]:
+    """What a peer says of shared memory; raises MalformedError."""
+    if isinstance(said, list) and len(said) == 2 and all(isinstance(one, list) for one in said):
+        given_back, dropped = said
+        if all(isinstance(one, int) for one in (*given_back, *dropped)):
+            return given_back, dropped
+    raise MalformedError("no blocks of shared memory")
+
+
+def _loops(host: str) -> bool:
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
+def _runtime_folder() -> str | None:
+    """Where folders of Unix sockets are made: their paths have a hundred characters at most."""
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return folder if folder and len(folder) < 40 and Path(folder).is_dir() else "/tmp"

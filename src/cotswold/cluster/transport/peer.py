@@ -1,0 +1,189 @@
+"""One peer as an endpoint has it: the connection to it, what waits to be sent, shared memory.
+
+Knows: one ZeroMQ connection and its monitor. Does not know: other peers, what messages mean.
+
+A connection is never made again by itself: when it ends, the peer is lost. So what is sent reaches the
+process that proved itself, or nobody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import zmq
+
+from cotswold.cluster.transport import authentication
+from cotswold.cluster.transport.address import Address
+from cotswold.cluster.transport.authentication import Keys
+from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, pack, pieces
+from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
+from cotswold.errors import ClusterError
+
+MESSAGES_AHEAD = 16
+"""Frames that ZeroMQ keeps for a peer, at most; further ones wait here, where they are counted."""
+CONNECT_MS = 20_000
+"""How long a connection is tried."""
+SILENT_MS = 30_000
+"""After how long a host that does not acknowledge what TCP sends is taken for gone."""
+_ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_REFUSED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+@dataclass
+class Traffic:
+    """What an endpoint has sent and received; ``shared`` are bytes in shared memory, which no wire sees."""
+
+    sent_messages: int = 0
+    sent_bytes: int = 0
+    sent_shared_bytes: int = 0
+    received_messages: int = 0
+    received_bytes: int = 0
+    received_shared_bytes: int = 0
+
+
+class Peer:
+    """A peer that is called; to be closed. Whoever made it reads its two sockets."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        keys: Keys,
+        own_name: str,
+        own_address: Address,
+        name: str,
+        address: Address,
+        probe: int,
+    ) -> None:
+        self.name, self.address = name, address
+        self.nonce = authentication.new_nonce()
+        self.is_welcome = False
+        self._is_shared = False
+        self._waiting: deque[list[bytes]] = deque()
+        self._waiting_bytes = 0
+        self.lender = Lender()
+        self.borrower = Borrower(address.process)
+        endpoint, mode = address.way
+        self.socket = context.socket(zmq.DEALER)
+        self.monitor = self.socket.get_monitor_socket(_ENDED | _REFUSED)
+        try:
+            socket = self.socket
+            socket.linger = 0
+            socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
+            socket.maxmsgsize = 1 << 16
+            socket.reconnect_ivl = -1
+            if endpoint.startswith("tcp"):
+                socket.connect_timeout = CONNECT_MS
+                socket.tcp_maxrt = SILENT_MS
+                socket.tcp_keepalive = 1
+                socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 10, 5, 4
+                socket.ipv6 = "[" in endpoint
+            authentication.call_as(socket, keys, mode, address.challenge, own_name, self.nonce)
+            try:
+                socket.connect(endpoint)
+            except zmq.ZMQError as error:
+                raise ClusterError(f"{name} cannot be reached at {endpoint}: {error.strerror}") from error
+            hello = {"name": own_name, "address": str(own_address), "nonce": self.nonce, "probe": probe}
+            hello["to"] = name
+            socket.send_multipart([HELLO, pack(hello)])
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the peer has not taken."""
+        return self._waiting_bytes + self.lender.lent_bytes
+
+    def welcomed(self, *, shared: bool) -> None:
+        """The peer proved itself; whether it maps this process's memory."""
+        self.is_welcome, self._is_shared = True, shared
+
+    def send(self, header: Header, buffers: Sequence[memoryview], traffic: Traffic) -> None:
+        """Send a message, now or when the peer takes it; afterwards buffers may change."""
+        sizes = [one.nbytes for one in buffers]
+        traffic.sent_messages += 1
+        if self._is_shared and sum(sizes) >= LEAST_BYTES:
+            try:
+                loan = self.lender.lend(buffers)
+            except OSError:  # no memory or descriptor left: the socket takes it as well
+                self._is_shared = False
+            else:
+                traffic.sent_shared_bytes += sum(sizes)
+                place = [loan.number, loan.descriptor, loan.block_bytes]
+                self._send([DATA, pack([header, sizes, place])], traffic)
+                if dropped := self.lender.drop_surplus():
+                    self._send([MEMORY, pack([[], dropped])], traffic)
+                return
+        frames = [piece for one in buffers for piece in pieces(one)]
+        self._send([DATA, pack([header, sizes]), *frames], traffic)
+
+    def give_back(self, traffic: Traffic) -> None:
+        """Tell the peer which of its blocks are read."""
+        if read := self.borrower.take_read():
+            self._send([MEMORY, pack([read, []])], traffic)
+
+    def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
+        """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""
+        for number in given_back:
+            self.lender.give_back(number)
+        for number in dropped:
+            self.borrower.drop(number)
+
+    def flush(self) -> None:
+        """Hand on what waits, as far as there is room."""
+        while self._waiting and self.is_welcome:
+            frames = self._waiting[0]
+            try:
+                self.socket.send_multipart(frames, zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._waiting.popleft()
+            self._waiting_bytes -= sum(map(len, frames))
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits here."""
+        return bool(self._waiting)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something waits that the peer could take."""
+        return bool(self._waiting) and self.is_welcome
+
+    def why_ended(self) -> str | None:
+        """Why the connection ended, as its monitor says; None while it stands."""
+        why = None
+        while self.monitor.poll(0):
+            said = self.monitor.recv_multipart()
+            event = int.from_bytes(said[0][:2], "little")
+            if event & _REFUSED:
+                why = "it refused the token of this run"
+            elif event & _ENDED and why is None:
+                why = "its connection ended" if self.is_welcome else "it does not answer at its address"
+        return why
+
+    def close(self, linger: float = 0.0) -> None:
+        """Hang up, after at most so many seconds in which what was sent leaves."""
+        self.socket.disable_monitor()
+        self.monitor.close(0)
+        self.socket.close(int(1000 * linger))
+        self.lender.close()
+
+    def _send(self, frames: Sequence[bytes | memoryview], traffic: Traffic) -> None:
+        traffic.sent_bytes += sum(map(len, frames))
+        if self.is_welcome and not self._waiting:
+            try:
+                self.socket.send_multipart(frames, zmq.NOBLOCK)
+            except zmq.Again:
+                pass
+            else:
+                return
+        kept = [bytes(one) for one in frames]
+        self._waiting.append(kept)
+        self._waiting_bytes += sum(map(len, kept))

@@ -1,0 +1,277 @@
+"""How long a reduction takes on a described network, and which plan is the fastest there.
+
+Knows: hosts, their cards, switches and rates, the steps of a plan. Does not know: sockets; nothing is
+measured here.
+
+The model: every card sends and receives at its rate, both at once, and every link between two switches as
+well; a rank adds, and a host moves messages between its ranks, at the rate of its memory. What wants the same
+of these comes one after another, in the order in which it could begin. A message is handed on when all of it
+has come, which is why long vectors are cut into pieces.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from cotswold.errors import GeometryError
+from cotswold.geometry.reduction import Item, ReductionPlan
+from cotswold.geometry.reduction_plans import (
+    Tree,
+    Way,
+    binomial_tree,
+    chain,
+    hierarchy,
+    leaves,
+    over_lanes,
+    recursive_halving,
+    reduction,
+    ring,
+    star,
+)
+
+PIECES = 64
+"""Pieces of a vector, as predicted and as carried out: a chain over few hosts then costs some per cent more
+than one vector over a link."""
+_Resource = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A network card: the switch that it is plugged into, and its rate each way."""
+
+    switch: int
+    bits_per_second: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host: its ranks and its cards; lane ``i`` is its card at switch ``i`` (see `Network`)."""
+
+    ranks: tuple[int, ...]
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts and switches. Lanes are switches where hosts have several cards; with one card all is lane 0.
+
+    Raises GeometryError for ranks that are not 0 to n - 1, each on one host, and for rates that are none.
+    """
+
+    hosts: tuple[Host, ...]
+    uplink_bits_per_second: Mapping[int, int] = field(default_factory=dict)
+    """Of a switch, towards all others; hosts at switches without one reach only their own switch."""
+    memory_bytes_per_second: int = 3_000_000_000
+    message_ns: int = 100_000
+    """What a message costs besides its bytes."""
+
+    def __post_init__(self) -> None:
+        ranks = sorted(rank for host in self.hosts for rank in host.ranks)
+        rates = [card.bits_per_second for host in self.hosts for card in host.cards]
+        rates += [*self.uplink_bits_per_second.values(), self.memory_bytes_per_second]
+        if not ranks or ranks != list(range(len(ranks))) or min(rates) <= 0:
+            raise GeometryError(
+                "a network has ranks 0 to n - 1, each on one host, and rates above 0; describe it so"
+            )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return sum(len(host.ranks) for host in self.hosts)
+
+    @cached_property
+    def host_of(self) -> Mapping[int, int]:
+        """The number of each rank's host."""
+        return {rank: at for at, host in enumerate(self.hosts) for rank in host.ranks}
+
+    def lanes(self) -> list[int]:
+        """Switches that all hosts have a card at, or [0] where there is none or only one."""
+        common = set.intersection(*({card.switch for card in host.cards} for host in self.hosts))
+        return sorted(common) if len(common) > 1 else [0]
+
+    def way_between(self, sender: int, receiver: int, lane: int) -> list[tuple[_Resource, int]]:
+        """What a message takes up on its way, and how many bytes a second each of it passes.
+
+        Raises GeometryError where the hosts of the two ranks do not reach each other.
+        """
+        source, target = self.host_of[sender], self.host_of[receiver]
+        if source == target:
+            return [(("memory", source, 0), self.memory_bytes_per_second)]
+        out, into = self._cards(source, target, lane)
+        way = [(("sends", source, out.switch), out.bits_per_second // 8)]
+        if out.switch != into.switch:
+            for what, switch in (("up", out.switch), ("down", into.switch)):
+                way.append(((what, switch, 0), self.uplink_bits_per_second[switch] // 8))
+        return [*way, (("receives", target, into.switch), into.bits_per_second // 8)]
+
+    def _cards(self, source: int, target: int, lane: int) -> tuple[Card, Card]:
+        """The cards by which one host reaches another: at the switch that the lane names, if they have it."""
+        ours, theirs = self.hosts[source].cards, self.hosts[target].cards
+        pairs = [(one, other) for one in ours for other in theirs if one.switch == other.switch]
+        named = [pair for pair in pairs if pair[0].switch == lane]
+        linked = [
+            (one, other)
+            for one in ours
+            for other in theirs
+            if one.switch in self.uplink_bits_per_second and other.switch in self.uplink_bits_per_second
+        ]
+        for found in (named, pairs, linked):
+            if found:
+                return max(found, key=lambda pair: min(card.bits_per_second for card in pair))
+        raise GeometryError(
+            f"hosts {source} and {target} have no way to each other; give their switches uplinks"
+        )
+
+
+def predicted_seconds(
+    plan: ReductionPlan, network: Network, element_bytes: int, pieces: int = PIECES
+) -> float:
+    """The time from the start of a plan, with a vector in ``pieces``, until the last message has been added.
+
+    ``pieces`` of 1 is a reduction that hands on whole vectors, as libraries' trees do.
+    """
+    if plan.ranks != network.ranks:
+        raise GeometryError(f"a plan of {plan.ranks} ranks does not suit a network of {network.ranks}")
+    if not plan.steps:
+        return 0.0
+    cut = plan.pieces(-(-plan.count // pieces))
+    agendas = {rank: plan.agenda(rank, cut) for rank in range(plan.ranks)}
+    return max(_ends(agendas, network, [(end - begin) * element_bytes for begin, end in cut]))
+
+
+def _ends(
+    agendas: Mapping[int, Sequence[Sequence[Item]]], network: Network, sizes: Sequence[int]
+) -> Iterator[float]:
+    """When each message has been added, in the order in which they begin."""
+    at = {(rank, piece): 0 for rank in agendas for piece in range(len(sizes))}
+    """How far each rank is with each piece."""
+    came: dict[tuple[int, int], dict[int, float]] = {}
+    """When messages came that a rank could not use yet, by the rank and piece, and the sender."""
+    free: dict[_Resource, float] = {}
+    queue: list[tuple[float, int, int, int, int, int]] = []
+
+    def proceed(rank: int, piece: int, now: float) -> None:
+        """Let a rank do with a piece what can be done."""
+        items = agendas[rank][piece]
+        waiting = came.setdefault((rank, piece), {})
+        while (place := at[rank, piece]) < len(items):
+            item = items[place]
+            if item.sends:
+                heapq.heappush(queue, (now, item.stage, piece, rank, item.other, item.lane))
+            elif (key := (item.stage << 32) + item.other) in waiting:
+                now = max(now, waiting.pop(key))
+            else:
+                return
+            at[rank, piece] += 1
+
+    for rank in agendas:
+        for piece in range(len(sizes)):
+            proceed(rank, piece, 0.0)
+    while queue:
+        begin, stage, piece, sender, receiver, lane = heapq.heappop(queue)
+        way = network.way_between(sender, receiver, lane)
+        start = max(begin, *(free.get(resource, 0.0) for resource, _ in way))
+        for resource, rate in way:
+            free[resource] = start + sizes[piece] / rate
+        end = start + sizes[piece] / min(rate for _, rate in way) + network.message_ns / 1e9
+        adder = ("adds", receiver, 0)
+        end = max(end, free.get(adder, 0.0)) + sizes[piece] / network.memory_bytes_per_second
+        free[adder] = end
+        yield end
+        came.setdefault((receiver, piece), {})[(stage << 32) + sender] = end
+        proceed(receiver, piece, end)
+
+
+def bound_seconds(network: Network, root: int, vector_bytes: int) -> float:
+    """The least time of any plan over the network: one vector over all cards of the host with the slowest,
+    of the root's host and those that send; 0 on one host."""
+    if len(network.hosts) == 1:
+        return 0.0
+    slowest = min(sum(card.bits_per_second for card in host.cards) for host in network.hosts)
+    return 8 * vector_bytes / slowest
+
+
+def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPlan]:
+    """Plans that suit a network, by name, each with the sum at ``root``."""
+    if root not in network.host_of:
+        raise GeometryError(f"rank {root} is none of {network.ranks}; name a root from 0")
+    ranks = [root, *(rank for rank in range(network.ranks) if rank != root)]
+    plans = {
+        name: reduction(count, way, ranks)
+        for name, way in (("binomial tree over all ranks", binomial_tree), ("star over all ranks", star))
+    }
+    lanes = network.lanes()
+    by_host, by_switch = _tree_of_hosts(network, root), _tree_of_switches(network, root)
+    between: dict[str, Way] = {
+        "chain": chain,
+        "binomial tree": binomial_tree,
+        "ring": ring,
+        "recursive halving": recursive_halving,
+        "star": star,
+    }
+    for name, way in between.items():
+        plans[f"{name} over hosts"] = reduction(count, hierarchy(by_host, [way, star]), leaves(by_host))
+        if len(lanes) > 1:
+            plans[f"{name} over hosts, all cards"] = _over_cards(network, count, by_host, way, lanes)
+        if len(by_switch) > 1:
+            for inner in (chain, binomial_tree):
+                steps = hierarchy(by_switch, [way, inner, star])
+                label = f"{name} over switches, {inner.__name__.replace('_', ' ')} over hosts"
+                plans[label] = reduction(count, steps, leaves(by_switch))
+    return plans
+
+
+def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
+    """The name and the plan with the least predicted time; of equals, the one with fewer messages."""
+    if network.ranks == 1:
+        return "nothing to send", ReductionPlan(1, 0, count, ())
+    plans = candidates(network, count, root)
+    name = min(
+        plans,
+        key=lambda one: (predicted_seconds(plans[one], network, element_bytes), len(plans[one].steps), one),
+    )
+    return name, plans[name]
+
+
+def _tree_of_hosts(network: Network, root: int) -> list[list[int]]:
+    """The ranks of every host, the root and its host first."""
+    hosts = [sorted(host.ranks, key=lambda rank: rank != root) for host in network.hosts if host.ranks]
+    return sorted(hosts, key=lambda ranks: ranks[0] != root)
+
+
+def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
+    """The hosts of every switch (a host's first card counts), the root's switch first."""
+    switches: dict[int, list[list[int]]] = {}
+    for ranks in _tree_of_hosts(network, root):
+        cards = network.hosts[network.host_of[ranks[0]]].cards
+        switches.setdefault(cards[0].switch if cards else -1, []).append(ranks)
+    return list(switches.values())
+
+
+def _over_cards(
+    network: Network, count: int, tree: Sequence[Sequence[int]], way: Way, lanes: Sequence[int]
+) -> ReductionPlan:
+    """A hierarchy whose upper level goes over several switches at once."""
+    shares = [0] * (max(lanes) + 1)
+    for lane in lanes:
+        rates = [
+            max(card.bits_per_second for card in host.cards if card.switch == lane) for host in network.hosts
+        ]
+        shares[lane] = min(rates)
+    upper: list[Tree] = [list(ranks) for ranks in tree]
+    return reduction(count, hierarchy(upper, [over_lanes(way, shares), star]), leaves(upper))
+
+
+def without(network: Network, gone: Sequence[int]) -> tuple[Network, list[int]]:
+    """The network of the ranks that are left, numbered anew, and the old number of each."""
+    left = [rank for rank in range(network.ranks) if rank not in set(gone)]
+    numbers = {old: new for new, old in enumerate(left)}
+    hosts = tuple(
+        replace(host, ranks=tuple(numbers[rank] for rank in host.ranks if rank in numbers))
+        for host in network.hosts
+        if any(rank in numbers for rank in host.ranks)
+    )
+    return replace(network, hosts=hosts), left

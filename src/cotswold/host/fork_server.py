@@ -1,0 +1,256 @@
+"""Processes of this host that are forked from one that has imported torch: ready in milliseconds.
+
+Knows: how a fork server is started, asked and ended; descriptors that tell of an end. Does not know: what
+processes do, torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from cotswold.errors import MachineError, UserError
+from cotswold.files import disk_errors, open_file
+from cotswold.host.child import Child
+from cotswold.host.cores import granted_cores
+from cotswold.host.fork_loop import send
+from cotswold.host.forked import Fork
+from cotswold.host.processes import Call, how
+
+START_SECONDS = 120.0
+"""The longest that a start may take: the first waits for the imports."""
+END_SECONDS = 10.0
+"""The longest that the end of a process that was killed is waited for."""
+_STATUS_BYTES = 1 << 16
+_PROGRAM = (
+    "import json, sys; control, path, modules = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from cotswold.host.fork_loop import main; main(control, path, modules)"
+)
+
+
+class ForkServer:
+    """Starts processes on this host by forking one that has imported ``modules`` once: `Processes`.
+
+    It is started at once, and imports while this process goes on; the first start waits for that. All end
+    when this process ends, however that ends; on Linux also when the thread ends that has made this object.
+    A function to call may do everything but rely on memory of this process: it lives in another.
+    """
+
+    def __init__(self, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ) -> None:
+        """The server gets ``environ``, and what it starts inherits that. Raises MachineError where the host
+        has no room for a process.
+        """
+        control, theirs = socket.socketpair()
+        with theirs:
+            given = json.dumps([theirs.fileno(), sys.path, list(modules)])
+            words = [sys.executable, "-P", "-c", _PROGRAM, given]
+            with _started(control):
+                self._keep(control, Child.start(words, environ, handed=[theirs.fileno()]))
+
+    @classmethod
+    def of_this_process(
+        cls, given: Mapping[str, object], prepare: Callable[[], object] = lambda: None
+    ) -> ForkServer:
+        """A server that is a fork of this process: what it starts finds ``given`` by `inherited`.
+
+        It finds it as it is now. Each process calls ``prepare`` first. Functions may lie in the program
+        itself (``"__main__:function"``). Make it early: threads of this process, of libraries too, are not
+        there in a fork, and connections that are open stay so in it. Linux alone; raises UserError on other
+        systems.
+        """
+        if sys.platform != "linux":
+            raise UserError(
+                "a program's own objects reach other processes on Linux alone; name a function that makes "
+                "them, 'module:function'"
+            )
+        server = cls.__new__(cls)
+        control, theirs = socket.socketpair()
+        with theirs, _started(control):
+            server._keep(control, Fork(theirs, control, prepare, given))
+        return server
+
+    def _keep(self, control: socket.socket, server: Child | Fork) -> None:
+        control.settimeout(START_SECONDS)
+        self._control, self._server = control, server
+        self._started: list[Forked] = []
+
+    @property
+    def pid(self) -> int:
+        """The number of the server itself."""
+        return self._server.pid
+
+    def machines(self) -> Mapping[str, int]:
+        """This host, and its cores that are granted to this process."""
+        return {socket.gethostname(): granted_cores(environ={})}
+
+    def start(self, call: Call, machine: str | None = None) -> Forked:
+        """Start a process; returns when it runs. Raises as `Processes.start` says."""
+        host = socket.gethostname()
+        if machine not in (None, host):
+            raise UserError(f"{call.name} is to run on {machine}, but there is {host} alone")
+        self._started = [each for each in self._started if not each.is_let_go]
+        words = call.words().encode()
+        with _output_of(call) as output:
+            status, theirs = os.pipe()
+            try:
+                self._ask(words, [theirs, output])
+            except MachineError:
+                os.close(status)
+                raise
+            finally:
+                os.close(theirs)
+        process = Forked(call, host, status, self)
+        process.await_start()
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        """End all processes, and the server."""
+        for each in self._started:
+            each.end()
+        self._control.close()
+        self._server.end()
+
+    def code(self) -> int | None:
+        """How the server itself has ended, if it has."""
+        return self._server.code()
+
+    def let_go(self, pid: int) -> None:
+        """Let the number of a process go that is killed."""
+        with suppress(MachineError):  # the server has ended, and its numbers are gone
+            self._ask(json.dumps({"let_go": pid}).encode())
+
+    def _ask(self, words: bytes, files: Sequence[int] = ()) -> None:
+        try:
+            send(self._control, words, files)
+        except OSError as error:
+            raise MachineError(f"the fork server is gone ({error.strerror}); start anew") from error
+
+
+@contextmanager
+def _started(control: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        control.close()
+        raise MachineError(f"no process can be started on this host: {error.strerror}; end others") from error
+
+
+@contextmanager
+def _output_of(call: Call) -> Iterator[int]:
+    """A descriptor that appends to the output of a process."""
+    if call.output is None:
+        yield 2
+        return
+    with disk_errors(call.output, MachineError):
+        output = open_file(call.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        yield output
+    finally:
+        os.close(output)
+
+
+class Forked:
+    """A process that a fork server has started: `Process`."""
+
+    def __init__(self, call: Call, machine: str, status: int, server: ForkServer) -> None:
+        self.name, self.machine = call.name, machine
+        self.pid = 0
+        self.is_let_go = False
+        self._status, self._server = status, server
+        os.set_blocking(status, False)
+        self._said = b""
+        self._code: int | None = None
+        self._why = "is running"
+
+    def await_start(self) -> None:
+        """Wait until it runs."""
+        deadline = time.monotonic() + START_SECONDS
+        while self.pid == 0:
+            self._wait(deadline)
+            self._read()
+            if self.pid == 0 and (self._code is not None or time.monotonic() > deadline):
+                os.close(self._status)
+                why = self._why if self._code is not None else "the fork server does not answer"
+                raise MachineError(f"{self.name} cannot be started: {why}")
+
+    def fileno(self) -> int:
+        """Can be read once it has ended."""
+        return self._status
+
+    def code(self) -> int | None:
+        """Its exit code, or minus a signal's number; None while it runs."""
+        if self._code is None:
+            self._read()
+        return self._code
+
+    def why(self) -> str:
+        """Why it has ended, in words."""
+        self.code()
+        return self._why
+
+    def send(self, number: int) -> None:
+        """Give it a signal, unless it has ended."""
+        if self.code() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def end(self) -> None:
+        """Kill it and what it has started; then let it go."""
+        if self.is_let_go:
+            return
+        if self._server.code() is None:  # otherwise its number may be a stranger's
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + END_SECONDS
+        while self.code() is None and time.monotonic() < deadline:
+            self._wait(deadline)
+        if self._code is None:
+            self._code, self._why = -signal.SIGKILL, "was killed, and has not ended yet"
+        self.is_let_go = True
+        self._server.let_go(self.pid)
+        os.close(self._status)
+        self._status = -1
+
+    def _wait(self, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._status, selectors.EVENT_READ)
+            selector.select(max(deadline - time.monotonic(), 0))
+
+    def _read(self) -> None:
+        """Take in what the server has told."""
+        if self._status < 0:
+            return
+        try:
+            said = os.read(self._status, _STATUS_BYTES)
+        except BlockingIOError:
+            return
+        if not said:
+            self._lost()
+        *lines, self._said = (self._said + said).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            self.pid = told.get("pid", 0)
+            if "error" in told:
+                self._code, self._why = 1, told["error"]
+            elif "code" in told:
+                self._await_last()
+                self._code = told["code"]
+                self._why = how(told["code"]) + (f": {told['words']}" if told["words"] else "")
+
+    def _await_last(self) -> None:
+        """The server says no more, and closes: from then on selectors see the end whenever they look."""
+        self._wait(time.monotonic() + END_SECONDS)
+
+    def _lost(self) -> None:
+        if self._code is None:
+            code = self._server.code()
+            end = "ended" if code is None else how(code)
+            self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"

@@ -1,0 +1,7 @@
+"""Passes over the layers of a dense network: what surrounds its products."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,177 @@
+"""Passes over a layer of a dense network, run on matrices in memory.
+
+Knows: how a job is filled, a small layer that each kernel must get right first. Does not know: formulas in
+vectors, networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import CURVES, ROUNDING, Array
+from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass, write_pass
+from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
+from cotswold.kernels.products.problem import processor_of
+
+OPERANDS = (
+    DenseJob.SUMS,
+    DenseJob.OTHER,
+    DenseJob.BIASES,
+    DenseJob.BIAS_GRADIENT,
+    DenseJob.CLASSES,
+    DenseJob.PARTIALS,
+)
+ALONE = 1 << 14
+"""Numbers for which waking other threads does not pay."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A matrix ``(row, lane)`` and how far its rows are apart; the same of what is beside it.
+
+    ``low`` and ``high`` are what outputs should be for other classes and for a pattern's own.
+    """
+
+    rows: int
+    lanes: int
+    pitch: int
+    other_pitch: int = 0
+    low: float = 0.0
+    high: float = 1.0
+
+
+def padded(lanes: int) -> int:
+    """The pitch of rows that have room for whole vectors."""
+    return -(-lanes // CHAINS) * CHAINS
+
+
+def partials_of(layer: Layer) -> Tensor:
+    """Room for what the groups of a layer leave: ``(group, 3, padded lanes)``."""
+    return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded(layer.lanes), device="cpu")
+
+
+def run(what: Pass, layer: Layer, operands: Mapping[DenseJob, Tensor]) -> None:
+    """Do a pass over matrices of float32, in place.
+
+    ``SUMS`` and ``OTHER`` are rows of lanes, ``BIASES`` and ``BIAS_GRADIENT`` a number a row, ``CLASSES``
+    int32 in whole vectors, ``PARTIALS`` as `partials_of` has them.
+    """
+    processor, threads = processor_of(), torch.get_num_threads()
+    threads = threads if layer.rows * layer.lanes >= ALONE else 1
+    ready(
+        ("dense", what, layer, processor, threads),
+        lambda: _prepared(kernel(what, processor), layer, threads),
+    ).run(*(operands[one].data_ptr() if one in operands else 0 for one in OPERANDS))
+
+
+def kernel(what: Pass, processor: Processor) -> int:
+    """The address of the kernel of a pass."""
+    lanes = Lanes("float32", processor.lanes("float32"))
+    write = partial(write_pass, what, lanes, processor.triple)
+    return library.address(("dense", what.name), processor, write, partial(_is_right, what))
+
+
+def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
+    fields = np.zeros(DenseJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = -(-layer.rows // GROUP)
+    fields[DenseJob.ROWS : DenseJob.LOW] = (
+        *(layer.rows, layer.lanes, layer.pitch),
+        *(layer.other_pitch, padded(layer.lanes)),
+    )
+    fields[DenseJob.LOW], fields[DenseJob.HIGH] = bits(layer.low), bits(layer.high)
+    return prepared(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
+
+
+def _is_right(what: Pass, address: int) -> bool:
+    """Whether a kernel does a small layer as NumPy does: two groups, strips, vectors, a part of one."""
+    layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
+    trial = _Trial(what, layer)
+    _prepared(address, layer, 1).run(*(one.data_ptr() for one in trial.operands))
+    return trial.succeeds()
+
+
+class _Trial:
+    """A layer's operands, and what should become of them."""
+
+    def __init__(self, what: Pass, layer: Layer) -> None:
+        self.what, self.layer = what, layer
+        shape = layer.rows, layer.lanes
+        self._sums, self._beside = known_answers.numbers(*shape), known_answers.numbers(*shape, seed=1) / 2
+        self._biases = known_answers.numbers(layer.rows, seed=2) / 4
+        self._classes = np.arange(layer.lanes) * 31 % layer.rows
+        self.sums = known_answers.in_memory(np.zeros((layer.rows, layer.pitch)), "float32")
+        self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
+        self.beside = known_answers.in_memory(np.zeros((layer.rows, layer.other_pitch)), "float32")
+        self.beside[:, : layer.lanes] = torch.from_numpy(self._beside)
+        self.biases = known_answers.in_memory(self._biases, "float32")
+        self.bias_gradient = torch.ones(layer.rows, device="cpu")
+        self.classes = torch.full((padded(layer.lanes),), -1, dtype=torch.int32, device="cpu")
+        self.classes[: layer.lanes] = torch.from_numpy(self._classes)
+        self.partials = partials_of(layer)
+        self.partials[:, 0, : layer.lanes] = torch.arange(1.0, layer.lanes + 1) / layer.lanes
+        self._factors = self.partials[:, 0, : layer.lanes].double().numpy().repeat(GROUP, 0)[: layer.rows]
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        """In the order of `OPERANDS`."""
+        return self.sums, self.beside, self.biases, self.bias_gradient, self.classes, self.partials
+
+    def succeeds(self) -> bool:
+        """Whether everything is as it should be."""
+        left, losses = self._expected()
+        same = partial(known_answers.agrees, error=ROUNDING["float32"])
+        right = same(self.sums[:, : self.layer.lanes], left)
+        right &= not bool(self.sums[:, self.layer.lanes :].any())
+        if self.what.sums_rows:
+            right &= same(self.bias_gradient, 1 + left.sum(1))
+        if losses is not None:
+            right &= same(self.partials[:, 0, : self.layer.lanes], losses)
+        if losses is not None and not self.what.values:
+            rows = self._sums + self._biases[:, None]
+            own = rows[self._classes, np.arange(self.layer.lanes)]
+            rows[self._classes, np.arange(self.layer.lanes)] = -np.inf
+            right &= same(self.partials[:, 1, : self.layer.lanes].amax(0), own)
+            right &= same(self.partials[:, 2, : self.layer.lanes].amax(0), rows.max(0))
+        return right
+
+    def _expected(self) -> tuple[Array, Array | None]:
+        """What is left in place of the sums, and the partial losses."""
+        what, layer, rows = self.what, self.layer, self._sums + self._biases[:, None]
+        wanted = np.full(rows.shape, layer.low)
+        wanted[self._classes, np.arange(layer.lanes)] = layer.high
+        if what.step == "activate":
+            return CURVES[what.activation](rows), None
+        if what.step == "slope":
+            return self._sums * self._slope(self._beside), None
+        if what.step == "softmax_slopes":
+            return self._sums * self._factors - wanted, None
+        if what.step == "softmax":
+            groups = [rows[first : first + GROUP] for first in range(0, layer.rows, GROUP)]
+            powers = [np.exp(one - one.max(0)) for one in groups]
+            return (
+                np.concatenate(powers) if what.slopes else self._sums,
+                np.stack([one.sum(0) for one in powers]),
+            )
+        outputs = CURVES[what.activation](rows)
+        errors = outputs - (self._beside if what.values else wanted)
+        losses = np.stack([(errors[i : i + GROUP] ** 2).sum(0) for i in range(0, layer.rows, GROUP)])
+        return 2 * errors * self._slope(outputs) if what.slopes else self._sums, losses
+
+    def _slope(self, outputs: Array) -> Array:
+        slopes: dict[str, Array] = {
+            "tanh": 1 - outputs**2,
+            "sigmoid": outputs * (1 - outputs),
+            "relu": (outputs > 0).astype(np.float64),
+            "identity": np.ones_like(outputs),
+        }
+        return slopes[self.what.activation]

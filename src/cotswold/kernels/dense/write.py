@@ -1,0 +1,308 @@
+"""Kernels of passes over a layer of a dense network: activations, losses, slopes, sums over patterns.
+
+Knows: formulas in vectors, the order of every sum. Does not know: tensors, threads, products.
+
+A layer is a matrix ``(row, lane)``: a row a neuron, a lane a pattern. A task is a group of rows, by which the
+bits of sums over rows are fixed: a chain down the group for every lane. Sums over lanes, for the gradient of
+biases, are 16 chains, of every 16th lane, that are added in halves. So neither threads nor the width of
+vectors change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop
+from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, tasks
+from cotswold.kernels.microkernels.activation import write_activation, write_exp
+
+GROUP = 64
+"""Rows of a group; part of what sums over rows are, to the bit."""
+CHAINS = 16
+"""Chains in which a row is summed; part of what the sums are."""
+PARTIALS = 3
+"""What a group leaves for each lane: losses or exponentials, its class's sum, the greatest other."""
+LEAST = -3.0e38
+"""Less than every sum that has a meaning."""
+
+Step = Literal["activate", "squared", "softmax", "softmax_slopes", "slope"]
+
+
+class DenseJob(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    SUMS = JobHead.FIELDS
+    OTHER = 6
+    BIASES = 7
+    BIAS_GRADIENT = 8
+    CLASSES = 9
+    PARTIALS = 10
+    ROWS = 11
+    LANES = 12
+    PITCH = 13
+    OTHER_PITCH = 14
+    PARTIAL_PITCH = 15
+    LOW = 16
+    HIGH = 17
+    FIELDS = 18
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a kernel does with a layer.
+
+    `activate`: sums become outputs. `squared`: sums of the last layer become the slopes of the squared error,
+    and leave losses. `softmax`: they become exponentials, less the greatest of the group, and leave that and
+    their sum; `softmax_slopes` makes them slopes of the cross entropy. `slope`: gradients by a hidden layer's
+    outputs become those by its sums. ``values``: targets are values, not classes. ``slopes``: whether there
+    is a gradient; without it only losses are left.
+    """
+
+    step: Step
+    activation: str = "identity"
+    values: bool = False
+    slopes: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its kernel."""
+        return f"{self.step}_{self.activation}_{int(self.values)}{int(self.slopes)}"
+
+    @property
+    def sums_rows(self) -> bool:
+        """Whether it sums rows into the gradient of the biases."""
+        return self.step in ("slope", "softmax_slopes") or (self.step == "squared" and self.slopes)
+
+
+def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: a group of rows a task."""
+    module = ir.Module(f"dense_{what.name}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        group = _Group(w, what, job, number, scratch)
+        if what.sums_rows:
+            group.clear_rows()
+        _all_lanes(w, group.lanes, group.write_strip)
+        if what.sums_rows:
+            group.add_rows()
+    return module
+
+
+def _all_lanes(w: Writer, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
+    """Do all lanes in strips of whole chains, then in single vectors, the last of which may be a part."""
+    b, vectors = w.b, max(2, CHAINS // w.lanes.count)
+    wide = vectors * w.lanes.count
+    whole = b.sdiv(lanes, integer(wide))
+    with loop(w, whole) as turn:
+        body(Strip(w, vectors, None), b.mul(turn.index, integer(wide)))
+    done = b.mul(whole, integer(wide))
+    rest = b.sub(lanes, done)
+    with loop(w, rest, step=w.lanes.count) as turn:
+        body(Strip(w, 1, b.sub(rest, turn.index)), b.add(done, turn.index))
+
+
+class _Group:
+    """A group of rows, as a task has it."""
+
+    def __init__(self, w: Writer, what: Pass, job: ir.Value, number: ir.Value, scratch: ir.Value) -> None:
+        self.w, self.what, self.chains = w, what, scratch
+        b = w.b
+        self.first = b.mul(number, integer(GROUP))
+        self.rows = w.least(integer(GROUP), b.sub(w.field(job, DenseJob.ROWS), self.first))
+        self.lanes, self.pitch = w.field(job, DenseJob.LANES), w.field(job, DenseJob.PITCH)
+        self.other_pitch = w.field(job, DenseJob.OTHER_PITCH)
+        self.sums = w.at(w.pointer_field(job, DenseJob.SUMS), b.mul(self.first, self.pitch))
+        self.other = w.at(w.pointer_field(job, DenseJob.OTHER), b.mul(self.first, self.other_pitch))
+        self.biases = w.at(w.pointer_field(job, DenseJob.BIASES), self.first)
+        self.bias_gradient = w.at(w.pointer_field(job, DenseJob.BIAS_GRADIENT), self.first)
+        self.classes = w.pointer_field(job, DenseJob.CLASSES)
+        self.partial_pitch = w.field(job, DenseJob.PARTIAL_PITCH)
+        skipped = b.mul(b.mul(number, integer(PARTIALS)), self.partial_pitch)
+        self.partials = w.at(w.pointer_field(job, DenseJob.PARTIALS), skipped)
+        self.low, self.high = (number_field(w, job, one) for one in (DenseJob.LOW, DenseJob.HIGH))
+
+    def clear_rows(self) -> None:
+        """Let the chains of all rows begin at 0."""
+        with loop(self.w, integer(GROUP * CHAINS), step=self.w.lanes.count) as turn:
+            self.w.write(self.w.at(self.chains, turn.index), self.w.lanes.zero)
+
+    def add_rows(self) -> None:
+        """Add the sums of all rows to the gradient of their biases."""
+        w, count = self.w, self.w.lanes.count
+        with loop(w, self.rows) as row:
+            chains = w.at(self.chains, w.b.mul(row.index, integer(CHAINS)))
+            parts = [w.read(w.at(chains, first)) for first in range(0, CHAINS, count)]
+            while len(parts) > 1:
+                half = len(parts) // 2
+                parts = [w.b.fadd(parts[i], parts[i + half]) for i in range(half)]
+            (total,), half = parts, count // 2
+            while half:
+                total = w.b.fadd(total, w.pick(total, total, [(i + half) % count for i in range(count)]))
+                half //= 2
+            place = w.at(self.bias_gradient, row.index)
+            found = w.b.extract_element(total, ir.Constant(SHORT, 0))
+            before = w.b.load(place, typ=w.lanes.scalar)
+            w.b.store(w.b.fadd(before, found), place)
+
+    def write_strip(self, strip: Strip, lane: ir.Value) -> None:
+        """What is done with some lanes of all rows."""
+        if self.what.step == "softmax":
+            self._exponentials(strip, lane)
+        elif self.what.step == "squared":
+            self._squared(strip, lane)
+        elif self.what.step == "softmax_slopes":
+            self._softmax_slopes(strip, lane)
+        elif self.what.step == "slope":
+            self._slopes(strip, lane)
+        else:
+            self._activate(strip, lane)
+
+    def _activate(self, strip: Strip, lane: ir.Value) -> None:
+        w = self.w
+        with loop(w, self.rows, w.at(self.sums, lane)) as row:
+            (place,) = row.values
+            outputs = [
+                write_activation(self.what.activation, w, one) for one in self._sums(strip, row.index, place)
+            ]
+            strip.write(place, outputs)
+            row.next = [w.at(place, self.pitch)]
+
+    def _squared(self, strip: Strip, lane: ir.Value) -> None:
+        w, vectors = self.w, strip.vectors
+        classes = None if self.what.values else self._classes(strip, lane)
+        start = [w.lanes.zero] * vectors + [w.lanes.constant(LEAST)] * (2 * vectors)
+        with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane), *start) as row:
+            place, wanted, *found = row.values
+            sums = self._sums(strip, row.index, place)
+            outputs = [write_activation(self.what.activation, w, one) for one in sums]
+            losses, owns, others = (found[i * vectors :][:vectors] for i in range(PARTIALS))
+            if classes is None:
+                targets = strip.read(wanted)
+            else:
+                own = self._own(classes, row.index)
+                targets = [w.b.select(one, self.high, self.low) for one in own]
+                owns, others = self._greatest(own, sums, owns, others)
+            errors = [w.b.fsub(y, t) for y, t in zip(outputs, targets, strict=True)]
+            losses = [w.multiply_add(e, e, so_far) for e, so_far in zip(errors, losses, strict=True)]
+            if self.what.slopes:
+                twice = [w.b.fadd(e, e) for e in errors]
+                self._leave(strip, lane, row.index, place, self._by_sums(twice, outputs))
+            following = w.at(wanted, self.other_pitch) if classes is None else wanted
+            row.next = [w.at(place, self.pitch), following, *losses, *owns, *others]
+        self._put_partials(strip, lane, row.values[2:])
+
+    def _exponentials(self, strip: Strip, lane: ir.Value) -> None:
+        w, vectors = self.w, strip.vectors
+        classes = self._classes(strip, lane)
+        start = [w.lanes.constant(LEAST)] * (2 * vectors)
+        with loop(w, self.rows, w.at(self.sums, lane), *start) as row:
+            place, *found = row.values
+            sums, own = self._sums(strip, row.index, place), self._own(classes, row.index)
+            owns, others = self._greatest(own, sums, found[:vectors], found[vectors:])
+            row.next = [w.at(place, self.pitch), *owns, *others]
+        owns, others = row.values[1 : vectors + 1], row.values[vectors + 1 :]
+        most = [w.greater(one, other) for one, other in zip(owns, others, strict=True)]
+        with loop(w, self.rows, w.at(self.sums, lane), *strip.zeros()) as row:
+            place, *found = row.values
+            less = [w.b.fsub(s, m) for s, m in zip(self._sums(strip, row.index, place), most, strict=True)]
+            powers = [w.b.select(w.b.fcmp_unordered("uno", x, x), x, write_exp(w, x)) for x in less]
+            if self.what.slopes:
+                strip.write(place, powers)
+            added = [w.b.fadd(so_far, one) for so_far, one in zip(found, powers, strict=True)]
+            row.next = [w.at(place, self.pitch), *added]
+        self._put_partials(strip, lane, [*row.values[1:], *owns, *others])
+
+    def _softmax_slopes(self, strip: Strip, lane: ir.Value) -> None:
+        """What the exponentials of the group are multiplied with is the first of its partial numbers."""
+        w, classes = self.w, self._classes(strip, lane)
+        factors = strip.recall(w.at(self.partials, lane))
+        with loop(w, self.rows, w.at(self.sums, lane)) as row:
+            (place,) = row.values
+            targets = [w.b.select(one, self.high, self.low) for one in self._own(classes, row.index)]
+            scaled = [w.b.fmul(e, f) for e, f in zip(strip.read(place), factors, strict=True)]
+            slopes = [w.b.fsub(y, t) for y, t in zip(scaled, targets, strict=True)]
+            self._leave(strip, lane, row.index, place, slopes)
+            row.next = [w.at(place, self.pitch)]
+
+    def _slopes(self, strip: Strip, lane: ir.Value) -> None:
+        w = self.w
+        with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane)) as row:
+            place, outputs = row.values
+            self._leave(strip, lane, row.index, place, self._by_sums(strip.read(place), strip.read(outputs)))
+            row.next = [w.at(place, self.pitch), w.at(outputs, self.other_pitch)]
+
+    def _sums(self, strip: Strip, row: ir.Value, place: ir.Value) -> list[ir.Value]:
+        """Sums with their biases."""
+        bias = self.w.spread(self.w.at(self.biases, row))
+        return [self.w.b.fadd(one, bias) for one in strip.read(place)]
+
+    def _classes(self, strip: Strip, lane: ir.Value) -> list[ir.Value]:
+        """The classes of lanes, which have room for whole vectors."""
+        w = self.w
+        kind = ir.VectorType(SHORT, w.lanes.count)
+        first = w.b.gep(self.classes, [lane], source_etype=SHORT)
+        places = [
+            w.b.gep(first, [integer(v * w.lanes.count)], source_etype=SHORT) for v in range(strip.vectors)
+        ]
+        return [w.b.load(one, typ=kind, align=4) for one in places]
+
+    def _own(self, classes: list[ir.Value], row: ir.Value) -> list[ir.Value]:
+        """Which lanes have this row for their class."""
+        w = self.w
+        number = w.spread_value(w.b.trunc(w.b.add(self.first, row), SHORT))
+        return [w.b.icmp_signed("==", one, number) for one in classes]
+
+    def _greatest(
+        self, own: list[ir.Value], sums: list[ir.Value], owns: list[ir.Value], others: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """The sum of a lane's own class, and the greatest of the others, with another row."""
+        w, least = self.w, self.w.lanes.constant(LEAST)
+        return (
+            [w.b.select(here, s, so_far) for here, s, so_far in zip(own, sums, owns, strict=True)],
+            [
+                w.greater(so_far, w.b.select(here, least, s))
+                for here, s, so_far in zip(own, sums, others, strict=True)
+            ],
+        )
+
+    def _by_sums(self, gradients: list[ir.Value], outputs: list[ir.Value]) -> list[ir.Value]:
+        """Gradients by sums, from those by outputs."""
+        w, one = self.w, self.w.lanes.constant(1.0)
+
+        def slope(gradient: ir.Value, y: ir.Value) -> ir.Value:
+            if self.what.activation == "tanh":
+                return w.b.fmul(gradient, w.multiply_add(w.b.fneg(y), y, one))
+            if self.what.activation == "sigmoid":
+                return w.b.fmul(gradient, w.b.fmul(y, w.b.fsub(one, y)))
+            if self.what.activation == "relu":
+                return w.b.select(w.b.fcmp_ordered("<=", y, w.lanes.zero), w.lanes.zero, gradient)
+            return gradient
+
+        return [slope(gradient, y) for gradient, y in zip(gradients, outputs, strict=True)]
+
+    def _leave(
+        self, strip: Strip, lane: ir.Value, row: ir.Value, place: ir.Value, slopes: list[ir.Value]
+    ) -> None:
+        """Write slopes, and add them to the chains of their row."""
+        w = self.w
+        strip.write(place, slopes)
+        first = w.at(self.chains, w.b.mul(row, integer(CHAINS)))
+        for v, value in enumerate(slopes):
+            if strip.mask is not None:  # lanes that are not there
+                value = w.b.select(strip.mask, value, w.lanes.zero)
+            chain = w.b.and_(w.b.add(lane, integer(v * w.lanes.count)), integer(CHAINS - 1))
+            chains = w.at(first, chain)
+            w.write(chains, w.b.fadd(w.read(chains), value))
+
+    def _put_partials(self, strip: Strip, lane: ir.Value, found: list[ir.Value]) -> None:
+        """Leave what the group's rows come to, for each lane; there is room for whole vectors."""
+        w = self.w
+        for number in range(PARTIALS):
+            row = w.b.mul(integer(number), self.partial_pitch)
+            place = w.at(self.partials, w.b.add(row, lane))
+            strip.keep(place, found[number * strip.vectors :][: strip.vectors])

@@ -1,0 +1,111 @@
+"""The last layer of a dense network by passes of our own: losses, slopes, how many are right.
+
+Knows: which losses have passes, how the groups of a pass are put together. Does not know: products.
+"""
+
+from __future__ import annotations
+
+from math import fsum, log
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.kernels import dense
+from cotswold.kernels.dense import DenseJob, Layer, Pass
+from cotswold.ops.dense.losses import finish as finish_by_torch
+from cotswold.ops.dense.matrices import Matrix, add_row_sums, row_totals
+from cotswold.ops.dense.spec import DenseSpec
+
+Singles: TypeAlias = NDArray[np.float32]
+Doubles: TypeAlias = NDArray[np.float64]
+
+
+def finish(
+    spec: DenseSpec, sums: Matrix, biases: Tensor, targets: Tensor, bias_gradient: Tensor | None
+) -> tuple[float, int]:
+    """The sum of losses and how many are right.
+
+    With a gradient by the biases, that is added to, and sums become slopes.
+    """
+    if not _has_passes(spec, sums.whole.dtype, targets):
+        outputs = sums.view.add_(biases[:, None]).t()
+        found = finish_by_torch(spec, outputs, targets, bias_gradient is not None, row_totals)
+        if bias_gradient is not None:
+            add_row_sums(sums, bias_gradient)
+        return found
+    operands = {DenseJob.SUMS: sums.whole, DenseJob.BIASES: biases}
+    if bias_gradient is not None:
+        operands[DenseJob.BIAS_GRADIENT] = bias_gradient
+    pitch = 0
+    if targets.dtype.is_floating_point:
+        operands[DenseJob.OTHER] = values = _rows(targets)
+        pitch = values.stride(0)
+    else:
+        classes = torch.full((dense.padded(sums.patterns),), -1, dtype=torch.int32, device="cpu")
+        classes[: sums.patterns] = targets
+        operands[DenseJob.CLASSES] = classes
+    layer = Layer(sums.rows, sums.patterns, sums.pitch, pitch, spec.low, spec.high)
+    operands[DenseJob.PARTIALS] = dense.partials_of(layer)
+    return (_squared if spec.loss == "squared_error" else _softmax)(spec, layer, operands)
+
+
+def _has_passes(spec: DenseSpec, dtype: torch.dtype, targets: Tensor) -> bool:
+    if dtype != torch.float32:
+        return False
+    if spec.loss == "squared_error":
+        return spec.output != "softmax"
+    return spec.output == "softmax" and spec.low == 0 and not targets.dtype.is_floating_point
+
+
+def _rows(targets: Tensor) -> Tensor:
+    """Values to predict, as rows of float32 patterns."""
+    values = targets.to(torch.float32)
+    return values if values.stride(1) == 1 and values.stride(0) > 0 else values.contiguous()
+
+
+def _groups(layer: Layer, operands: dict[DenseJob, Tensor]) -> Singles:
+    """What the groups left, ``(group, number, pattern)``."""
+    found: Singles = operands[DenseJob.PARTIALS][:, :, : layer.lanes].numpy()
+    return found
+
+
+def _squared(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
+    values, slopes = DenseJob.OTHER in operands, DenseJob.BIAS_GRADIENT in operands
+    dense.run(Pass("squared", spec.output, values, slopes), layer, operands)
+    found = _groups(layer, operands)
+    losses = _down(found[:, 0])
+    return fsum(losses.tolist()), 0 if values else _right(found, losses)
+
+
+def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
+    """The cross entropy of a softmax: exponentials less the greatest of each group, then of all."""
+    slopes = DenseJob.BIAS_GRADIENT in operands
+    dense.run(Pass("softmax", slopes=slopes), layer, operands)
+    found = _groups(layer, operands)
+    own, greatest = found[:, 1].max(0).astype(np.float64), found[:, 1:].max(1).astype(np.float64)
+    most = greatest.max(0)
+    scales: Doubles = torch.from_numpy(greatest - most).exp_().numpy()
+    sums = _down(found[:, 0] * scales)
+    losses = spec.high * (most - own + np.array([log(one) for one in sums.tolist()]))
+    count = _right(found, losses)
+    if slopes:
+        found[:, 0] = scales * (spec.high / sums)
+        dense.run(Pass("softmax_slopes"), layer, operands)
+    return fsum(losses.tolist()), count
+
+
+def _down(groups: Singles | Doubles) -> Doubles:
+    """The sum of ``(group, pattern)``, group after group; NumPy adds a lone pattern's in another order."""
+    total = np.zeros(groups.shape[1])
+    for one in groups:
+        total += one
+    return total
+
+
+def _right(found: Singles, losses: Doubles) -> int:
+    """How many patterns have the greatest sum at their own class; none whose loss is no number."""
+    greater = found[:, 1].max(0) > found[:, 2].max(0)
+    return int((greater & ~np.isnan(losses)).sum())

@@ -1,0 +1,120 @@
+"""Dense networks by the matrix products of libraries, patterns first, as they like them.
+
+Knows: PyTorch's own products and oneDNN's. Does not know: kernels of our own, choices.
+
+NumPy's are left out: its threads are not those of `torch.set_num_threads`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cotswold.ops.dense.losses import activate, finish, to_slope
+from cotswold.ops.dense.spec import DenseSpec
+
+
+class Products(Protocol):
+    """The three products of a layer with weights ``(out, in)``."""
+
+    def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        """Sums ``(pattern, out)``."""
+        ...
+
+    def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
+        """The gradient ``(pattern, in)`` by what the layer reads."""
+        ...
+
+    def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
+        """Add the gradient by the weights."""
+        ...
+
+
+class TorchProducts:
+    """Those of `torch.mm`."""
+
+    def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        """See `Products`."""
+        return torch.addmm(biases, x, weights.t())
+
+    def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
+        """See `Products`."""
+        return torch.mm(delta, weights)
+
+    def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
+        """See `Products`."""
+        gradient.addmm_(delta.t(), x)
+
+
+class OnednnProducts:
+    """Those of oneDNN, reached as torch's compiler reaches it."""
+
+    def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
+        """See `Products`."""
+        return _linear(x, weights, biases)
+
+    def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
+        """See `Products`."""
+        return _linear(delta, weights.t(), None)
+
+    def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
+        """See `Products`."""
+        gradient.add_(_linear(delta.t().contiguous(), x.t(), None))
+
+
+def _linear(x: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weights, biases, "none", [], "")
+    return found
+
+
+@lru_cache(maxsize=1)
+def has_onednn() -> bool:
+    """Whether this build of torch has that way in, and it multiplies here."""
+    a, b = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(4, 3)
+    try:
+        return bool(torch.equal(_linear(a, b, None), a @ b.t()))
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def add(
+    products: Products,
+    spec: DenseSpec,
+    parameters: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
+    gradient: Tensor | None,
+) -> tuple[float, int]:
+    """See `ways.dense_add`."""
+    layers = spec.layers(parameters)
+    states = [inputs.t().to(parameters.dtype, memory_format=torch.contiguous_format)]
+    for number, (weights, biases) in enumerate(layers):
+        sums = products.forward(states[-1], weights, biases)
+        last = number == len(layers) - 1
+        states.append(sums if last else activate(spec.activation, sums))
+    found = finish(spec, states[-1], targets, gradient is not None)
+    if gradient is None:
+        return found
+    delta = states.pop()
+    slots = spec.layers(gradient)
+    for number in reversed(range(len(layers))):
+        below = states.pop()
+        weights, biases = slots[number]
+        products.add_outer(weights, delta, below)
+        biases.add_(delta.sum(0))
+        if number:
+            delta = to_slope(spec.activation, products.backward(delta, layers[number][0]), below)
+    return found
+
+
+def outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
+    """See `ways.dense_outputs`."""
+    state, products = inputs.t().to(parameters.dtype, memory_format=torch.contiguous_format), TorchProducts()
+    layers = spec.layers(parameters)
+    for number, (weights, biases) in enumerate(layers):
+        last = number == len(layers) - 1
+        state = activate(spec.output if last else spec.activation, products.forward(state, weights, biases))
+    return state.t()

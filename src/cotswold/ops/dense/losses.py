@@ -1,0 +1,130 @@
+"""The last layer of a dense network after its products: outputs, losses, slopes, how many are right.
+
+Knows: formulas, in plain torch. Does not know: products, parameters, in which order outputs are summed, which
+is an argument. Everything is ``(pattern, output)``, in any strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import fsum
+
+import torch
+from torch import Tensor
+
+from cotswold.ops.dense.spec import DenseSpec
+
+Total = Callable[[Tensor], Tensor]
+"""The sums over outputs ``(pattern, 1)`` of ``(pattern, output)``."""
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sums over outputs, as torch adds them."""
+    return values.sum(1, keepdim=True)
+
+
+def activate(name: str, sums: Tensor, total: Total = summed) -> Tensor:
+    """An activation, in place."""
+    if name == "tanh":
+        return sums.tanh_()
+    if name == "sigmoid":  # by an exponential: torch's own sigmoid rounds otherwise at the end of a stretch
+        return sums.neg_().exp_().add_(1).reciprocal_()
+    if name == "relu":
+        return sums.relu_()
+    if name == "softmax":
+        sums.sub_(sums.amax(1, keepdim=True)).exp_()
+        return sums.div_(total(sums))
+    return sums
+
+
+def to_slope(name: str, gradient: Tensor, outputs: Tensor, total: Total = summed) -> Tensor:
+    """The gradient by an activation's sums, from that by its outputs, in place."""
+    if name == "tanh":
+        return gradient.addcmul_(gradient * outputs, outputs, value=-1)
+    if name == "sigmoid":
+        return gradient.mul_(outputs).mul_(1 - outputs)
+    if name == "relu":
+        return gradient.mul_(outputs > 0)
+    if name == "softmax":
+        return gradient.sub_(total(gradient * outputs)).mul_(outputs)
+    return gradient
+
+
+def right(sums: Tensor, classes: Tensor) -> int:
+    """How many patterns have the greatest sum at their own class, and nowhere else.
+
+    Activations are monotonic: outputs are in the same order, but where they saturate.
+    """
+    own = classes[:, None]
+    found = sums.gather(1, own)
+    sums.scatter_(1, own, -torch.inf)
+    others = sums.amax(1, keepdim=True)
+    sums.scatter_(1, own, found)
+    return int((found > others).sum())
+
+
+def finish(
+    spec: DenseSpec, sums: Tensor, targets: Tensor, slopes: bool, total: Total = summed
+) -> tuple[float, int]:
+    """The sum of losses and how many are right; ``slopes``: sums become the loss's gradient by them."""
+    wanted = _Wanted(spec, sums, targets)
+    count = 0 if wanted.classes is None else right(sums, wanted.classes)
+    losses = (_squared_error if spec.loss == "squared_error" else _cross_entropy)(
+        spec, sums, wanted, slopes, total
+    )
+    return fsum(losses.flatten().tolist()), count
+
+
+class _Wanted:
+    """What outputs should be: values, or the numbers of classes."""
+
+    def __init__(self, spec: DenseSpec, sums: Tensor, targets: Tensor) -> None:
+        self.low, self.high = spec.low, spec.high
+        self.classes = None if targets.dtype.is_floating_point else targets.long()
+        self.values = targets.t().to(sums.dtype) if self.classes is None else None
+
+    def off(self, outputs: Tensor) -> Tensor:
+        """Take it off outputs, in place."""
+        if self.values is not None:
+            return outputs.sub_(self.values)
+        assert self.classes is not None, "there are values or classes"
+        if self.low:
+            outputs.sub_(self.low)
+        change = outputs.new_full((len(outputs), 1), self.low - self.high)
+        return outputs.scatter_add_(1, self.classes[:, None], change)
+
+    def total(self, outputs: Tensor, total: Total) -> Tensor:
+        """Its sums over outputs."""
+        if self.values is not None:
+            return total(self.values)
+        return outputs.new_full((len(outputs), 1), self.low * (outputs.shape[1] - 1) + self.high)
+
+    def overlap(self, outputs: Tensor, total: Total) -> Tensor:
+        """Its products with outputs, summed."""
+        if self.values is not None:
+            return total(outputs * self.values)
+        assert self.classes is not None, "there are values or classes"
+        found = outputs.gather(1, self.classes[:, None]) * (self.high - self.low)
+        return found.add_(total(outputs), alpha=self.low) if self.low else found
+
+
+def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+    outputs = activate(spec.output, sums, total)
+    error = wanted.off(outputs.clone() if slopes else outputs)
+    losses = total(error.square())
+    if slopes:
+        sums.copy_(to_slope(spec.output, error.mul_(2), outputs, total))
+    return losses
+
+
+def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Wanted, slopes: bool, total: Total) -> Tensor:
+    overlap = wanted.overlap(sums, total)
+    if spec.output == "softmax":
+        every, most = wanted.total(sums, total), sums.amax(1, keepdim=True)
+        losses = (total((sums - most).exp_()).log_() + most) * every - overlap
+    else:  # log(1 + exp(s)), which does not overflow
+        losses = total((-sums.abs()).exp_().log1p_().add_(sums.clamp_min(0))) - overlap
+    if slopes:
+        outputs = activate(spec.output, sums, total)
+        wanted.off(outputs.mul_(every) if spec.output == "softmax" else outputs)
+    return losses

@@ -1,0 +1,125 @@
+"""A closure of torch's optimisers as an objective.
+
+Knows: parameters, their gradients, a closure. Does not know: methods, who has which part of a vector.
+
+The closure computes at the parameters, so a point is written into them, and their gradients are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
+
+from cotswold.errors import UserError
+from cotswold.optim.dtensors import DTensorVectors
+from cotswold.optim.objective import Evaluation
+from cotswold.optim.replicas import gathered
+from cotswold.optim.tensors import TensorVectors
+from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
+
+Closure = Callable[[], Tensor | float]
+HeldVectors = TensorVectors | DTensorVectors
+
+
+class ClosureObjective:
+    """Value and gradient by calling ``closure``, which is set before every step."""
+
+    def __init__(
+        self,
+        vectors: HeldVectors,
+        parameters: Sequence[Tensor],
+        decays: Sequence[float],
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        """``decays``: of each parameter, what half its square is added with; ``group``: see `_averaged`."""
+        self._vectors, self._parameters, self._group = vectors, parameters, group
+        self.closure: Closure | None = None
+        self._decays = any(decays)
+        if self._decays:
+            for part, decay in zip(vectors.make("decay"), decays, strict=True):
+                part.fill_(decay)
+
+    def part(self, patterns: str, fraction: float) -> str:
+        """A closure has no parts: all."""
+        return patterns
+
+    def evaluate(
+        self,
+        at: str,
+        gradient: str | None,
+        *,
+        before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+        patterns: str | None = None,
+    ) -> Evaluation:
+        """The closure's value at a vector, averaged over the group."""
+        assert self.closure is not None and gradient is not None
+        self._vectors.run(before)
+        self.write(at)
+        with torch.enable_grad():
+            value = self._averaged(_number(self.closure()))
+        self._read(self._vectors.make(gradient))
+        if not self._decays:
+            return Evaluation(value, tuple(self._vectors.run(after)), "all", 1)
+        decaying: list[Command] = [
+            Multiply("decayed", "decay", at),
+            Combine(gradient, ((1.0, gradient), (1.0, "decayed"))),
+            Dot("decayed", at),
+            Drop("decayed"),
+        ]
+        square, *dots = self._vectors.run([*decaying, *after])
+        return Evaluation(value + square / 2.0, tuple(dots), "all", 1)
+
+    @torch.no_grad()
+    def write(self, name: str) -> None:
+        """Set the parameters to a vector."""
+        for parameter, part in zip(self._parameters, self._vectors[name], strict=True):
+            local = _local(parameter)
+            local.copy_(part.view(local.shape))
+
+    @torch.no_grad()
+    def read(self, name: str) -> None:
+        """Set a vector to the parameters."""
+        for parameter, part in zip(self._parameters, self._vectors.make(name), strict=True):
+            part.copy_(_local(parameter).reshape(-1))
+
+    @torch.no_grad()
+    def _read(self, parts: Sequence[Tensor]) -> None:
+        if all(parameter.grad is None for parameter in self._parameters):
+            raise UserError("the closure left no gradients: call loss.backward() in it")
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                part.zero_()
+                continue
+            if gradient.is_sparse:
+                raise UserError("a gradient is sparse: use a dense one, such as Embedding(sparse=False)")
+            if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
+                gradient = gradient.redistribute(placements=parameter.placements)
+            part.copy_(_local(gradient).reshape(-1))
+
+    def _averaged(self, value: float) -> float:
+        """The mean over the ranks of the group, the same bits on all."""
+        if self._group is None:
+            return value
+        of_ranks = gathered([value], self._group, _local(self._parameters[0]).device)
+        return sum(each for (each,) in of_ranks) / len(of_ranks)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _number(loss: Tensor | float) -> float:
+    if isinstance(loss, DTensor):
+        loss = loss.full_tensor()
+    if isinstance(loss, Tensor) and loss.numel() != 1:
+        raise UserError(f"the closure returned {tuple(loss.shape)} numbers: it must return one, the loss")
+    if not isinstance(loss, Tensor | float | int):
+        raise UserError(f"the closure returned {type(loss).__name__}: it must return the loss")
+    return float(loss)

@@ -1,0 +1,128 @@
+"""L-BFGS: the direction of Newton's method by the curvature of the last steps (Nocedal 1980).
+
+Knows: pairs s = x − x_old, y = g − g_old by the names of their vectors, and their dots. Does not know: how a
+line is searched, where vectors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from math import sqrt
+from typing import Any
+
+from cotswold.optim.gram import Products, two_loops
+from cotswold.optim.method import Count, Method, Plan, Taken
+from cotswold.optim.objective import Objective
+from cotswold.optim.search.strong_wolfe import StrongWolfe
+from cotswold.optim.search.trial import Search
+from cotswold.optim.vectors import Combine, Command, Dot, Vectors
+
+EPSILON = 2.0**-52
+"""A pair whose s·y is not above this part of −s·g is not made."""
+
+
+class LBFGSMethod(Method):
+    """L-BFGS; its starting point is the vector ``x``. Pairs lie in ``s0``, ``y0``, ``s1`` and so on."""
+
+    kind = "lbfgs"
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        objective: Objective,
+        *,
+        memory: int = 10,
+        search: Search | None = None,
+        cycle: int | None = None,
+    ) -> None:
+        """``memory``: how many pairs are kept; ``search``: strong Wolfe, curvature 0.9, where None."""
+        if memory < 1:
+            raise ValueError(f"memory is {memory}; at least one pair must be kept")
+        super().__init__(vectors, objective, search or StrongWolfe(decrease=1e-3, curvature=0.9), cycle)
+        self._memory = memory
+        self._slots: list[int] = []  # of the pairs, oldest first
+        self._sy: list[list[float]] = []  # s_i·y_j for i ≤ j
+        self._yy: list[list[float]] = []
+
+    @property
+    def _spare(self) -> int:
+        """The slot where the next pair is tried: one more than are kept."""
+        return next(slot for slot in count() if slot not in self._slots)
+
+    def _with_history(self, name: str) -> list[Command]:
+        dots: list[Command] = []
+        for slot in self._slots:
+            dots += [Dot(f"s{slot}", name), Dot(f"y{slot}", name)]
+        return dots
+
+    def _at_start(self) -> list[Command]:
+        return self._with_history("g")
+
+    def _plan_at_start(self, dots: Sequence[float]) -> Plan:
+        return self._plan_from(dots[::2], dots[1::2])
+
+    def _at_trial(self, step: float) -> list[Command]:
+        y = f"y{self._spare}"
+        return [
+            Combine(y, ((1.0, "trial_g"), (-1.0, "g"))),
+            *(Dot(y, "trial_g"), Dot(y, "d"), Dot(y, y)),
+            *self._with_history("trial_g"),
+            *self._with_history(y),
+        ]
+
+    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+        yg, yd, yy = dots[:3]
+        pairs = 2 * len(self._slots)
+        old_g, old_y = dots[3 : 3 + pairs], dots[3 + pairs :]
+        sg, ygs = [*old_g[::2]], [*old_g[1::2]]
+        if yd > EPSILON * -taken.start_slope and yy > 0.0:
+            slot = self._spare
+            self._pending.append(Combine(f"s{slot}", ((taken.step, "d"),)))
+            self._add(slot, [*old_y[::2], taken.step * yd], [*old_y[1::2], yy])
+            sg, ygs = [*sg, taken.step * taken.slope][-self._memory :], [*ygs, yg][-self._memory :]
+        else:
+            counted.skipped = f"no pair: the curvature along the step is {yd / taken.direction_squared:.3g}"
+        return self._plan_from(sg, ygs)
+
+    def _add(self, slot: int, sy: list[float], yy: list[float]) -> None:
+        """A pair with its products with all, itself last; the oldest leaves where there are too many."""
+        for row, product in zip(self._sy, sy, strict=False):
+            row.append(product)
+        for row, product in zip(self._yy, yy, strict=False):
+            row.append(product)
+        self._slots.append(slot)
+        self._sy.append([0.0] * (len(sy) - 1) + [sy[-1]])
+        self._yy.append(yy)
+        if len(self._slots) > self._memory:
+            self._slots = self._slots[1:]
+            self._sy = [row[1:] for row in self._sy[1:]]
+            self._yy = [row[1:] for row in self._yy[1:]]
+
+    def _plan_from(self, sg: Sequence[float], yg: Sequence[float]) -> Plan:
+        assert self._point is not None
+        if not self._slots:
+            return self._steepest()
+        found = two_loops(Products(self._sy, self._yy, sg, yg, self._point.squared))
+        terms = [(found.g, "g")]
+        for slot, s, y in zip(self._slots, found.s, found.y, strict=True):
+            terms += [(s, f"s{slot}"), (y, f"y{slot}")]
+        return Plan(tuple(terms), found.slope, 0.0, False)
+
+    def _forget(self) -> None:
+        self._slots, self._sy, self._yy = [], [], []
+
+    def _first_step(self, plan: Plan) -> float:
+        return 1.0 / sqrt(plan.squared) if plan.steepest else 1.0
+
+    def _own_state(self) -> dict[str, object]:
+        return {"slots": self._slots, "sy": self._sy, "yy": self._yy}
+
+    def _own_vectors(self) -> list[str]:
+        return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
+
+    def _load_own(self, values: Mapping[str, Any]) -> None:
+        recent = slice(max(0, len(values["slots"]) - self._memory), None)
+        self._slots = [int(slot) for slot in values["slots"][recent]]
+        self._sy = [[float(each) for each in row[recent]] for row in values["sy"][recent]]
+        self._yy = [[float(each) for each in row[recent]] for row in values["yy"][recent]]

@@ -1,0 +1,327 @@
+"""What the methods share: an iteration is a direction and a search along it.
+
+Knows: commands, evaluations, line searches. Does not know: which direction, where vectors are.
+
+The vectors of a method: ``x`` the point, ``g`` its gradient, ``d`` the direction, ``trial`` = x + α d
+and ``trial_g`` its gradient. A step is taken by x ← x + α d, the very sum that made the trial, so those who
+hold x and d need only be told α. Everything that a step commands travels with an evaluation: what ends one
+step (x, g) waits for the next evaluation, or for `settle`. So an iteration takes two rounds an evaluation,
+and no others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite, sqrt
+from typing import Any
+
+from cotswold.errors import DivergedError
+from cotswold.optim.iteration import Iteration, MethodState
+from cotswold.optim.objective import Evaluation, Objective
+from cotswold.optim.search.trial import Ask, Search, Start, Trial
+from cotswold.optim.vectors import Combine, Command, Dot, Vectors
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A direction that is not made yet."""
+
+    terms: tuple[tuple[float, str], ...]
+    slope: float
+    """Its inner product with the gradient."""
+    squared: float
+    """Its own inner product; about, where it is a sum of many."""
+    steepest: bool
+    why: str | None = None
+    """Why it is that of steepest descent, where that was not to be expected."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is known of the point where the method stands."""
+
+    value: float
+    squared: float
+    """g·g"""
+    patterns: str
+    samples: int
+
+
+@dataclass
+class Count:
+    """What an iteration used and met."""
+
+    whole: int = 0
+    partial: int = 0
+    restart: str | None = None
+    skipped: str | None = None
+
+
+COMMON = (Dot("trial_g", "d"), Dot("g", "d"), Dot("trial_g", "trial_g"), Dot("d", "d"))
+"""What every method asks of a trial."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken: its length, g·g where it began, and the dots of `COMMON`."""
+
+    step: float
+    old_squared: float
+    slope: float
+    start_slope: float
+    squared: float
+    direction_squared: float
+
+
+class IncomparableError(Exception):
+    """An evaluation counted other patterns than those of the cycle."""
+
+
+SLOPE_TOLERANCE = 0.5
+"""How far the slope of a direction may be from what its dots promised, relatively, before it is given up."""
+
+
+class Method(ABC):
+    """Search × direction."""
+
+    kind: str
+
+    def __init__(
+        self, vectors: Vectors, objective: Objective, search: Search, cycle: int | None = None
+    ) -> None:
+        """``cycle``: after how many iterations the patterns are drawn anew; never where None."""
+        if cycle is not None and cycle < 1:
+            raise ValueError(f"cycle is {cycle}; it must be at least 1, or None")
+        self._vectors, self._objective, self._search, self._cycle = vectors, objective, search, cycle
+        self._pending: list[Command] = []
+        self._point: Point | None = None
+        self._plan: Plan | None = None
+        self._previous: tuple[float, float, float] | None = (
+            None  # value, slope and step of the last iteration
+        )
+        self._number = self._since = 0
+
+    def step(self) -> Iteration:
+        """One iteration: a direction, a search, a step.
+
+        Raises DivergedError where the objective or its gradient is not finite at the point itself.
+        """
+        count = Count()
+        try:
+            if self._point is None or (self._cycle is not None and self._since >= self._cycle):
+                self._draw(count)
+            return self._descend(count)
+        except IncomparableError as error:
+            count.skipped = str(error)
+            self._draw(count)
+            return self._iteration(count, 0.0, None)
+
+    def settle(self) -> None:
+        """Do what still waits for an evaluation: after it ``x`` and ``g`` are those of the last iteration."""
+        if self._pending:
+            self._vectors.run(self._pending)
+            self._pending = []
+
+    def state(self) -> MethodState:
+        """What resume needs, after `settle`."""
+        self.settle()
+        values = {
+            "kind": self.kind,
+            "number": self._number,
+            "since": self._since,
+            "point": None if self._point is None else asdict(self._point),
+            "plan": None if self._plan is None else asdict(self._plan),
+            "previous": self._previous,
+            **self._own_state(),
+        }
+        return MethodState(values, ("x", *([] if self._point is None else ["g", *self._own_vectors()])))
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Go on from the values of a state, whose vectors have their names again."""
+        if values.get("kind") != self.kind:
+            raise ValueError(f"this state is of {values.get('kind')!r}, not of {self.kind!r}")
+        point, plan, previous = values["point"], values["plan"], values["previous"]
+        self._pending = []
+        self._number, self._since = int(values["number"]), int(values["since"])
+        self._point = None if point is None else Point(**point)
+        if plan is not None:
+            plan = Plan(**{**plan, "terms": tuple((factor, name) for factor, name in plan["terms"])})
+        self._plan = plan
+        self._previous = None if previous is None else (previous[0], previous[1], previous[2])
+        self._load_own(values)
+
+    # what a method adds
+
+    @abstractmethod
+    def _at_start(self) -> list[Command]:
+        """Dots of the first gradient of a cycle, in ``g``, besides g·g."""
+
+    @abstractmethod
+    def _plan_at_start(self, dots: Sequence[float]) -> Plan:
+        """The direction from the first gradient of a cycle."""
+
+    @abstractmethod
+    def _at_trial(self, step: float) -> list[Command]:
+        """Commands and dots of a trial's gradient, besides those that every method asks for."""
+
+    @abstractmethod
+    def _plan_after(self, taken: Taken, dots: Sequence[float], counted: Count) -> Plan:
+        """The direction from the gradient of the step taken; says in ``counted`` what was skipped."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Steepest descent is next."""
+
+    @abstractmethod
+    def _first_step(self, plan: Plan) -> float:
+        """Where the search looks first."""
+
+    @abstractmethod
+    def _own_state(self) -> dict[str, object]: ...
+
+    @abstractmethod
+    def _own_vectors(self) -> list[str]:
+        """Vectors besides x and g that must be kept."""
+
+    @abstractmethod
+    def _load_own(self, values: Mapping[str, Any]) -> None: ...
+
+    # an iteration
+
+    def _draw(self, count: Count) -> None:
+        """Value and gradient at the point, over patterns that the objective chooses anew."""
+        again = self._point is not None
+        after = [Dot("g", "g"), *self._at_start()]
+        found = self._evaluate("x", "g", [], after, None)
+        count.whole += 1
+        squared = found.dots[0]
+        if not (isfinite(found.value) and isfinite(squared)):
+            raise DivergedError(
+                f"the objective is {found.value} and its gradient's square {squared} at the point itself: "
+                "start from another point, or look for what makes them so in the data or the network"
+            )
+        self._point = Point(found.value, squared, found.patterns, found.samples)
+        self._plan, self._since, self._previous = self._plan_at_start(found.dots[1:]), 0, None
+        if again and self._plan.steepest:
+            count.restart = "new patterns were drawn"
+
+    def _descend(self, count: Count) -> Iteration:
+        assert self._point is not None and self._plan is not None
+        if self._point.squared == 0.0:
+            return self._iteration(count, 0.0, "the gradient is zero")
+        why = None
+        for plan in (self._plan, self._steepest()):
+            if not plan.slope < 0.0:
+                why = why or f"the direction does not descend: its slope is {plan.slope:.3g}"
+                continue
+            if plan.why or (why and plan.steepest):
+                count.restart = count.restart or plan.why or why
+            step, failed = self._along(plan, count)
+            if step is not None:
+                return self._iteration(count, step, None)
+            why = failed
+            if plan.steepest:
+                break
+            self._forget()
+        self._forget()
+        self._plan, self._previous = self._steepest(), None
+        return self._iteration(count, 0.0, why)
+
+    def _steepest(self) -> Plan:
+        assert self._point is not None
+        return Plan(((-1.0, "g"),), -self._point.squared, self._point.squared, True)
+
+    def _along(self, plan: Plan, count: Count) -> tuple[float | None, str | None]:
+        """Search along a direction, and stand at the step found; None and why where there is none."""
+        point = self._point
+        assert point is not None
+        line = self._search.along(Start(point.value, plan.slope, self._first_step(plan)))
+        making: list[Command] = [Combine("d", plan.terms)]
+        made = any(name == "d" for _, name in plan.terms)
+        # so that a search that is given up by an exception begins again with the same direction
+        self._plan = replace(plan, terms=((1.0, "d"),)) if made else plan
+        last: tuple[float, Evaluation] | None = None
+        trial: Trial | None = None
+        while True:
+            try:
+                ask = next(line) if trial is None else line.send(trial)
+            except StopIteration as stop:
+                outcome = stop.value
+                break
+            found = self._try(ask, making, count)
+            making, last = [], None
+            slope = found.dots[0]
+            if ask.part is None:
+                last = ask.step, found
+                lost = abs(found.dots[1] - plan.slope) > SLOPE_TOLERANCE * abs(plan.slope)
+                if lost or not found.dots[1] < 0.0:
+                    return (
+                        None,
+                        f"the direction's slope is {found.dots[1]:.3g}, not {plan.slope:.3g}: rounding",
+                    )
+            trial = Trial(ask.step, found.value, slope)
+        if outcome.step is None:
+            return None, outcome.weak
+        if last is None or last[0] != outcome.step:
+            last = outcome.step, self._try(Ask(outcome.step), making, count)
+        self._take(plan, *last, count)
+        return outcome.step, None
+
+    def _try(self, ask: Ask, making: Sequence[Command], count: Count) -> Evaluation:
+        """Value and gradient at a step along ``d``; slopes alone on part of the patterns."""
+        assert self._point is not None
+        patterns = self._point.patterns
+        before = [*making, Combine("trial", ((1.0, "x"), (ask.step, "d")))]
+        if ask.part is not None:
+            count.partial += 1
+            named = self._objective.part(patterns, ask.part)
+            return self._evaluate("trial", "trial_g", before, [Dot("trial_g", "d")], named)
+        count.whole += 1
+        after = [*COMMON, *self._at_trial(ask.step)]
+        found = self._evaluate("trial", "trial_g", before, after, patterns)
+        if found.patterns != patterns:
+            raise IncomparableError(f"an evaluation counted {found.patterns} instead of {patterns}")
+        return found
+
+    def _evaluate(
+        self,
+        at: str,
+        gradient: str,
+        before: Sequence[Command],
+        after: Sequence[Command],
+        patterns: str | None,
+    ) -> Evaluation:
+        waiting, self._pending = self._pending, []  # an evaluation that fails has run them
+        return self._objective.evaluate(
+            at, gradient, before=[*waiting, *before], after=after, patterns=patterns
+        )
+
+    def _take(self, plan: Plan, step: float, found: Evaluation, count: Count) -> None:
+        assert self._point is not None
+        before = self._point
+        taken = Taken(step, before.squared, *found.dots[: len(COMMON)])
+        self._previous = before.value, plan.slope, step
+        self._pending += [Combine("x", ((1.0, "x"), (step, "d"))), Combine("g", ((1.0, "trial_g"),))]
+        self._point = replace(before, value=found.value, squared=taken.squared)
+        self._plan = self._plan_after(taken, found.dots[len(COMMON) :], count)
+
+    def _iteration(self, count: Count, step: float, failure: str | None) -> Iteration:
+        assert self._point is not None
+        self._number += 1
+        self._since += 1
+        point = self._point
+        return Iteration(
+            number=self._number,
+            value=point.value,
+            gradient_norm=sqrt(point.squared),
+            step=step,
+            evaluations=count.whole,
+            partial_evaluations=count.partial,
+            patterns=point.patterns,
+            samples=point.samples,
+            restart=count.restart,
+            skipped=count.skipped,
+            failure=failure,
+        )

@@ -1,0 +1,254 @@
+"""Conjugate gradient and L-BFGS as optimisers of torch, with a closure and parameter groups.
+
+Knows: parameter groups, state dicts, ranks that decide alike. Does not know: directions, line searches.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
+
+from cotswold.errors import UserError
+from cotswold.optim.cg import CGMethod
+from cotswold.optim.closures import Closure, ClosureObjective, HeldVectors
+from cotswold.optim.directions import BetaName
+from cotswold.optim.dtensors import DTensorVectors
+from cotswold.optim.iteration import Iteration
+from cotswold.optim.lbfgs import LBFGSMethod
+from cotswold.optim.method import Method
+from cotswold.optim.replicas import ReplicaVectors
+from cotswold.optim.search.trial import Search
+from cotswold.optim.tensors import TensorVectors
+from cotswold.optim.vectors import Combine, Dot, Drop
+
+Group = dist.ProcessGroup | Literal["world"] | None
+"""Ranks that average the closure's value and decide alike; ``"world"``: all, where ranks were started."""
+
+
+class JointOptimizer(torch.optim.Optimizer):
+    """All parameters of all groups make one vector; a step is an iteration, or several, of a method on it.
+
+    The closure clears the gradients, computes the loss over the whole training set, calls `backward` and
+    returns the loss. What a group may have of its own is ``weight_decay``: half the squares of its parameters
+    are added to the loss with it.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        settings: dict[str, Any],
+        search: Search | None,
+        weight_decay: float,
+        iterations: int,
+        cycle: int | None,
+        group: Group,
+    ) -> None:
+        if iterations < 1:
+            raise UserError(f"iterations is {iterations}; a step does at least one")
+        if cycle is not None and cycle < 1:
+            raise UserError(f"cycle is {cycle}; it is at least 1, or None where the loss stays the same")
+        self._group = group
+        self._begun: tuple[HeldVectors, ClosureObjective, Method] | None = None
+        self._search = search
+        self.iteration: Iteration | None = None
+        """What the last step did; why it did not move, where it did not."""
+        joint = {**settings, "iterations": iterations, "cycle": cycle}
+        super().__init__(params, {**joint, "weight_decay": weight_decay})
+
+    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+        raise TypeError("JointOptimizer has no method of its own: use LBFGS or ConjugateGradient")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters; the method begins anew. Raises UserError for what only all groups can have."""
+        for name, value in param_group.items():
+            if name in ("params", "param_names"):
+                continue
+            if name not in self.defaults:
+                raise UserError(
+                    f"a parameter group sets {name!r}, which {type(self).__name__} does not have: a line "
+                    "search finds the step, and what a group may have of its own is weight_decay"
+                )
+            if name != "weight_decay" and value != self.defaults[name]:
+                raise UserError(
+                    f"a parameter group sets {name!r}, but all groups make one step together: give it to "
+                    f"{type(self).__name__}(…) instead"
+                )
+        super().add_param_group(param_group)
+        if self.param_groups[-1]["weight_decay"] < 0:
+            raise UserError("weight_decay is negative; it is 0 or more")
+        self._begun = None
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Tensor:  # type: ignore[override]  # a closure is needed
+        """As many iterations as were asked for; returns the loss at the parameters that it leaves.
+
+        Warns where nothing more can be gained (`iteration.failure` says why). Raises DivergedError where the
+        loss is not finite at the parameters as they are; they are left so.
+        """
+        if closure is None:
+            raise UserError(
+                f"{type(self).__name__}.step needs a closure that computes the loss and its gradients"
+            )
+        _, objective, method = self._begin()
+        objective.closure = closure
+        try:
+            for _ in range(self.defaults["iterations"]):
+                done = self.iteration = method.step()
+                if done.failure:
+                    warnings.warn(f"the parameters stay: {done.failure}", stacklevel=2)
+                    break
+        finally:
+            method.settle()
+            objective.write("x")
+            objective.closure = None
+        return torch.tensor(done.value)
+
+    def _begin(self) -> tuple[HeldVectors, ClosureObjective, Method]:
+        """The method, made at the first step, and anew where somebody else moved the parameters."""
+        if self._begun is not None:
+            vectors, objective, _ = self._begun
+            objective.read("given")
+            difference = Combine("given", ((1.0, "given"), (-1.0, "x")))
+            (moved,) = vectors.run([difference, Dot("given", "given"), Drop("given")])
+            if moved == 0.0:
+                return self._begun
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        decays = [float(group["weight_decay"]) for group in self.param_groups for _ in group["params"]]
+        group = self._ranks()
+        copies = [parameter.detach().clone(memory_format=torch.contiguous_format) for parameter in parameters]
+        vectors = _vectors(copies, group)
+        objective = ClosureObjective(vectors, parameters, decays, group)
+        self._begun = vectors, objective, self._method(vectors, objective)
+        return self._begun
+
+    def _ranks(self) -> dist.ProcessGroup | None:
+        if self._group != "world":
+            return self._group
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return None
+        return dist.group.WORLD
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; the method's scalars are ``method``, its vectors the state of the parameters."""
+        self.state.clear()
+        if self._begun is None:
+            return {**super().state_dict(), "method": None}
+        vectors, _, method = self._begun
+        kept = method.state()
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for name in kept.vectors:
+            for parameter, part in zip(parameters, vectors[name], strict=True):
+                self.state[parameter][name] = _like(parameter, part)
+        found = super().state_dict()
+        self.state.clear()
+        return {**found, "method": deepcopy(dict(kept.values))}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on as the optimiser whose state this is; the parameters are loaded beside, as ever."""
+        if "method" not in state_dict:
+            raise UserError(f"this is not the state of a {type(self).__name__}: it has no 'method'")
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "method"})
+        for group in self.param_groups:  # what all have in common stays as it was asked for
+            group.update({name: self.defaults[name] for name in self.defaults if name != "weight_decay"})
+        parts, self._begun = dict(self.state), None
+        self.state.clear()
+        if state_dict["method"] is None:
+            return
+        vectors, _, method = self._begin()
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, parameter in enumerate(parameters):
+            for name, values in parts[parameter].items():
+                local = values.to_local() if isinstance(values, DTensor) else values
+                vectors.make(name)[number].copy_(local.reshape(-1))
+        method.load(state_dict["method"])
+
+
+class LBFGS(JointOptimizer):
+    """L-BFGS with a strong Wolfe search (Nocedal 1980).
+
+    >>> w = torch.nn.Parameter(torch.ones(3))
+    >>> optimiser = LBFGS([w])
+    >>> def closure():
+    ...     optimiser.zero_grad()
+    ...     loss = ((w - 2) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> for _ in range(2):
+    ...     loss = optimiser.step(closure)
+    >>> bool(loss < 1e-9)
+    True
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        memory: int = 10,
+        search: Search | None = None,
+        weight_decay: float = 0.0,
+        iterations: int = 1,
+        cycle: int | None = None,
+        group: Group = "world",
+    ) -> None:
+        """``memory``: pairs that are kept; ``search``: `StrongWolfe` where None; ``iterations`` of a step.
+
+        ``cycle``: after how many iterations the closure computes over other patterns; None where never.
+        ``group``: the ranks that average the loss and decide alike.
+        """
+        if memory < 1:
+            raise UserError(f"memory is {memory}; at least one pair must be kept")
+        super().__init__(params, {"memory": memory}, search, weight_decay, iterations, cycle, group)
+
+    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+        memory, cycle = self.defaults["memory"], self.defaults["cycle"]
+        return LBFGSMethod(vectors, objective, memory=memory, search=self._search, cycle=cycle)
+
+
+class ConjugateGradient(JointOptimizer):
+    """Nonlinear conjugate gradient; used as `LBFGS` is."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        beta: BetaName = "polak-ribiere",
+        search: Search | None = None,
+        weight_decay: float = 0.0,
+        iterations: int = 1,
+        cycle: int | None = None,
+        group: Group = "world",
+    ) -> None:
+        """``beta`` and ``search`` as in `CGMethod`; the others as in `LBFGS`."""
+        super().__init__(params, {"beta": beta}, search, weight_decay, iterations, cycle, group)
+
+    def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:
+        beta, cycle = self.defaults["beta"], self.defaults["cycle"]
+        return CGMethod(vectors, objective, beta=beta, search=self._search, cycle=cycle)
+
+
+def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> HeldVectors:
+    if any(isinstance(parameter, DTensor) for parameter in parameters):
+        return DTensorVectors(parameters)
+    return TensorVectors(parameters) if group is None else ReplicaVectors(parameters, group)
+
+
+def _like(parameter: Tensor, part: Tensor) -> Tensor:
+    """A rank's part of a vector in the shape, and on the mesh, of a parameter."""
+    if not isinstance(parameter, DTensor):
+        return part.view(parameter.shape)
+    return DTensor.from_local(
+        part.view(parameter.to_local().shape),
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

@@ -1,0 +1,547 @@
+"""One evaluation: portions are granted, computed, counted, until all that is wanted counts.
+
+Knows: the ledger, who is ready, which sums are where. Does not know: sockets, clocks (each verb is told the
+time), how vectors are added.
+
+    state       what happens                                          next
+    OPENING     the servers have opened it                            COMPUTING
+    COMPUTING   every portion is in some sum                          DRAINING
+    DRAINING    a portion is wanted again: a death, a refusal         COMPUTING
+    DRAINING    sums are reduced, and all have the plan               REDUCING
+    REDUCING    a member is lost, or the reduction broke off          DRAINING
+    any of these but OPENING: all counts                              CLOSING
+    CLOSING     the servers have closed it                            OVER
+
+A grant names one portion. A portion that another has as well, or whose worker is slow beside what is left, is
+a sum of its own (*apart*), so that nothing else hangs on it. When nothing is free, what others will finish
+last is given a second time; the first sum that all servers hold counts, and one that names a counted portion
+is refused whole. Where sums stay with the workers, the coordinator chooses them at the end so that none
+overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from math import fsum
+
+from cotswold.server.asked import Account, Counted, Event, Planner, Request, Trouble
+from cotswold.server.beginning import Beginning
+from cotswold.server.failures import Failures
+from cotswold.server.granting import Choice, Granting
+from cotswold.server.members import Member, Members
+from cotswold.server.messages import (
+    Aborted,
+    Accept,
+    Apart,
+    Beat,
+    Close,
+    End,
+    Flush,
+    Grant,
+    Heard,
+    Held,
+    PortionResult,
+    Pushed,
+    Ready,
+    Reduce,
+    Send,
+    Settled,
+    SumName,
+)
+from cotswold.server.portions import Claim, Ledger
+from cotswold.server.queues import Homes, Queues
+from cotswold.server.reducing import chosen
+from cotswold.server.rules import Rules
+
+
+class State(Enum):
+    """Where an evaluation is."""
+
+    OPENING = "opening"
+    COMPUTING = "computing"
+    DRAINING = "draining"
+    REDUCING = "reducing"
+    CLOSING = "closing"
+    OVER = "over"
+
+
+NEXT = {
+    State.OPENING: {State.COMPUTING},
+    State.COMPUTING: {State.DRAINING, State.CLOSING},
+    State.DRAINING: {State.COMPUTING, State.REDUCING, State.CLOSING},
+    State.REDUCING: {State.DRAINING, State.CLOSING},
+    State.CLOSING: {State.OVER},
+    State.OVER: set[State](),
+}
+"""Which state may follow which."""
+
+
+class Evaluation:
+    """One evaluation, as the coordinator sees it."""
+
+    def __init__(
+        self,
+        number: int,
+        request: Request,
+        rules: Rules,
+        members: Members,
+        homes: Homes,
+        planner: Planner,
+        servers: Sequence[str],
+        now: float,
+    ) -> None:
+        self.number, self.request, self.state = number, request, State.OPENING
+        self.rules, self.members, self.homes, self.planner = rules, members, homes, planner
+        self.servers = servers
+        drawn = request.portions
+        if drawn is None:
+            drawn = rules.dealing.drawn(request.cycle, request.fraction)
+        if not drawn or min(drawn) < 0 or max(drawn) >= rules.dealing.portions:
+            raise ValueError(
+                f"there are portions 0 to {rules.dealing.portions - 1}; asked for are {list(drawn)}"
+            )
+        self.ledger = Ledger(drawn)
+        self.may_leave_out = request.portions is None and rules.deadline is not None
+        if self.may_leave_out:  # what a deadline leaves out must not depend on who is slow
+            queues = Queues.shared(rules.dealing.shuffled(request.cycle, drawn), homes, ())
+        else:
+            sessions = [member.session for member in members if not member.is_leaving]
+            queues = Queues.shared(drawn, homes, sessions)
+        self.granting = Granting(rules, members, self.ledger, queues, Failures(rules.deaths))
+        self.events: list[Event] = []
+        self.beginning = Beginning(number, request, members, planner, self.events)
+        self._began = now
+        self._results: dict[tuple[int, int], PortionResult] = {}
+        """Of computed portions, by session and portion."""
+        self._counted: dict[int, PortionResult] = {}
+        self._by: dict[int, str] = {}
+        """Who computed each portion that counts."""
+        self._sums: dict[SumName, tuple[int, ...]] = {}
+        self._refused: set[SumName] = set()
+        self._backups: set[tuple[int, int]] = set()
+        """Session and portion of each backup copy."""
+        self._backups_used = self._lost = self._reductions = 0
+        self._left_out: list[int] = []
+        self._reducing: dict[int, Reduce] = {}
+        """What each member of the reduction was told, by session."""
+        self._reduce_after = now
+
+    @property
+    def reduces(self) -> bool:
+        """Whether sums stay with the workers until the end."""
+        return not self.rules.pushes and self.request.gradient is not None
+
+    # --- what happens ---
+
+    def begin(self, now: float) -> list[Send]:
+        """Workers are told, while the servers open it."""
+        return self.beginning.all(now)
+
+    def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
+        """The servers have opened it."""
+        self._move(State.COMPUTING)
+        return self.beginning.opened(digests, now) + self.advance(now)
+
+    def joined(self, member: Member, now: float) -> list[Send]:
+        """A worker has come in the middle."""
+        member.entered()
+        return [self.beginning.one(member, now)] if self.state not in (State.CLOSING, State.OVER) else []
+
+    def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
+        """A worker has the point."""
+        return self.beginning.ready(member, ready, now) + self.advance(now)
+
+    def computed(self, member: Member, held: Held, now: float) -> list[Send]:
+        """A portion is in a worker's sum."""
+        claim = self.ledger.claim_of(member.session, held.grant)
+        if claim is None or claim.number == held.number:
+            return []
+        mistake = self._mistake(held.result, claim.portion)
+        if mistake is not None:
+            return self.failed(member, held.grant, mistake, now)
+        self._heard(member, claim, held.result, held.number, now)
+        return self.advance(now)
+
+    def _heard(self, member: Member, claim: Claim, result: PortionResult, number: int, now: float) -> None:
+        if claim.number is None:
+            member.timed(result.seconds)
+            member.progress = now
+        self.ledger.compute(member.session, claim.grant, number)
+        self._results[member.session, claim.portion] = result
+
+    def failed(self, member: Member, grant: int, error: str, now: float) -> list[Send]:
+        """A worker cannot compute a portion."""
+        claim = self.ledger.claim_of(member.session, grant)
+        if claim is None:
+            return []
+        self.ledger.release(member.session, grant)
+        self.granting.failures.failed(claim.portion, member.session, error)
+        self.events.append(Event("failed", member.name, error, (claim.portion,)))
+        return self.advance(now)
+
+    def pushed(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+        """All servers hold a sum: it counts whole, or not at all."""
+        if pushed.attempt:
+            return self._reduced(member, pushed, now)
+        if self.state is State.REDUCING and member.session in self._reducing:
+            return []  # its sums are in the reduction
+        name = SumName(member.session, pushed.number)
+        results = {result.portion: result for result in pushed.results}
+        for claim in self.ledger.hand(member.session):
+            if claim.portion in results:
+                self._heard(member, claim, results[claim.portion], name.number, now)
+        sends = []
+        if name not in self._refused and name not in self._sums:
+            mistakes = [self._mistake(result, result.portion) for result in pushed.results]
+            mistake = next((each for each in mistakes if each is not None), None)
+            if mistake is None and self.ledger.offer(
+                name, tuple(result.portion for result in pushed.results)
+            ):
+                sends += self._count(name, results)
+            else:
+                self._refuse(member, name, tuple(results), mistake)
+        settled = Settled(member.session, self.number, pushed.number, accepted=name in self._sums)
+        return [*sends, Send(member.name, settled), *self.advance(now)]
+
+    def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
+        """A broadcast or a reduction broke off at a worker."""
+        if self._is_reducing(member, aborted.attempt):
+            self.events.append(
+                Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
+            )
+            self._reduce_after = now + self.rules.beat_seconds
+            self._move(State.DRAINING)
+        elif not member.is_ready and aborted.attempt == member.attempt:
+            self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))
+            return [*self.beginning.broken(now), self.beginning.one(member, now)]
+        return self.advance(now)
+
+    def lost(self, member: Member, why: str | None, now: float) -> list[Send]:
+        """A session is over; ``why`` its process ended, None for one that was silent."""
+        hand = self.ledger.hand(member.session)
+        computing = next((claim for claim in hand if claim.number is None), None)
+        if computing is not None and why is not None:
+            self.granting.failures.died(computing.portion, member.session, why)
+        freed = self.ledger.lose(member.session)
+        self._lost += len(freed)
+        queues = self.granting.queues
+        queues.give_back(freed)
+        queues.end(member.session)
+        sends = self.beginning.broken(now) if self.beginning.is_awaited(member.name) else []
+        if self.request.gradient is not None and self.state is not State.OPENING:
+            sends += self._to_servers(Accept(self.number, len(self.ledger.log), (), (member.session,)))
+        if self.state is State.REDUCING and member.session in self._reducing:
+            self._reduce_after = now
+            self._move(State.DRAINING)
+        return sends + self.advance(now)
+
+    def leaving(self, member: Member, now: float) -> list[Send]:
+        """A worker wants to go: others take what would have been its share, and it pushes what it has."""
+        self.granting.queues.end(member.session)
+        return self.advance(now)
+
+    def may_go(self, member: Member) -> bool:
+        """Whether a worker that wants to go holds nothing that counts."""
+        return self.state in (State.CLOSING, State.OVER) or not self.ledger.hand(member.session)
+
+    def beat(self, member: Member, beat: Beat, now: float) -> list[Send]:
+        """A worker says what it has in hand: what it has not heard is said again, what it said is heard."""
+        if self.state in (State.CLOSING, State.OVER):
+            return []
+        if beat.evaluation != self.number or beat.attempt < member.attempt:
+            if now - member.told < self.rules.retry_seconds:
+                return []
+            if self.state is State.REDUCING and member.session in self._reducing and member.is_ready:
+                member.told = now
+                return [Send(member.name, self._reducing[member.session])]
+            return self.beginning.again(member, now)
+        sends = []
+        for held in beat.held:
+            sends += self.computed(member, held, now)
+        if beat.held:
+            heard = Heard(member.session, self.number, tuple(held.grant for held in beat.held))
+            sends.append(Send(member.name, heard))
+        has = {*beat.granted, *(held.grant for held in beat.held)}
+        has.update(grant for first, last in beat.heard for grant in range(first, last + 1))
+        for claim in self.ledger.hand(member.session):
+            if claim.grant not in has and now - claim.since > self.rules.retry_seconds:
+                self.ledger.restart(member.session, claim.grant, now)
+                sends.append(self._grant_message(member, claim))
+        if member.is_flushed and any(not held.flushed for held in beat.held):
+            sends.append(Send(member.name, Flush(member.session, self.number)))
+        return sends + self.advance(now)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed."""
+        return self.advance(now)
+
+    # --- what follows ---
+
+    def advance(self, now: float) -> list[Send]:
+        """Whatever is due now."""
+        if self.state in (State.OPENING, State.CLOSING, State.OVER):
+            return []
+        sends = self._leave_out(now)
+        if self.state is State.COMPUTING and self.ledger.is_computed:
+            self._move(State.DRAINING)
+        if self.state is State.DRAINING and not self.ledger.is_computed:
+            self._move(State.COMPUTING)
+        if self.ledger.is_complete:
+            if self.state is State.COMPUTING:
+                self._move(State.DRAINING)
+            self._move(State.CLOSING)
+            return sends + [Send(each.name, End(each.session, self.number)) for each in self.members]
+        if self.state is State.DRAINING and self.reduces and now >= self._reduce_after:
+            sends += self._reduce(now)
+        return sends + self._feed(now) + self._flush()
+
+    def _feed(self, now: float) -> list[Send]:
+        if self.state is State.REDUCING:
+            return []
+        sends = []
+        for member in self.members:
+            while self.granting.may_take(member):
+                choice = self.granting.choose(member, now)
+                if choice is None:
+                    break
+                sends += self._grant(member, choice, now)
+        return sends
+
+    def _grant(self, member: Member, choice: Choice, now: float) -> list[Send]:
+        sends = []
+        if all(claim.number is not None for claim in self.ledger.hand(member.session)):
+            member.progress = now
+        if choice.is_backup:
+            self._backups.add((member.session, choice.portion))
+            self.events.append(Event("backup", member.name, portions=(choice.portion,)))
+            for other in self.ledger.claims(choice.portion):
+                if other.number is None and not other.apart:
+                    self.ledger.apart(other.session, other.grant)
+                    apart = Apart(other.session, self.number, other.grant)
+                    sends.append(Send(self.members.of[other.session].name, apart))
+        member.grants += 1
+        self.ledger.claim(choice.portion, member.session, member.grants, apart=choice.apart, now=now)
+        claim = self.ledger.claim_of(member.session, member.grants)
+        assert claim is not None, "it was claimed just now"
+        return [*sends, self._grant_message(member, claim)]
+
+    def _grant_message(self, member: Member, claim: Claim) -> Send:
+        grant = Grant(member.session, self.number, claim.grant, claim.portion, claim.apart)
+        return Send(member.name, grant)
+
+    def _flush(self) -> list[Send]:
+        """Where nothing is free, and from who wants to go, sums come to the servers now."""
+        if self.state is State.REDUCING:
+            return []
+        all_of_them = self.rules.pushes and self.granting.is_exhausted
+        sends = []
+        for member in self.members:
+            if member.is_ready and not member.is_flushed and (all_of_them or member.is_leaving):
+                member.is_flushed = True
+                sends.append(Send(member.name, Flush(member.session, self.number)))
+        return sends
+
+    def _leave_out(self, now: float) -> list[Send]:
+        if not self.may_leave_out or self.rules.deadline is None or self.ledger.is_computed:
+            return []
+        if not any(member.seconds for member in self.members):
+            return []
+        usual = len(self.ledger.portions) / max(self.members.rate, 1e-9)
+        done = len(self.ledger.portions) - len(self._left_out) - self.ledger.uncomputed
+        if now - self._began < self.rules.deadline * usual or done < self.rules.least * len(
+            self.ledger.portions
+        ):
+            return []
+        left = sorted(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
+        self.ledger.withdraw(left)
+        self._left_out += left
+        self.granting.gives = False
+        self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
+        return []
+
+    # --- counting ---
+
+    def _mistake(self, result: PortionResult, portion: int) -> str | None:
+        """Why a result cannot be that of the portion."""
+        if result.portion != portion or not 0 <= portion < self.rules.dealing.portions:
+            return f"it answered for portion {result.portion}, and had portion {portion}"
+        samples = self.rules.dealing.samples(portion)
+        if result.samples != samples:
+            return f"it counted {result.samples} patterns in portion {portion}, which has {samples}"
+        return None
+
+    def _count(self, name: SumName, results: Mapping[int, PortionResult]) -> list[Send]:
+        """A sum is accepted."""
+        assert self._counted.keys().isdisjoint(results), "a portion counts once"
+        self._sums[name] = tuple(results)
+        for portion, result in results.items():
+            self._counted[portion] = result
+            self._note(portion, name.session)
+        if self.request.gradient is None:
+            return []
+        assert self.ledger.log[-1] == name, "it was accepted just now"
+        return self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+
+    def _note(self, portion: int, session: int) -> None:
+        """Whose work it was."""
+        self._by[portion] = self.members.of[session].name
+        self.homes.of[portion] = session
+        self._backups_used += (session, portion) in self._backups
+
+    def _refuse(self, member: Member, name: SumName, portions: Sequence[int], mistake: str | None) -> None:
+        """Those of its portions that count nowhere are given again."""
+        self._refused.add(name)
+        self.events.append(Event("refused", member.name, mistake or "others were faster", tuple(portions)))
+        for claim in self.ledger.hand(member.session):
+            if claim.portion in portions and claim.number == name.number:
+                self.ledger.release(claim.session, claim.grant)
+                if mistake is not None:
+                    self.granting.failures.failed(claim.portion, member.session, mistake)
+        self.granting.queues.give_back([each for each in portions if self.ledger.is_free(each)])
+
+    def _to_servers(self, accept: Accept) -> list[Send]:
+        return [Send(name, accept) for name in self.servers]
+
+    # --- reducing ---
+
+    def _reduce(self, now: float) -> list[Send]:
+        """The sums that the workers keep are added, unless they overlap."""
+        hands = [(member, self.ledger.hand(member.session)) for member in self.members]
+        if any(member.is_flushed and hand for member, hand in hands):
+            return []  # it goes, and pushes its sums by itself
+        claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
+        choice = chosen(claims, self.ledger.open)
+        for claim in claims:
+            if claim.portion in choice.missing:
+                self.ledger.release(claim.session, claim.grant)
+        if choice.missing:
+            self.granting.queues.give_back(choice.missing)
+            self._move(State.COMPUTING)
+            return []
+        sums: dict[int, list[SumName]] = {}
+        for name in choice.sums:
+            sums.setdefault(name.session, []).append(name)
+        plan = self.planner([self.members.of[session].name for session in sums])
+        self.beginning.attempt += 1
+        self._reductions += 1
+        self._reducing, sends = {}, []
+        for session, names in sums.items():
+            member = self.members.of[session]
+            self._reducing[session] = Reduce(
+                session,
+                self.number,
+                self.beginning.attempt,
+                plan,
+                tuple(name.number for name in names),
+                tuple(choice.sums[name] for name in names),
+            )
+            member.attempt, member.told = self.beginning.attempt, now
+            sends.append(Send(member.name, self._reducing[session]))
+        self.events.append(Event("reducing", plan.members[0], f"{len(sums)} workers"))
+        self._move(State.REDUCING)
+        return sends
+
+    def _reduced(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
+        """All servers hold the sum of a reduction."""
+        name = SumName(member.session, pushed.number)
+        if name in self._sums:
+            return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
+        if not self._is_reducing(member, pushed.attempt):
+            return []
+        parts = [sum for reduce in self._reducing.values() for sum in reduce.portions]
+        portions = tuple(sorted(portion for sum in parts for portion in sum))
+        accepted = self.ledger.offer(name, portions)
+        assert accepted, f"the reduction {pushed.attempt} has portions that count already"
+        self._sums[name] = portions
+        sends = self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
+        for session, reduce in self._reducing.items():
+            for portion in (each for sum in reduce.portions for each in sum):
+                self._counted[portion] = self._results[session, portion]
+                self._note(portion, session)
+            for number in reduce.numbers:
+                settled = Settled(session, self.number, number, accepted=True)
+                sends.append(Send(self.members.of[session].name, settled))
+        sends.append(Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True)))
+        return sends + self.advance(now)
+
+    def _is_reducing(self, member: Member, attempt: int) -> bool:
+        told = self._reducing.get(member.session)
+        return self.state is State.REDUCING and told is not None and told.attempt == attempt
+
+    # --- the end ---
+
+    @property
+    def close(self) -> Close:
+        """What the servers are told at the end."""
+        assert self.state is State.CLOSING, "all counts"
+        log = tuple(self.ledger.log) if self.request.gradient is not None else ()
+        return Close(self.number, log, 1 / self.samples, self.request.gradient)
+
+    @property
+    def samples(self) -> int:
+        """How many patterns count."""
+        return sum(result.samples for result in self._counted.values())
+
+    def closed(self, dots: tuple[float, ...], now: float) -> Counted:
+        """The servers have closed it."""
+        self._move(State.OVER)
+        portions = tuple(sorted(self._counted))
+        assert set(portions) == set(self.ledger.portions) - set(self._left_out), "all that was wanted counts"
+        results = [self._counted[portion] for portion in portions]
+        kinds = sorted({name for result in results for name, _ in result.details})
+        by_name: dict[str, int] = {}
+        for name in self._by.values():
+            by_name[name] = by_name.get(name, 0) + 1
+        account = Account(
+            now - self._began,
+            by_name,
+            len(self._backups),
+            self._backups_used,
+            len(self._refused),
+            self._lost,
+            tuple(sorted(self._left_out)),
+            self._reductions,
+        )
+        return Counted(
+            self.number,
+            dots,
+            total_of([result.value for result in results]),
+            {kind: total_of([dict(result.details).get(kind, 0.0) for result in results]) for kind in kinds},
+            portions,
+            self.samples,
+            self._sums,
+            account,
+        )
+
+    @property
+    def poisoned(self) -> Trouble | None:
+        """The portion that nobody can compute, once everything else is done."""
+        sessions = [member.session for member in self.members if member.is_ready]
+        failures = self.granting.failures
+        if self.state is not State.COMPUTING or not sessions:
+            return None
+        for portion in self.ledger.open:
+            if self.ledger.is_in_sum(portion):
+                continue
+            if self.ledger.claims(portion) or not failures.is_poisoned(portion, sessions):
+                return None  # there is still something to do
+        portion = min(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
+        return Trouble(
+            "poisoned",
+            f"portion {portion} fails on every worker: {failures.error(portion)}; "
+            "the sums of the others are kept, and it is tried again on a worker that joins",
+            portion,
+        )
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"an evaluation goes from {self.state} to {state}"
+        self.state = state
+
+
+def total_of(values: Sequence[float]) -> float:
+    """Their sum, correctly rounded: it depends on no order."""
+    try:
+        return fsum(values)
+    except (OverflowError, ValueError):  # too large on the way, or infinities of both signs
+        return sum(values)

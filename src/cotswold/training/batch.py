@@ -1,0 +1,126 @@
+"""Strategy `batch`: what minimises, and where the whole training set is computed.
+
+Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the
+terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cotswold.cluster.work import Work
+from cotswold.errors import CheckpointError
+from cotswold.optim import (
+    ApproximateWolfe,
+    BunyipSearch,
+    CGMethod,
+    LBFGSMethod,
+    Objective,
+    Search,
+    Vectors,
+)
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder
+from cotswold.training.networks import LayerNetwork
+from cotswold.training.runners.evaluations import Evaluations, Method
+from cotswold.training.table import Setting
+from cotswold.training.whole_set import Look, WholeSet
+from cotswold.training.works import ModuleWork, of_recipe
+
+MEMORY = 10
+"""Pairs that L-BFGS keeps where nothing is said."""
+CYCLE = 5
+
+
+class Here:
+    """The whole set in this process."""
+
+    workers = 1
+
+    def __init__(self, work: Work, training: BatchTraining) -> None:
+        self.work = work
+        self.set = WholeSet(
+            work,
+            portion=training.portion,
+            fraction=training.fraction,
+            deterministic=training.deterministic,
+            seed=training.seed,
+        )
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Those of the work."""
+        return self.work.flops
+
+    def listen(self, look: Look) -> None:
+        """Have this hear after every portion."""
+        self.set.look = look
+
+    def state(self) -> Mapping[str, object]:
+        """How many sets of patterns were drawn."""
+        return {"draws": self.set.draws}
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from there."""
+        draws = state.get("draws")
+        if not isinstance(draws, int):
+            raise CheckpointError("the checkpoint does not say which patterns were drawn")
+        self.set.draws = draws
+
+    def read(self, name: str) -> Tensor:
+        """A vector, the live one."""
+        return self.set.vectors[name][0]
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set a vector."""
+        self.set.vectors.make(name)[0].copy_(value)
+
+    def validate(self) -> Mapping[str, float] | None:
+        """That of the work, whose parameters are the point."""
+        return self.work.validate()
+
+
+def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
+    """The method that `[training]` names."""
+    cycle = (training.cycle or CYCLE) if training.fraction < 1 else None
+    if training.method == "lbfgs":
+        search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
+        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
+    searches: dict[str, Search | None] = {
+        "wolfe": None,  # the method's own, with a curvature that suits it
+        "approximate": ApproximateWolfe(),
+        "bunyip": BunyipSearch(),
+    }
+    search = searches[training.search]
+    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", search=search, cycle=cycle)
+
+
+def in_one_process(
+    work: ModuleWork, training: BatchTraining, recorder: Recorder, kind: type[Evaluations] = Evaluations
+) -> Evaluations:
+    """The runner of a work in this process."""
+    torch.manual_seed(training.seed)
+    here = Here(work, training)
+    method = method_of(training, here.set.vectors, here.set)
+    return kind(here, method, work.flat, training, recorder, described(work))
+
+
+def described(work: ModuleWork) -> dict[str, object]:
+    """What events say of the network."""
+    network = work.network
+    children = network.layers if isinstance(network, LayerNetwork) else network.children()
+    return {
+        "stack": "layers",
+        "layers": [repr(each) for each in children] or [type(network).__name__],
+        "parameters": sum(each.numel() for each in network.parameters()),
+    }
+
+
+def build(setting: Setting) -> Evaluations:
+    """The runner of a recipe."""
+    training = setting.recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    return in_one_process(of_recipe(setting.recipe, setting.store), training, setting.recorder)

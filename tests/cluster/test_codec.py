@@ -1,0 +1,82 @@
+"""Every message comes back as it was, and bytes of strangers are refused."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotswold.cluster.codec import MalformedError, decode, encode
+from cotswold.optim import Combine, Dot, Drop, Multiply
+from cotswold.server import messages as m
+
+_PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
+_RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
+EXAMPLES: tuple[m.Message, ...] = (
+    m.Join("worker-1", 1, "tcp://a", 1000, 50),
+    m.Beat(1, 2, 1, True, (4, 5), (m.Held(4, _RESULT, 2, False),)),
+    m.Validated(1, 2, None),
+    m.Validated(1, 2, (("loss", 0.5),), None),
+    m.Begin(
+        *(1, 2, 1, "trial", True, (m.Fetch("d", _PLAN), m.Fetch("x", None))),
+        commands=(Combine("t", ((1.0, "x"), (0.5, "d"))), Multiply("a", "b", "c"), Dot("a", "b"), Drop("c")),
+        digests=True,
+    ),
+    m.Push(1, 2, 3, m.Node(2, 1), (4, 5, 6, 7), (0, 1), (b"abc", memoryview(b"defg"))),
+    m.Push(1, 2, 3, None, (4,), (), ()),
+    m.Round(7, m.Close(2, (m.SumName(1, 1),), 0.001, None), (), m.Open(3, "x", True, False), "x"),
+    m.Answer(7, "server-0", (0, 1), ((1.0, float("inf")), (2.0, 3.0)), (1 << 31,), None),
+    m.Reduce(1, 2, 1, _PLAN, (1, 2), (_RESULT,)),
+)
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda one: type(one).__name__)
+def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
+    header, buffers = encode(message)
+    header = msgpack.unpackb(msgpack.packb(header))  # as it travels
+    assert decode(header, buffers) == message
+
+
+def test_a_message_with_many_portions_needs_no_long_header() -> None:
+    message = m.Pushed(1, 2, 3, tuple(m.PortionResult(n, 320, 0.5) for n in range(20000)))
+    header, buffers = encode(message)
+    assert len(msgpack.packb(header)) < 1000
+    assert decode(header, buffers) == message
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"message": None},
+        {"message": []},
+        {"message": ["Stranger", 1]},
+        {"message": ["Leave"]},
+        {"message": ["Leave", "1", "why"]},
+        {"message": ["Leave", True, "why"]},
+        {"message": ["Leave", 1, "why", 2]},
+        {"message": ["Node", 1, 2]},  # a part is no message
+        {"message": ["Push", 1, 2, 3, None, [4], [0], [{"": 1}]]},  # no such buffer
+        {"message": ["Push", 1, 2, 3, None, [4], [0], ["abc"]]},
+        {"long": True},
+    ],
+)
+def test_what_no_process_of_ours_writes_is_refused(header: dict[str, object]) -> None:
+    with pytest.raises(MalformedError):
+        decode(header, [b"x"])
+
+
+_PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+)
+
+
+@given(st.sampled_from([type(one).__name__ for one in EXAMPLES]), st.lists(_PLAIN, max_size=8))
+def test_whatever_arrives_is_a_message_or_refused(name: str, fields: list[object]) -> None:
+    try:
+        message = decode({"message": [name, *fields]}, [b"x", b"y"])
+    except MalformedError:
+        return
+    assert type(message).__name__ == name

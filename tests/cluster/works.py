@@ -1,0 +1,96 @@
+"""What workers compute in these tests: sums small enough to be checked by hand, and some that misbehave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.cluster import PortionSum
+from cotswold.errors import MachineError
+
+
+class LeastSquares:
+    """Half the squares of ``A x - b``, a row of A a pattern."""
+
+    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype) -> None:
+        rows = np.random.default_rng(seed).standard_normal((patterns, size + 1))
+        self._rows = torch.from_numpy(rows[:, :size]).to(dtype)
+        self._goals = torch.from_numpy(rows[:, size]).to(dtype)
+        self._parameters = torch.zeros(size, dtype=dtype)
+
+    @property
+    def parameters(self) -> Tensor:
+        return self._parameters
+
+    @property
+    def patterns(self) -> int:
+        return len(self._rows)
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        size = self._rows.shape[1]
+        return 2 * size, 4 * size
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        chosen = torch.as_tensor(patterns)
+        rows = self._rows[chosen]
+        errors = rows @ self._parameters - self._goals[chosen]
+        if gradient is not None:
+            gradient += rows.T @ errors
+        value = 0.5 * float(errors.double().square().sum())
+        return PortionSum(value, len(chosen), {"right": float((errors.abs() < 0.5).sum())})
+
+    def validate(self) -> Mapping[str, float] | None:
+        return {"loss": float(self._parameters.double().square().sum())}
+
+
+class Slow(LeastSquares):
+    """Sleeps before each portion, as many seconds as a file says that others may change."""
+
+    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, seconds: float) -> None:
+        super().__init__(patterns, size, seed, dtype)
+        self._seconds = seconds
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        time.sleep(self._seconds)
+        return super().add(patterns, gradient)
+
+
+class Poisoned(LeastSquares):
+    """Cannot compute one pattern."""
+
+    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, bad: int, nan: bool) -> None:
+        super().__init__(patterns, size, seed, dtype)
+        self._bad, self._nan = bad, nan
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        if self._bad in patterns and not self._nan:
+            raise MachineError(f"pattern {self._bad} cannot be read")
+        if self._bad in patterns and gradient is not None:
+            gradient[0] += float("nan")
+        return super().add(patterns, gradient)
+
+
+def least_squares(
+    *, patterns: int = 1000, size: int = 50, seed: int = 0, dtype: str = "float64", seconds: float = 0.0
+) -> LeastSquares:
+    """What ``"tests.cluster.works:least_squares"`` names."""
+    if seconds:
+        return Slow(patterns, size, seed, getattr(torch, dtype), seconds)
+    return LeastSquares(patterns, size, seed, getattr(torch, dtype))
+
+
+def poisoned(*, bad: int, nan: bool = False, patterns: int = 1000, size: int = 50) -> LeastSquares:
+    """One pattern fails, or makes a gradient that is no number."""
+    return Poisoned(patterns, size, 0, torch.float64, bad, nan)
+
+
+def once(*, marker: str, patterns: int = 1000, size: int = 50) -> LeastSquares:
+    """Dies where it is made, but for the first process that makes it."""
+    Path(marker).open("x").close()
+    return LeastSquares(patterns, size, 0, torch.float64)
