@@ -161,7 +161,9 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
     return validation
 
 
-CLUSTER_FIELDS = ("workers", "servers", "address", "encrypt", "travel", "silence", "wait")
+CLUSTER_FIELDS = (
+    *("workers", "servers", "address", "encrypt", "travel", "copies", "link_megabits", "silence", "wait"),
+)
 """What `train` takes for `[cluster]`, by name."""
 
 

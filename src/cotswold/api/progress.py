@@ -208,7 +208,7 @@ class _Within:
             f"evaluation {event['evaluation']}: {done:.0f} of {of:.0f} portions",
             *([f"{workers} workers"] if workers > 1 else []),
             *([f"{backups} backup copies"] if backups else []),
-            f"loss {_number(event['value']):.5g}",
+            *([] if event["value"] is None else [f"loss {_number(event['value']):.5g}"]),
             *([time_left(left)] if left is not None else []),
         ]
         return ", ".join(words)

@@ -64,7 +64,7 @@ def open_cluster(
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Cluster:
-    """Start workers and parameter servers; returns when the parameters are on the servers and a worker is there.
+    """Start workers and parameter servers; returns when the first parameters are on the servers.
 
     Each worker calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns a
     `Work`. ``processes`` starts them (by default a fork server of this host); the cluster ends what it
@@ -166,7 +166,7 @@ class Cluster:
         )
 
     def watch(self, on_progress: Callable[[ClusterStatus], None] | None) -> None:
-        """Call a function some times a second while an evaluation is on; what it raises ends the evaluation."""
+        """Call a function some times a second while something is awaited; what it raises ends that."""
         if on_progress is None:
             self._conversation.on_progress = None
         else:
@@ -205,7 +205,7 @@ class Cluster:
         for server in self._opened.servers:
             own = tuple(one.number for one in self._opened.shards if one.server == server)
             self._conversation.post.send(server, m.Pull(0, 0, name, own))
-        self._conversation.hearing(hear, lambda: not waiting or self._lost_servers())
+        self._conversation.hearing(hear, lambda: bool(not waiting or self._lost_servers()))
         self._require_servers()
         return torch.from_numpy(whole)
 
@@ -213,8 +213,8 @@ class Cluster:
         """Set a vector, which is new or not. Raises UserError for one of another length or type."""
         if tuple(vector.shape) != (self.size,) or vector.dtype != self.dtype:
             raise UserError(
-                f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have {self.size} of "
-                f"{self.dtype}"
+                f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have "
+                f"{self.size} of {self.dtype}"
             )
         values = vector.detach().contiguous().numpy()
         write(self._conversation, self._opened.shards, self._opened.servers, name, values)

@@ -42,7 +42,7 @@ class Conversation:
         self._ticked = 0.0
 
     def outcome(self) -> Counted | RoundDone:
-        """What the state machine was asked for, once it is done; raises TroubleError where nothing goes on."""
+        """What was asked for, once it is done; raises TroubleError where nothing goes on."""
         self.wait(lambda: self.machine.outcome is not None)
         assert self.machine.outcome is not None, "it was awaited"
         return self.machine.outcome

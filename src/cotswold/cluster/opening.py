@@ -1,4 +1,4 @@
-"""How a cluster comes up: workers make their work, servers take their shards, the first parameters are written.
+"""How a cluster comes up: workers make their work, servers get their shards and the first parameters.
 
 Knows: the order of it, what each process is told. Does not know: evaluations.
 """
@@ -175,8 +175,8 @@ class Opening:
             self.staff.tick(now)
             if now > self._deadline:
                 raise MachineError(
-                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; look at what the processes "
-                    "print, or give them longer"
+                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; look at what the "
+                    "processes print, or give them longer"
                 )
 
     def _hear(self, letter: Letter) -> None:
@@ -221,7 +221,9 @@ def write(
         own = [one for one in shards if one.server == server]
         buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
         conversation.post.send(server, m.Write(number, name, tuple(one.number for one in own), buffers))
-    conversation.hearing(hear, lambda: len(errors) == len(servers) or conversation.lost_servers(servers))
+    conversation.hearing(
+        hear, lambda: bool(len(errors) == len(servers) or conversation.lost_servers(servers))
+    )
     if len(errors) < len(servers):
         raise MachineError(f"{conversation.lost_servers(servers)} is gone; resume the run")
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]

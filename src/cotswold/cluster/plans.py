@@ -39,8 +39,8 @@ class Planner:
 
 def reduction_of(plan: Plan, size: int) -> ReductionPlan:
     """The plan that a message brings; raises GeometryError where it is none."""
-    steps = [
-        Step(stage, sender, receiver, begin, end, *([bool(rest[0]), rest[1]] if rest else []))
-        for stage, sender, receiver, begin, end, *rest in plan.steps
-    ]
+    steps = []
+    for stage, sender, receiver, begin, end, *rest in plan.steps:
+        adds, lane = rest or (1, 0)
+        steps.append(Step(stage, sender, receiver, begin, end, bool(adds), lane))
     return ReductionPlan(len(plan.members), 0, size, tuple(steps))

@@ -33,7 +33,7 @@ class ClusterSettings:
     seed: int = 0
     """Deals patterns to portions."""
     deadline: float | None = None
-    """An evaluation that draws its own set ends after this many times its usual seconds; None waits for all."""
+    """An evaluation that draws its own set ends after this many times its usual seconds."""
     copies: int = 2
     """Workers that may have one of the last portions; 1 for no backup copies."""
     threads: int = 1

@@ -81,6 +81,21 @@ class Coordinator:
         """Whether something that was asked for is not done."""
         return self._rounds.is_under_way or self._evaluation is not None
 
+    @property
+    def is_round_under_way(self) -> bool:
+        """Whether the servers have been asked for something."""
+        return self._rounds.is_under_way
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """The number of the newest evaluation; its portions while it is on, and how many are in some sum."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return self._number, 0, 0
+        ledger = evaluation.ledger
+        wanted = len(ledger.counted) + len(ledger.open)
+        return self._number, wanted, wanted - ledger.uncomputed
+
     def run(self, commands: Sequence[Command], now: float, digest: str | None = None) -> list[Send]:
         """Commands for the shards, as one round."""
         assert not self.is_busy, "one thing at a time"

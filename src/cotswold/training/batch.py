@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold.cluster.work import Work
 from cotswold.errors import CheckpointError
@@ -22,13 +22,18 @@ from cotswold.optim import (
     Search,
     Vectors,
 )
+from cotswold.recipe import dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
+from cotswold.training.flat import FlatModule
 from cotswold.training.networks import LayerNetwork
+from cotswold.training.patterns import write_rows
+from cotswold.training.restore import supervised_network
 from cotswold.training.runners.evaluations import Evaluations, Method
+from cotswold.training.spread import There, rows_folder, spread
 from cotswold.training.table import Setting
 from cotswold.training.whole_set import Look, WholeSet
-from cotswold.training.works import ModuleWork, of_recipe
+from cotswold.training.works import ModuleWork, dense_of, of_recipe
 
 MEMORY = 10
 """Pairs that L-BFGS keeps where nothing is said."""
@@ -85,7 +90,7 @@ class Here:
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
     """The method that `[training]` names."""
-    cycle = (training.cycle or CYCLE) if training.fraction < 1 else None
+    cycle = (training.cycle or CYCLE) if training.chooses else None
     if training.method == "lbfgs":
         search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
         return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
@@ -105,12 +110,11 @@ def in_one_process(
     torch.manual_seed(training.seed)
     here = Here(work, training)
     method = method_of(training, here.set.vectors, here.set)
-    return kind(here, method, work.flat, training, recorder, described(work))
+    return kind(here, method, work.flat, training, recorder, described(work.network))
 
 
-def described(work: ModuleWork) -> dict[str, object]:
+def described(network: nn.Module) -> dict[str, object]:
     """What events say of the network."""
-    network = work.network
     children = network.layers if isinstance(network, LayerNetwork) else network.children()
     return {
         "stack": "layers",
@@ -121,6 +125,34 @@ def described(work: ModuleWork) -> dict[str, object]:
 
 def build(setting: Setting) -> Evaluations:
     """The runner of a recipe."""
-    training = setting.recipe.training
+    recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
-    return in_one_process(of_recipe(setting.recipe, setting.store), training, setting.recorder)
+    if recipe.cluster.alone:
+        return in_one_process(of_recipe(recipe, setting.store), training, setting.recorder)
+    rows = rows_folder(setting.run.path, setting.open_things)
+    for split in ("train", "validation"):
+        if setting.store.splits.get(split):
+            write_rows(setting.store, split, rows)
+    arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}
+    there = spread(
+        recipe,
+        setting.run.path,
+        "cotswold.training.works:in_worker",
+        arguments,
+        setting.recorder,
+        setting.open_things,
+    )
+    network = supervised_network(recipe, setting.store.outputs)
+    dense = dense_of(recipe, setting.store.outputs) is not None
+    return on_cluster(there, FlatModule(network, inputs_first=dense), training, setting.recorder)
+
+
+def on_cluster(
+    there: There,
+    flat: FlatModule,
+    training: BatchTraining,
+    recorder: Recorder,
+    kind: type[Evaluations] = Evaluations,
+) -> Evaluations:
+    """The runner of what the workers of a cluster compute; ``flat``: the same network, for checkpoints."""
+    return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))

@@ -6,23 +6,37 @@ Knows: what of them whole-set optimisation needs. Does not know: methods, when a
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
-from cotswold.training.batch import in_one_process
+from cotswold.training.batch import in_one_process, on_cluster
 from cotswold.training.datasets import Given, Samples, samples_of
 from cotswold.training.losses import Loss
 from cotswold.training.patterns import SamplePatterns
 from cotswold.training.runners.evaluations import Evaluations
 from cotswold.training.same_module import check_module
+from cotswold.training.spread import spread
 from cotswold.training.team import Team
-from cotswold.training.works import ModuleWork, check_steady
+from cotswold.training.works import INHERITED, ModuleWork, check_steady
+
+
+@dataclass(frozen=True)
+class GivenModule:
+    """What a program gives to be trained."""
+
+    module: nn.Module
+    samples: Given | Samples
+    validation: Given | Samples | None
+    loss: Loss
 
 
 class ModuleEvaluations(Evaluations):
@@ -45,27 +59,41 @@ def check(
 
 
 def build(
-    module: nn.Module,
-    samples: Given | Samples,
-    validation: Given | Samples | None,
-    loss: Loss,
+    given: GivenModule,
     recipe: Recipe,
+    run: Path,
     recorder: Recorder,
     open_things: ExitStack,
     team: Team,
 ) -> Evaluations:
-    """The runner of a module."""
+    """The runner of a module; workers are forked from this process, so they have it and its data."""
     training = recipe.training
     assert isinstance(training, BatchTraining), "chosen by it"
     if team.mesh is not None:
         raise UserError("strategy batch is spread by workers=, not by a grid of ranks; start one process")
     portion = training.portion
-    held = (
-        None if validation is None else SamplePatterns(_map_style("the validation set", validation, portion))
+    held = None
+    if given.validation is not None:
+        held = SamplePatterns(_map_style("the validation set", given.validation, portion))
+    learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
+    work = ModuleWork(given.module, given.loss, learnt, held, portion)
+    if recipe.cluster.alone:
+        return in_one_process(work, training, recorder, ModuleEvaluations)
+    if recipe.cluster.address is not None:
+        raise UserError(
+            "a module that is there cannot be sent to other machines; leave address out to spread it over "
+            "this one, or train a recipe"
+        )
+    there = spread(
+        recipe,
+        run,
+        "cotswold.training.works:inherited_work",
+        {},
+        recorder,
+        open_things,
+        lambda: live_processes({INHERITED: work}),
     )
-    learnt = SamplePatterns(_map_style("the data set", samples, portion))
-    work = ModuleWork(module, loss, learnt, held, portion)
-    return in_one_process(work, training, recorder, ModuleEvaluations)
+    return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
 
 
 def _map_style(what: str, given: Given | Samples, portion: int) -> Samples:

@@ -174,8 +174,8 @@ class ModuleJob(Job):
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
         if isinstance(self.recipe.training, BatchTraining):
-            given = self.module, self.samples, self.validation, self.loss
-            return module_batch.build(*given, self.recipe, recorder, open_things, self.team)
+            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            return module_batch.build(given, self.recipe, self.run.path, recorder, open_things, self.team)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)

@@ -31,8 +31,8 @@ class Share:
     """Counted from 1 over the whole run."""
     portions: int
     of: int
-    value: float
-    """The mean over the patterns so far."""
+    value: float | None
+    """The mean over the patterns so far; None where that is not known before the end."""
     samples: int
     gradient: bool
     finished: bool = False

@@ -19,6 +19,7 @@ from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum
 from cotswold.data import Store
 from cotswold.errors import UserError
+from cotswold.host import inherited
 from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
@@ -206,6 +207,17 @@ def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:
     """As `of_recipe`, from what can be sent to another process: a recipe's text, and places."""
     torch.set_num_threads(1)
     return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows))
+
+
+INHERITED = "work"
+"""The name under which a program's own work is in the processes that are forked from it."""
+
+
+def inherited_work() -> ModuleWork:
+    """That of the program from which this process was forked."""
+    found = inherited(INHERITED)
+    assert isinstance(found, ModuleWork), "given so"
+    return found
 
 
 def check_steady(module: nn.Module) -> None:

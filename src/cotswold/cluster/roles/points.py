@@ -14,7 +14,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.exchanges import Exchanges, broadcast_number
 from cotswold.cluster.roles.pulls import OwnVectors, Pulls
 from cotswold.files.checksum import crc32
-from cotswold.server.messages import Begin, Fetch, Shard
+from cotswold.server.messages import Begin, Fetch, Welcome
 
 Arrived = Callable[[], None]
 
@@ -24,15 +24,13 @@ class Points:
 
     def __init__(
         self,
-        session: int,
-        shards: tuple[Shard, ...],
+        welcome: Welcome,
         dtype: np.dtype[np.floating],
         pulls: Pulls,
         exchanges: Exchanges,
-        name: str,
     ) -> None:
-        self._session, self._shards, self._name = session, shards, name
-        self._size, self._dtype = max(one.stop for one in shards), dtype
+        self._session, self._name, self._shards = welcome.session, welcome.name, welcome.shards
+        self._size, self._dtype = max(one.stop for one in self._shards), dtype
         self._pulls, self._exchanges = pulls, exchanges
         self._vectors = OwnVectors(self._size, dtype)
         self._begin: Begin | None = None
@@ -40,12 +38,17 @@ class Points:
     def fetch(self, begin: Begin, arrived: Arrived, broke: Callable[[str], None]) -> None:
         """Get what ``begin`` asks for, one vector after the other; then ``arrived``.
 
-        ``broke`` gets the name of whoever was lost in a broadcast. What an earlier call has begun is given up.
+        ``broke`` gets the name of whoever was lost in a broadcast. What was begun earlier is given up.
         """
+        self.abandon()
         self._begin = begin
+        self._next(begin, 0, arrived, broke)
+
+    def abandon(self) -> None:
+        """Give up what is being fetched."""
+        self._begin = None
         self._pulls.clear()
         self._exchanges.abandon()
-        self._next(begin, 0, arrived, broke)
 
     def make(self, begin: Begin) -> tuple[Array, tuple[int, ...]]:
         """The point, once all has arrived, and its digests where they are wanted."""

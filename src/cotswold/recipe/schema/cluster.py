@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from cotswold.recipe.limits import at_most
-from cotswold.recipe.schema.fields import Section, Span, Text
+from cotswold.recipe.schema.fields import Positive, Section, Span, Text
 
 Processes = Annotated[int, Field(gt=0), at_most(100_000)]
 
@@ -30,6 +30,11 @@ class Cluster(Section):
     travel: Literal["sandblaster", "bunyip"] = "sandblaster"
     """How the point travels. `sandblaster`: workers pull it from the servers for each evaluation; `bunyip`:
     workers keep it, get the direction once an iteration, and then step lengths alone."""
+    copies: Annotated[int, Field(gt=0), at_most(100)] = 2
+    """How many workers may have one of the last portions of an evaluation, of which the first answer counts;
+    1 for no backup copies."""
+    link_megabits: Positive = 1000.0
+    """Speed of each machine's network card, Mb/s: by it the order in which sums are reduced is chosen."""
     silence: Span = 10.0
     """Seconds for which a worker may be silent before its portions are given to others."""
     wait: Span = 300.0

@@ -254,6 +254,8 @@ class Recipe(Section):
             raise ValueError("strategy batch is spread by [cluster] workers; take mesh.grid out")
         if self.network.start is not None:
             raise ValueError("strategy batch trains layers on the samples themselves; take network.start out")
+        if training.deadline is not None and self.cluster.alone:
+            raise ValueError("training.deadline is for a cluster; give cluster.workers, or take it out")
         if training.device != "cpu":
             raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
 

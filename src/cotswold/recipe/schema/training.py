@@ -167,6 +167,9 @@ class BatchTraining(SharedTraining):
     """Stop after so many iterations: directions along which a line search went."""
     evaluations: Times | None = None
     """Stop after so many evaluations of value and gradient; an iteration is finished first."""
+    flops: Positive | None = None
+    """Stop after so many FLOPs of value and gradient, as the account counts them (1e15 is a PFLOP); an
+    iteration is finished first."""
     tolerance: NotNegative = 0.0
     """Stop where the norm of the gradient is at most this."""
     portion: Times = 320
@@ -174,15 +177,23 @@ class BatchTraining(SharedTraining):
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """An evaluation ends when this part of the portions is done (Aberdeen et al. 2000, section 6.2: 0.8).
     Evaluations that are compared use the same patterns; see `cycle`."""
+    deadline: Positive | None = None
+    """On a cluster: an evaluation that chooses its patterns ends after this many times its usual seconds,
+    with what is done by then."""
     cycle: Times | None = None
-    """Iterations for which the patterns stay the same, where `fraction` is below 1; 5 where nothing is
-    said."""
+    """Iterations for which the patterns stay the same, where `fraction` is below 1 or there is a `deadline`;
+    5 where nothing is said."""
     deterministic: bool = False
     """Sum portions along a fixed tree, so that the gradient has the same bits whoever computed what."""
     validate_every: Times = 1
     """Iterations between validations."""
     patience: Times | None = None
     """Stop after so many validations without a better validation loss."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an evaluation may end before all patterns are done."""
+        return self.fraction < 1 or self.deadline is not None
 
     @property
     def batch_size(self) -> int:
@@ -198,7 +209,7 @@ class BatchTraining(SharedTraining):
                 raise ValueError('beta is for method "cg"; take it out, or set method to cg')
         elif self.memory is not None:
             raise ValueError('memory is for method "lbfgs"; take it out, or set method to lbfgs')
-        if self.cycle is not None and self.fraction == 1.0:
+        if self.cycle is not None and not self.chooses:
             raise ValueError("cycle is for a fraction below 1; take it out, or give fraction")
         return self
 

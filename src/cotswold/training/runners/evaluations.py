@@ -245,7 +245,7 @@ class Evaluations:
 
     def _may_go_on(self) -> bool:
         """Whether a run that has ended is asked for more than it had."""
-        return self._over() is None and self._ended in (_ITERATIONS, _EVALUATIONS, _TOLERANCE)
+        return self._over() is None and self._ended in (_ITERATIONS, _EVALUATIONS, _FLOPS, _TOLERANCE)
 
     def _wanted(self) -> bool:
         """Whether a stop is asked for."""
@@ -337,6 +337,8 @@ class Evaluations:
             return _ITERATIONS
         if training.evaluations is not None and self._evaluations >= training.evaluations:
             return _EVALUATIONS
+        if training.flops is not None and self._recorder.account.flops >= training.flops:
+            return _FLOPS
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
         if last is not None and last.failure is not None:
@@ -352,6 +354,7 @@ class Evaluations:
 
 _ITERATIONS = "as many iterations as training.iterations says"
 _EVALUATIONS = "as many evaluations as training.evaluations says"
+_FLOPS = "as many FLOPs as training.flops says"
 _TOLERANCE = "the gradient's norm is at most training.tolerance"
 
 

@@ -1,0 +1,64 @@
+"""A thread that does one thing after the other, and tells another thread, which listens, of what came of it.
+
+Knows: jobs, a descriptor to listen to. Does not know: what is done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+
+Job = Callable[[], object]
+
+
+class Working:
+    """The thread; `close` ends it after the job that it does."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._told: deque[Job] = deque()
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        threading.Thread(target=self._run, name="computing", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Can be read where `take` has something."""
+        return self._woken
+
+    def do(self, job: Job) -> None:
+        """Do something, after what was asked for before; what it raises is raised by `take`."""
+        self._jobs.put(job)
+
+    def tell(self, what: Job) -> None:
+        """Have the listening thread do something; for jobs."""
+        self._told.append(what)
+        with suppress(BlockingIOError):  # it has been woken often enough
+            os.write(self._wake, b"!")
+
+    def take(self) -> None:
+        """Do what jobs told this thread, which listens."""
+        with suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        while self._told:
+            self._told.popleft()()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except BaseException as error:
+                self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
+                return
+
+
+def _raised(error: BaseException) -> None:
+    raise error
