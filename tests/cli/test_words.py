@@ -23,6 +23,7 @@ LEAVES = [
     *([name] for name in COMMANDS if name not in ("recipe", "data", "bench")),
     *(["recipe", name] for name in ("list", "show", "explain")),
     ["data", "make"],
+    ["data", "make", "japanese-ocr"],
 ]
 
 

@@ -17,9 +17,7 @@ app = App(
 )
 
 
-make = App(
-    name="make", help="Write the demo's pictures as files, or a set of another name.", help_format="plaintext"
-)
+make = App(name="make", help_format="plaintext")
 app.command(make)
 
 
