@@ -17,7 +17,19 @@ def test_the_command_makes_the_set_and_says_what_people_should_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "set"
-    words = ["make", "japanese-ocr", str(out), "--originals", "3203", "--held-out", "3", "--patterns", "5000"]
+    words = [
+        "make",
+        "japanese-ocr",
+        str(out),
+        "--originals",
+        "3203",
+        "--held-out",
+        "3",
+        "--patterns",
+        "5000",
+        "--jobs",
+        "1",
+    ]
     command.app(
         [*words, "--frequencies", "equal", "--held-family", "IPA Gothic"], result_action="return_value"
     )

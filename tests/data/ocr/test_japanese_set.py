@@ -12,7 +12,8 @@ from cotswold.data import Store, VectorPreparation, open_samples, open_source, o
 from cotswold.data.ocr import JapaneseSet, Request, classes, make, printing, typefaces
 from cotswold.data.ocr.making import Printer, Task
 from cotswold.data.ocr.typefaces import Design, Face
-from cotswold.errors import SourceError, UserError
+from cotswold.data.store_folder import claimed
+from cotswold.errors import BusyError, SourceError, UserError
 
 from .conftest import SMALL
 
@@ -61,6 +62,19 @@ def test_no_scan_is_empty_and_held_out_scans_are_no_training_scans(made: Japanes
         assert sum(bytes(scan) in originals for scan in scans) == 0
 
 
+def test_scans_of_different_parts_differ_though_all_else_is_the_same() -> None:
+    face, one = typefaces.installed()[0][0], np.zeros(1, np.uint16)
+    scans = [Printer((face,), 0).scans(Task(Path(), part, 5, one, one, ("print",))) for part in range(4)]
+    assert len({bytes(each) for each in scans}) == 4
+    again = Printer((face,), 0).scans(Task(Path(), 0, 4, *2 * (np.zeros(2, np.uint16),), ("print",)))
+    assert (again[1] == scans[0][0]).all()
+
+
+def test_a_folder_in_which_another_process_works_is_busy(tmp_path: Path) -> None:
+    with claimed(tmp_path / "set"), pytest.raises(BusyError, match="another process"):
+        make(tmp_path / "set", SMALL, jobs=1)
+
+
 def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -> None:
     """Each scan of a large character overlaps more with its clean glyph than with those of others."""
     labels = made.labels(np.arange(400))
@@ -77,6 +91,7 @@ def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -
     assert ((flat[1] @ flat[0].T).argmax(1) == np.arange(len(kanji))).mean() > 0.8
 
 
+@pytest.mark.slow
 def test_the_same_request_gives_the_same_files_also_in_several_processes(
     made: JapaneseSet, tmp_path: Path
 ) -> None:
@@ -85,6 +100,7 @@ def test_the_same_request_gives_the_same_files_also_in_several_processes(
     assert make(tmp_path / "set", SMALL).identity == made.identity
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_stopped(
     made: JapaneseSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

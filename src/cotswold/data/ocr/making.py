@@ -59,9 +59,16 @@ def make(
     wanted, path = request or Request(), Path(out).expanduser()
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs = {jobs} would do nothing; give 1 or more")
-    if (path / MANIFEST).exists():
-        return _there_already(path, wanted)
-    _refuse_other(path)
+    if not (path / MANIFEST).exists():
+        _refuse_other(path)
+        with claimed(path):
+            if not (path / MANIFEST).exists():
+                _make(path, wanted, fonts, jobs or granted_cores(environ={}), progress)
+    return _as_wanted(path, wanted)
+
+
+def _make(path: Path, wanted: Request, fonts: Sequence[Path], jobs: int, progress: Progress | None) -> None:
+    """Write a set into a folder that is claimed."""
     faces, missing = typefaces.installed(fonts)
     _require_two(len({each.design for each in faces}), missing)
     found = families.grouped(tuple(faces))
@@ -70,36 +77,27 @@ def make(
     ranking = frequencies.ranking(wanted.seed)
     plan = planned(wanted, found, held, ranking)
     printer = Printer(tuple(face for each in found for face in each.faces), wanted.seed)
-    origin = _digest(
-        [wanted.state(), *(_described(each, held) for each in found), ranking.order, _software()]
-    )
-    with claimed(path):
-        tasks = _tasks(path, plan, origin)
-        _print_all(printer, tasks, jobs or granted_cores(environ={}), progress)
-        _join(path, plan, tasks)
-        manifest = {
-            "format": FORMAT,
-            "request": wanted.state(),
-            "families": [_described(each, held) for each in found],
-            "missing": [{"design": each.name, "package": each.package} for each in missing],
-            "software": _software(),
-            "notes": _notes(found, held, missing, plan, ranking),
-            "arrays": {
-                name: list(chunk_of(path / name)) for part in PARTS for name in map(_file(part), _ARRAYS)
-            },
-        }
-        with disk_full_named(path):
-            sheets.write(path, manifest)
-            replace_file(path / MANIFEST, json.dumps({**manifest, "checksum": seal(manifest)}).encode())
-            shutil.rmtree(path / _UNFINISHED)
-    return JapaneseSet(path)
+    described = [_described(each, held) for each in found]
+    tasks = _tasks(path, plan, _digest([wanted.state(), described, ranking.order, _software()]))
+    _print_all(printer, tasks, jobs, progress)
+    _join(path, plan, tasks)
+    files = [array_file(part, array) for part in PARTS for array in _ARRAYS]
+    manifest = {
+        "format": FORMAT,
+        "request": wanted.state(),
+        "families": described,
+        "missing": [{"design": each.name, "package": each.package} for each in missing],
+        "software": _software(),
+        "notes": _notes(found, held, missing, plan, ranking),
+        "arrays": {name: list(chunk_of(path / name)) for name in files},
+    }
+    with disk_full_named(path):
+        sheets.write(path, manifest)
+        replace_file(path / MANIFEST, json.dumps({**manifest, "checksum": seal(manifest)}).encode())
+        shutil.rmtree(path / _UNFINISHED)
 
 
 _ARRAYS = ("scans", "labels", "faces")
-
-
-def _file(part: str) -> Callable[[str], str]:
-    return lambda array: array_file(part, array)
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
                 np.save(stream, array)
 
 
-def _there_already(path: Path, wanted: Request) -> JapaneseSet:
+def _as_wanted(path: Path, wanted: Request) -> JapaneseSet:
     there = JapaneseSet(path)
     if there.request != wanted:
         new, old = wanted.state(), there.request.state()
