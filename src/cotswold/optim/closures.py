@@ -122,4 +122,4 @@ def _number(loss: Tensor | float) -> float:
         raise UserError(f"the closure returned {tuple(loss.shape)} numbers: it must return one, the loss")
     if not isinstance(loss, Tensor | float | int):
         raise UserError(f"the closure returned {type(loss).__name__}: it must return the loss")
-    return float(loss)
+    return float(loss.detach() if isinstance(loss, Tensor) else loss)

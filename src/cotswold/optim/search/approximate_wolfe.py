@@ -96,7 +96,7 @@ class _Looking:
         if trial.value < self.best.value:
             self.best = trial
         d, c, slope = self._demands.decrease, self._demands.curvature, self._start.slope
-        flat = trial.slope >= c * slope
+        flat = abs(trial.slope) <= -c * slope
         wolfe = trial.value - self._start.value <= d * trial.step * slope
         approximate = trial.value <= self._highest and trial.slope <= (2.0 * d - 1.0) * slope
         if flat and (wolfe or approximate):

@@ -48,7 +48,10 @@ class BunyipSearch:
             trial = yield Ask(step)
             if trial.finite and trial.value < start.value:
                 return Outcome(step, weak)
-            step, weak = step / self.growth, "the value was higher where the slopes said it was lowest"
+            shorter = 1.0 / self.growth
+            if trial.finite and trial.slope > 0.0:  # a parabola through both slopes, of all patterns now
+                shorter = min(shorter, start.slope / (start.slope - trial.slope))
+            step, weak = step * shorter, "the value was higher where the slopes said it was lowest"
         return Outcome(None, "no step goes down, whatever the slopes say")
 
     def _bracket(self, start: Start) -> Generator[Ask, Trial, tuple[Trial, Trial | None]]:

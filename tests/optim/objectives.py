@@ -1,0 +1,77 @@
+"""Objectives for tests: a regression over patterns that can be drawn, whose messages are counted.
+
+Knows: commands, sets of patterns by name. Does not know: methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cotswold.optim import Command, Evaluation, TensorVectors
+
+
+class CountedVectors(TensorVectors):
+    """Vectors that count the rounds of commands they are given."""
+
+    rounds = 0
+
+    def run(self, commands: Sequence[Command]) -> list[float]:
+        self.rounds += 1
+        return super().run(commands)
+
+
+class Patterns:
+    """Logistic regression over ``count`` patterns; draws a fraction of them where none are named.
+
+    A set is named by its seed and its fraction. ``asked`` keeps the names that evaluations counted, in order.
+    """
+
+    def __init__(self, vectors: TensorVectors, fraction: float = 1.0, count: int = 200) -> None:
+        generator = torch.Generator().manual_seed(7)
+        features = vectors.size
+        self._inputs = torch.randn(count, features, dtype=torch.float64, generator=generator)
+        truth = torch.randn(features, dtype=torch.float64, generator=generator)
+        noise = torch.randn(count, dtype=torch.float64, generator=generator)
+        self._signs = torch.sign(self._inputs @ truth + noise)
+        self._vectors, self._fraction, self._drawn = vectors, fraction, 0
+        self.asked: list[str] = []
+        self.lies = 0
+        """How many of the next evaluations count another set than is asked for."""
+
+    def part(self, patterns: str, fraction: float) -> str:
+        return f"{patterns} {fraction}"
+
+    def value(self, point: Tensor, patterns: str) -> tuple[float, Tensor]:
+        """The mean over a set, and its gradient."""
+        seed, *fractions = patterns.split()
+        chosen = torch.randperm(len(self._signs), generator=torch.Generator().manual_seed(int(seed)))
+        for fraction in fractions:
+            chosen = chosen[: max(1, round(float(fraction) * len(chosen)))]
+        w = point.detach().double().clone().requires_grad_()
+        margins = self._signs[chosen] * (self._inputs[chosen] @ w)
+        loss = torch.nn.functional.softplus(-margins).mean() + 0.005 * w @ w
+        (slope,) = torch.autograd.grad(loss, w)
+        return float(loss.detach()), slope
+
+    def evaluate(
+        self,
+        at: str,
+        gradient: str | None,
+        *,
+        before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+        patterns: str | None = None,
+    ) -> Evaluation:
+        self._vectors.run(before)
+        if patterns is None or (self.lies and " " in patterns):
+            self.lies = max(0, self.lies - 1) if patterns else self.lies
+            patterns = f"{self._drawn} {self._fraction}"
+            self._drawn += 1
+        self.asked.append(patterns)
+        value, slope = self.value(self._vectors[at][0], patterns)
+        if gradient is not None:
+            self._vectors.make(gradient)[0].copy_(slope)
+        return Evaluation(value, tuple(self._vectors.run(after)), patterns, round(200 * self._fraction))
