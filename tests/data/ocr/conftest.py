@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,27 +18,36 @@ FEW = ("IPA Gothic", "Noto Serif CJK", "IPA Mincho", "Takao Gothic")
 SMALL = Request(seed=7, originals=3500, held_out=60, patterns=9000)
 
 
-@pytest.fixture(scope="module")
-def few_designs() -> Iterator[None]:
+@contextmanager
+def few() -> Iterator[None]:
+    """As if nothing but four designs were installed."""
     missing = {each.name for each in typefaces.installed()[1]} & set(FEW)
     if missing:
         pytest.skip(f"typefaces are not installed: {', '.join(sorted(missing))}")
     with pytest.MonkeyPatch.context() as patch:
-        few = tuple(each for each in typefaces.DESIGNS if each.name in FEW)
-        patch.setattr(typefaces, "DESIGNS", few)
-        patch.setattr(families, "grouped", lru_cache(_by(families.grouped)))
+        patch.setattr(typefaces, "DESIGNS", tuple(each for each in typefaces.DESIGNS if each.name in FEW))
+        patch.setattr(families, "grouped", _grouped)
         patch.setattr(frequencies, "KANJIDIC", Path("none"))
         patch.setattr(frequencies, "TEXTS", Path("none"))
         yield
 
 
-def _by(grouped: Callable[[Sequence[Face]], list[Family]]) -> Callable[..., list[Family]]:
-    return lambda faces: grouped(faces)
-
-
 @pytest.fixture(scope="module")
-def made(few_designs: None, tmp_path_factory: pytest.TempPathFactory) -> JapaneseSet:
-    return make(tmp_path_factory.mktemp("ocr") / "set", SMALL, jobs=1)
+def few_designs() -> Iterator[None]:
+    with few():
+        yield
+
+
+@lru_cache
+def _grouped(faces: tuple[Face, ...], by: Callable[..., list[Family]] = families.grouped) -> list[Family]:
+    """Looked at once: it takes longer than to print a small set."""
+    return by(faces)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> JapaneseSet:
+    with few():
+        return make(tmp_path_factory.mktemp("ocr") / "set", SMALL, jobs=1)
 
 
 @pytest.fixture

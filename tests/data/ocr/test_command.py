@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 
 from cotswold.cli import data as command
-from cotswold.data.ocr import JapaneseSet
+from cotswold.data.ocr import JapaneseSet, typefaces
+from cotswold.data.ocr.typefaces import Design
 from cotswold.errors import UserError
 from cotswold.recipe import load
 
 
 @pytest.mark.usefixtures("few_designs")
 def test_the_command_makes_the_set_and_says_what_people_should_know(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lost = Design("Lost", "fonts-lost", ("lost.ttf",))
+    monkeypatch.setattr(typefaces, "DESIGNS", (*typefaces.DESIGNS, lost))
     out = tmp_path / "set"
     words = [
         "make",
@@ -35,7 +38,8 @@ def test_the_command_makes_the_set_and_says_what_people_should_know(
     )
     printed = capsys.readouterr().out
     assert "3,203 originals of 3,203 characters, 3,203 of them once or twice; 5,000 patterns" in printed
-    assert "never trained on: IPA Gothic" in printed and "fewer than 8 families" in printed
+    assert "never trained on: IPA Gothic" in printed
+    assert "fewer than 8 families; more come with apt install fonts-lost" in printed
     made = JapaneseSet(out)
     assert made.request.frequencies == "equal" and made.request.held_families == ("IPA Gothic",)
     with pytest.raises(UserError, match="another directory"):

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
 from cotswold.data import Store, VectorPreparation, open_samples, open_source, open_vectors, prepare
-from cotswold.data.ocr import JapaneseSet, Request, classes, make, printing, typefaces
+from cotswold.data.ocr import JapaneseSet, PatternDataset, Request, classes, make, making, printing, typefaces
 from cotswold.data.ocr.making import Printer, Task
 from cotswold.data.ocr.typefaces import Design, Face
 from cotswold.data.store_folder import claimed
@@ -107,6 +109,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(making, "_TOGETHER", 512)
     for request in (replace(SMALL, seed=8), SMALL):  # what the first one leaves must not be taken
         with pytest.raises(KeyboardInterrupt):
             make(tmp_path / "set", request, jobs=1, progress=stop)
@@ -122,7 +125,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     monkeypatch.setattr(Printer, "scans", counted)
     again = make(tmp_path / "set", SMALL, jobs=1)
     assert files(again.path) == files(made.path)
-    assert printed == [2048, 0, 0, 0]
+    assert printed == [*range(512, 3500, 512), 0, 0, 0]
     assert not (again.path / "unfinished").exists()
 
 
@@ -172,15 +175,6 @@ def test_without_typefaces_the_packages_to_install_are_named(
         make(tmp_path / "set", SMALL)
     with pytest.raises(SourceError, match="no folder of typefaces"):
         make(tmp_path / "set", SMALL, fonts=[tmp_path / "missing"])
-
-
-def test_typefaces_that_are_missing_are_named_and_the_set_is_made_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = (*typefaces.DESIGNS[:2], Design("Lost", "fonts-lost", ("lost.ttf",)))
-    monkeypatch.setattr(typefaces, "DESIGNS", more)
-    made = make(tmp_path / "set", replace(SMALL, originals=3203, held_out=5), jobs=1)
-    assert any("fewer than 8 families" in note and "fonts-lost" in note for note in made.notes)
 
 
 def test_a_damaged_typeface_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +257,20 @@ def test_a_store_of_the_set_holds_its_patterns(made: JapaneseSet, tmp_path: Path
     assert store.splits == {"train": 500, "validation": 60, "test": 60}
     rows = np.rint(store.read("train", 0, 500)[:, :, 0, 0] * 255).astype(np.uint8)
     assert sorted(map(bytes, rows)) == sorted(map(bytes, made.patterns(np.arange(500))))
+
+
+def test_a_data_set_makes_its_patterns_when_a_loader_asks_for_them(made: JapaneseSet) -> None:
+    dataset = PatternDataset(made, 5000)
+    assert (len(dataset), len(PatternDataset(made))) == (5000, 9000)
+    (ink, labels), *_ = DataLoader(dataset, batch_sampler=[[4999, 0, 17]])
+    numbers = np.array([4999, 0, 17])
+    assert (torch.round(ink * 255).numpy() == made.patterns(numbers)).all() and ink.dtype == torch.float32
+    assert (labels.numpy() == made.labels(numbers)).all()
+    assert torch.equal(dataset[17][0], ink[2])
+    with pytest.raises(IndexError, match="5,000"):
+        dataset[5000]
+    with pytest.raises(UserError, match="empty"):
+        PatternDataset(made, 0)
 
 
 def test_sources_and_sets_go_to_other_processes(made: JapaneseSet) -> None:
