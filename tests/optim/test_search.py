@@ -135,6 +135,26 @@ def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
     assert stop.value.value.step == pytest.approx(1.0) and "higher" in stop.value.value.weak
 
 
+def test_bunyips_search_asks_for_all_patterns_where_the_part_has_no_lower_step() -> None:
+    """Slopes on the part say that the line rises at once."""
+    asking = BunyipSearch().along(Start(1.0, -1.0, 1.0))
+    ask = next(asking)
+    parts: list[float | None] = []
+
+    def answered(ask: Ask) -> Trial:
+        parts.append(ask.part)
+        value = (ask.step - 1e-2) ** 2 + 0.9999 if ask.step > 1e-5 else 1.0  # smaller steps are rounded away
+        return Trial(ask.step, value, 1.0 if ask.part else 2 * (ask.step - 1e-2))
+
+    with pytest.raises(StopIteration) as stop:  # noqa: PT012  # a generator says its answer so
+        while len(parts) < 100:
+            ask = asking.send(answered(ask))
+    assert stop.value.value.step == pytest.approx(1e-2, rel=0.01)
+    assert "those on all were asked" in stop.value.value.weak
+    first = parts.index(None)
+    assert 0.1 in parts[:first] and 0.1 not in parts[first:]
+
+
 def test_the_approximate_conditions_accept_a_value_that_rounding_raised() -> None:
     def line(a: float) -> tuple[float, float]:  # the decrease, 1e-9, is lost in the rounding of 1
         return 1.0 + (1e-7 if a > 0 else 0.0), 1e-9 * (2 * a - 2)

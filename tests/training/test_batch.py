@@ -90,7 +90,7 @@ def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
 ) -> None:
     training.check_resume(recipe, tmp_path, overrides=overrides, stores=stores)
     steps = events(tmp_path / "whole", "step")
-    assert len(steps) == 12 or "failure" in steps[-1]  # slopes on a few patterns may deceive a search
+    assert len(steps) == 12
     assert float(str(steps[-1]["loss"])) < 0.7 * float(str(steps[0]["loss"]))
 
 

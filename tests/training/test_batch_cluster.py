@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
+import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +19,11 @@ from torch import Tensor, nn
 import cotswold
 from cotswold import training
 from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.ray_machine import start_head
 from cotswold.errors import CotswoldError, UserError
+from cotswold.host import Token
 from cotswold.run import Stop
+from cotswold.testing import wait_until
 
 Data = tuple[Tensor, Tensor]
 
@@ -138,8 +145,96 @@ def test_a_sample_that_fails_on_every_worker_is_named_and_the_run_can_be_resumed
 
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be sent to other machines"):
+    with pytest.raises(UserError, match="cannot be sent to other machines; name a function that makes it"):
         trained(data, tmp_path / "run", address="localhost:1")
+
+
+def parts() -> tuple[nn.Module, Data]:
+    """Module and data, made in each process; the module's first weights differ."""
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(200, 6, generator=numbers)
+    torch.manual_seed(os.getpid())
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), (inputs, inputs[:, :3].argmax(1))
+
+
+PARTS = f"{Path(__file__).stem}:parts"
+
+
+@pytest.mark.parametrize(
+    ("factory", "loss", "said"),
+    [
+        (PARTS, nn.functional.cross_entropy, "a loss for other machines is a name"),
+        ("__main__:parts", "cross_entropy", "is in the program itself"),
+    ],
+)
+def test_what_other_machines_cannot_make_is_refused(
+    factory: str, loss: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr("__main__.parts", parts, raising=False)
+    with pytest.raises(UserError, match=said):
+        cotswold.train(
+            factory,
+            directory=tmp_path / "run",
+            loss=loss,  # type: ignore[arg-type]  # what a program may give
+            strategy="batch",
+            address="localhost:1",
+        )
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'cotswold[cluster]'")
+def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    secret = Token.new()
+    monkeypatch.setenv("COTSWOLD_TOKEN", secret.text)
+    with socket.create_server(("", 0)) as free, socket.create_server(("", 0)) as other:
+        port, client_port = free.getsockname()[1], other.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # names of sockets are short
+        words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
+        head = start_head(secret, port=port, cores=2, words=words)
+        try:
+            wait_until(lambda: listens(port) or head.code() is not None, "Ray listens", 60)
+            run = cotswold.train(
+                PARTS,
+                directory=tmp_path / "run",
+                loss="cross_entropy",
+                validation=0.2,
+                strategy="batch",
+                portion=16,
+                iterations=8,
+                deterministic=True,
+                workers=2,
+                address=f"127.0.0.1:{port}",
+            )
+        finally:
+            head.send(signal.SIGTERM)
+            select.select([head], [], [], 20)
+            head.end()
+    torch.manual_seed(os.getpid())
+    module, data = parts()
+    alone = cotswold.train(
+        module,
+        data,
+        tmp_path / "alone",
+        loss="cross_entropy",
+        validation=0.2,
+        strategy="batch",
+        portion=16,
+        iterations=8,
+        deterministic=True,
+    )
+    assert losses(run) == losses(alone) and torch.equal(vector(run), vector(alone))
 
 
 @pytest.mark.slow

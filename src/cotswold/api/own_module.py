@@ -7,7 +7,6 @@ not know: how anything is trained.
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 import math
 import os
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from cotswold.launch import World
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import Cluster, LayerTraining
+    from cotswold.training.module_batch import Factory
     from cotswold.training.team import Team
 
     Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
@@ -103,11 +103,20 @@ class ModuleRequest:
         """Have the factory make the module and the data set, in this process."""
         if self.factory is None:
             return
-        made = imported(self.factory)()
-        if not isinstance(made, tuple) or not 2 <= len(made) <= 3:
-            raise UserError(f"{self.factory} must return (module, dataset) or (module, dataset, validation)")
-        self.module, self.dataset = made[:2]
-        self.validation = made[2] if len(made) == 3 else self.validation
+        from cotswold.training.factories import make
+
+        self.module, self.dataset, own = make(self.factory)
+        self.validation = self.validation if own is None else own
+
+    @property
+    def kept_factory(self) -> Factory | None:
+        """What processes of other machines are told; None without a factory."""
+        from cotswold.training.module_batch import Factory
+
+        if self.factory is None:
+            return None
+        loss = self.loss if isinstance(self.loss, str) else None
+        return Factory(self.factory, loss, self.validation if isinstance(self.validation, float) else None)
 
     def made(self) -> nn.Module:
         """Another module of the same kind, to be filled from a checkpoint."""
@@ -162,18 +171,8 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *(
-        "workers",
-        "servers",
-        "address",
-        "encrypt",
-        "travel",
-        "copies",
-        "link_megabits",
-        "replay",
-        "silence",
-        "wait",
-    ),
+    *("workers", "servers", "address", "encrypt", "travel"),
+    *("copies", "link_megabits", "replay", "silence", "wait"),
 )
 """What `train` takes for `[cluster]`, by name."""
 
@@ -212,21 +211,6 @@ def training_section(
     return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster
 
 
-def imported(name: str) -> Callable[..., Any]:
-    """The function that `package.module:function` names; raises UserError where there is none."""
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"{name} cannot be imported ({error}); name a function of a module that Python finds: installed, "
-            "or beside the program"
-        ) from error
-    if not callable(found):
-        raise UserError(f"{name} is no function; name one that makes a module and a data set")
-    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
-
-
 def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
     """Train a module as requested, in the processes that are there or that are wanted."""
     from cotswold.launch import world_of
@@ -255,14 +239,15 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
 
 def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
     from cotswold import training
+    from cotswold.training.factories import imported
 
     assert request.module is not None and request.dataset is not None, "made before"
-    resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
-    loss = request.loss
+    resume, loss = training.Resume.ALWAYS if request.resume else training.Resume.NEVER, request.loss
     job = training.open_module_job(
         request.module,
         request.dataset,
         loss=imported(loss) if isinstance(loss, str) and ":" in loss else loss,
+        factory=request.kept_factory,
         directory=request.directory,
         settings=request.training,
         cluster=request.cluster,
@@ -310,6 +295,8 @@ class ModuleWords:
                 f"{request.factory} is in the program itself, which other processes do not run; put what "
                 "they need into a module beside it, and name that"
             )
+        from cotswold.training.factories import imported
+
         imported(request.factory)  # what can be known is said before processes start
         return cls(
             {

@@ -5,6 +5,7 @@ Knows: what of them whole-set optimisation needs. Does not know: methods, when a
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,18 @@ class GivenModule:
     loss: Loss
 
 
+@dataclass(frozen=True)
+class Factory:
+    """How processes of other machines make what a program gives."""
+
+    name: str
+    """``"module:function"``, which returns (module, dataset) or (module, dataset, validation)."""
+    loss: str | None
+    """A name, or ``"module:function"``; None for a function that has none."""
+    validation: float | None
+    """The fraction of the data set that is kept for validation."""
+
+
 class ModuleEvaluations(Evaluations):
     """Evaluations of a module that somebody has made again where the run is resumed."""
 
@@ -58,42 +71,72 @@ def check(
             _map_style(what, given, training.portion)
 
 
+def work_of(given: GivenModule, portion: int) -> ModuleWork:
+    """What a process computes of it; raises UserError for data that give no samples by number."""
+    held = None
+    if given.validation is not None:
+        held = SamplePatterns(_map_style("the validation set", given.validation, portion))
+    learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
+    return ModuleWork(given.module, given.loss, learnt, held, portion)
+
+
 def build(
     given: GivenModule,
+    factory: Factory | None,
     recipe: Recipe,
     run: Path,
     recorder: Recorder,
     open_things: ExitStack,
     team: Team,
 ) -> Evaluations:
-    """The runner of a module; workers are forked from this process, so they have it and its data."""
+    """The runner of a module. Workers of this machine are forked from this process, so they have it and its
+    data; those of others call the ``factory``."""
     training = recipe.training
     assert isinstance(training, BatchTraining), "chosen by it"
     if team.mesh is not None:
         raise UserError("strategy batch is spread by workers=, not by a grid of ranks; start one process")
-    portion = training.portion
-    held = None
-    if given.validation is not None:
-        held = SamplePatterns(_map_style("the validation set", given.validation, portion))
-    learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
-    work = ModuleWork(given.module, given.loss, learnt, held, portion)
+    work = work_of(given, training.portion)
     if recipe.cluster.alone:
         return in_one_process(work, recipe, recorder, ModuleEvaluations)
-    if recipe.cluster.address is not None:
-        raise UserError(
-            "a module that is there cannot be sent to other machines; leave address out to spread it over "
-            "this one, or train a recipe"
+    if recipe.cluster.address is None:
+        there = spread(
+            recipe,
+            run,
+            "cotswold.training.works:inherited_work",
+            {},
+            recorder,
+            open_things,
+            lambda: live_processes({INHERITED: work}),
         )
-    there = spread(
-        recipe,
-        run,
-        "cotswold.training.works:inherited_work",
-        {},
-        recorder,
-        open_things,
-        lambda: live_processes({INHERITED: work}),
-    )
+    else:
+        where, arguments = "cotswold.training.factories:in_worker", _arguments(factory, training)
+        there = spread(recipe, run, where, arguments, recorder, open_things)
+        there.write("x", work.parameters)  # a factory may draw others in each process
     return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
+
+
+def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
+    """What workers of other machines are told; raises UserError where they cannot make the same."""
+    if factory is None:
+        raise UserError(
+            "a module that is there cannot be sent to other machines; name a function that makes it and the "
+            'data set, train("package.module:function", loss=..., address=...), or leave address out'
+        )
+    if factory.loss is None:
+        raise UserError('a loss for other machines is a name, or "package.module:function"')
+    if factory.name.startswith("__main__:") or factory.loss.startswith("__main__:"):
+        raise UserError(
+            f"{factory.name} is in the program itself, which other machines do not run; put what they need "
+            "into a module beside it, and name that"
+        )
+    return {
+        "factory": factory.name,
+        "loss": factory.loss,
+        "validation": factory.validation,
+        "portion": training.portion,
+        "seed": training.seed,
+        "paths": [str(Path(each).absolute()) for each in sys.path],
+    }
 
 
 def _map_style(what: str, given: Given | Samples, portion: int) -> Samples:

@@ -46,6 +46,7 @@ from cotswold.training.datasets import (
 )
 from cotswold.training.job import Job
 from cotswold.training.losses import Loss, named_loss, own_loss
+from cotswold.training.module_batch import Factory
 from cotswold.training.opening import Resume, agreed, check_started, same_recipe
 from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_device
@@ -66,6 +67,7 @@ def open_module_job(
     directory: str | Path | None = None,
     settings: LayerTraining | None = None,
     cluster: Cluster | None = None,
+    factory: Factory | None = None,
     validation: Given | tuple[Tensor, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
@@ -87,7 +89,8 @@ def open_module_job(
     anew.) More ``settings.epochs`` than before prolong a run.
 
     With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
-    same each time; ``cluster`` says on how many processes.
+    same each time; ``cluster`` says on how many processes. Those of other machines need ``factory``, which
+    says how they make the same module and data set.
 
     FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
     know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
@@ -109,7 +112,12 @@ def open_module_job(
         module_batch.check(module, data, judged_on, training)
     else:
         training = _with_batch_size(training, data)
-    samples, held = _split(data, judged_on, training)
+    samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
+    if training.patience is not None and judged_on is None:
+        raise UserError(
+            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
+            "give validation, a data set or a fraction, or leave patience out"
+        )
     wanted = _recipe(module, data, samples, loss, judged_on, training)
     if cluster is not None:
         wanted = wanted.model_copy(update={"cluster": cluster})
@@ -126,6 +134,7 @@ def open_module_job(
             samples=data if samples is None else samples,
             validation=held,
             loss=function,
+            factory=factory,
         )
 
     def opened() -> ModuleJob:
@@ -163,6 +172,7 @@ class ModuleJob(Job):
     samples: Given | Samples
     validation: Given | Samples | None
     loss: Loss
+    factory: Factory | None = None
 
     def check(self) -> None:
         """What a module needs is not known before it runs."""
@@ -175,7 +185,9 @@ class ModuleJob(Job):
         """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
-            return module_batch.build(given, self.recipe, self.run.path, recorder, open_things, self.team)
+            return module_batch.build(
+                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.team
+            )
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)
@@ -304,18 +316,16 @@ def _check(module: nn.Module) -> None:
         )
 
 
-def _split(
-    dataset: Given, validation: Given | float | None, training: LayerTraining
+def split_samples(
+    dataset: Given, validation: Given | float | None, batch_size: int, seed: int
 ) -> tuple[Samples | None, Given | Samples | None]:
-    """The samples to train on, None where the data set is read as it is, and those for validation."""
-    samples = samples_of(dataset, training.batch_size)
+    """The samples to train on, None where the data set is read as it is, and those for validation.
+
+    Raises UserError for an empty data set, and for a fraction that cannot be drawn.
+    """
+    samples = samples_of(dataset, batch_size)
     if samples is not None and len(samples) == 0:
         raise UserError("the data set is empty; give one with samples")
-    if training.patience is not None and validation is None:
-        raise UserError(
-            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
-            "give validation, a data set or a fraction, or leave patience out"
-        )
     if not isinstance(validation, float | int):
         return samples, validation
     if not 0 < validation < 1:
@@ -327,7 +337,7 @@ def _split(
             "a fraction for validation can be drawn from a map-style data set only; give the validation data "
             "as a data set of their own"
         )
-    return split(samples, validation, training.seed)
+    return split(samples, validation, seed)
 
 
 def _with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:

@@ -35,8 +35,19 @@ class BunyipSearch:
             raise ValueError("0 < part <= 1, growth > 1, brackets >= 1 and trials >= 1 are needed")
 
     def along(self, start: Start) -> Line:
-        """Bracket, interpolate, evaluate; back towards the start where the value is not lower than there."""
-        low, high = yield from self._bracket(start)
+        """Bracket, interpolate, evaluate; again by slopes on all patterns where those on a part deceived."""
+        deceived = None
+        for part in (self.part, None) if self.part < 1 else (None,):
+            found = yield from self._along(start, part)
+            if found.step is not None:
+                return Outcome(found.step, deceived or found.weak)
+            deceived = "slopes on part of the patterns led to no lower value; those on all were asked"
+        return Outcome(None, "no step goes down, whatever the slopes say")
+
+    def _along(self, start: Start, part: float | None) -> Line:
+        """A step where the value is lower than at the start, by slopes on part of the patterns or on all;
+        back towards the start where the first one is not."""
+        low, high = yield from self._bracket(start, part)
         weak = None
         if high is None:
             step, weak = low.step, "the line went down as far as was looked"
@@ -52,13 +63,13 @@ class BunyipSearch:
             if trial.finite and trial.slope > 0.0:  # a parabola through both slopes, of all patterns now
                 shorter = min(shorter, start.slope / (start.slope - trial.slope))
             step, weak = step * shorter, "the value was higher where the slopes said it was lowest"
-        return Outcome(None, "no step goes down, whatever the slopes say")
+        return Outcome(None)
 
-    def _bracket(self, start: Start) -> Generator[Ask, Trial, tuple[Trial, Trial | None]]:
+    def _bracket(self, start: Start, part: float | None) -> Generator[Ask, Trial, tuple[Trial, Trial | None]]:
         """A step where the line goes down, and the next one that does not; None where none was met."""
         low, high, step = Trial(0.0, start.value, start.slope), None, start.step
         for _ in range(self.brackets):
-            trial = yield Ask(step, self.part)
+            trial = yield Ask(step, part)
             if isfinite(trial.slope) and trial.slope < 0.0:
                 low = trial
                 if high is not None:
