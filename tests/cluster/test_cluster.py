@@ -195,7 +195,8 @@ def test_held_out_patterns_are_measured_where_it_is_asked(opened: Opener) -> Non
     with opened() as cluster:
         cluster.write("y", some_point())
         means = cluster.validate("y")
-        assert means is not None and means["loss"] == pytest.approx(float(some_point().square().sum()))
+        square = float(some_point().square().sum())  # 100 patterns, each as heavy as its number says
+        assert means == pytest.approx({"loss": 49.5 * square, "accuracy": (0 + 20 + 40 + 60 + 80) / 100})
         assert cluster.evaluate("x", None).value == pytest.approx(alone(torch.zeros(SIZE))[0], rel=1e-13)
         with pytest.raises(KeyError, match="'z'"):
             cluster.validate("z")

@@ -16,8 +16,9 @@ _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
     m.Join("worker-1", 1, "tcp://a", 1000, 50),
     m.Beat(1, 2, 1, True, False, (4, 5), (m.Held(4, _RESULT, 2, False),), ((1, 3), (7, 7))),
-    m.Validated(1, 2, None),
-    m.Validated(1, 2, (("loss", 0.5),), None),
+    m.Validate(1, 2, "x", 3, ((0, 320), (320, 400))),
+    m.Validated(1, 2, 3, (m.HeldSum(0.5, 320, {"accuracy": 7.0}), m.HeldSum(0.25, 80, {}))),
+    m.Validated(1, 2, 3, (), "it cannot be read"),
     m.Begin(
         *(1, 2, 1, "trial", True, (m.Fetch("d", _PLAN), m.Fetch("x", None))),
         commands=(Combine("t", ((1.0, "x"), (0.5, "d"))), Multiply("a", "b", "c"), Dot("a", "b"), Drop("c")),

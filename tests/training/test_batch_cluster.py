@@ -72,11 +72,15 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     alone = trained(data, tmp_path / "alone", deterministic=True, iterations=12)
     killed: list[int] = []
 
+    def children(process: int) -> list[str]:
+        return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+    before = children(os.getpid())
+
     def kill(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and event["step"] in (3, 6):
-            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-            (server,) = children
-            worker = Path(f"/proc/{server}/task/{server}/children").read_text().split()[0]
+            (server,) = (each for each in children(os.getpid()) if each not in before)
+            worker = children(int(server))[0]
             os.kill(int(worker), signal.SIGKILL)
             killed.append(int(worker))
 

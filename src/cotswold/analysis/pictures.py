@@ -9,6 +9,7 @@ import base64
 import io
 from collections.abc import Sequence
 from math import ceil, sqrt
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,11 @@ def png_uri(image: Image.Image) -> str:
     return _uri(image, "PNG", optimize=True)
 
 
+def png_file_uri(path: Path) -> str:
+    """A PNG file as it is, as an address that holds it."""
+    return _address("PNG", path.read_bytes())
+
+
 def jpeg_uri(image: Image.Image) -> str:
     """A photograph, as an address that holds it."""
     return _uri(image.convert("RGB"), "JPEG", quality=80)
@@ -78,4 +84,8 @@ def jpeg_uri(image: Image.Image) -> str:
 def _uri(image: Image.Image, kind: str, **options: int | bool) -> str:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return _address(kind, buffer.getvalue())
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode()}"

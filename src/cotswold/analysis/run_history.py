@@ -82,6 +82,11 @@ class History:
         """Whether layers learn from labels, whatever the strategy is called; otherwise stacks do."""
         return any(phase.facts.get("stack") == "layers" for phase in self.phases.values())
 
+    @property
+    def counts_evaluations(self) -> bool:
+        """Whether a step is an iteration of a method of the whole set."""
+        return any("evaluations" in phase.training for phase in self.phases.values())
+
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
         """The history that a log tells."""
@@ -132,8 +137,10 @@ class History:
                     curves.setdefault(name, Curve()).put(int(step), value)
 
     def _take_pace(self, phase: PhaseHistory, event: Event) -> None:
-        self.waited_seconds += number(event, "waited_seconds") or 0.0
-        self.interval_seconds += number(event, "interval_seconds") or 0.0
+        waited = number(event, "waited_seconds")
+        if waited is not None:  # a method of the whole set waits for none
+            self.waited_seconds += waited
+            self.interval_seconds += number(event, "interval_seconds") or 0.0
         for name in PACES:
             value = number(event, name)
             if value is not None:

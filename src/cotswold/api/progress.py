@@ -302,7 +302,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "step":
             of = f"/{event['of']}" if "of" in event else ""  # phases may have an open end
             place = f"{phase_name(event['stack'])} {event['at']}{of}"
-            return f"{place} {figures(event)} {time_left(left)}".rstrip()
+            return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
         case "prolonged":
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":

@@ -67,7 +67,8 @@ def info(
     if json_:
         print(json.dumps({"name": name, "layers": rows, **totals}, indent=1))
         return
-    _print_table(f"{name}: {training.strategy}, batches of {training.batch_size}", rows)
+    pieces = "portions" if training.strategy == "batch" else "batches"
+    _print_table(f"{name}: {training.strategy}, {pieces} of {training.batch_size}", rows)
     if totals.get("largest_batch_that_fits") == 0:
         del totals["fits"], totals["largest_batch_that_fits"]
         totals["fits"] = "no; it does not fit with any batch"

@@ -24,6 +24,7 @@ from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.travel import Contents
+from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim import Command, Evaluation
@@ -287,33 +288,31 @@ class Cluster:
         self._sets.replay(recorded)
 
     def validate(self, at: str = POINT) -> Mapping[str, float] | None:
-        """Means over held-out patterns at a vector, by one worker; None without any.
+        """Means over held-out patterns at a vector, by all workers; None without any.
 
-        Raises MachineError where it fails.
+        Raises MachineError where a worker fails at it, TroubleError where there is none any more.
         """
         self._contents.check_name(at)
-        found: list[m.Validated] = []
-        number = time.monotonic_ns()
-        asked = ""
-
-        def hear(message: AnyMessage) -> None:
-            if isinstance(message, m.Validated) and message.number == number:
-                found.append(message)
+        held, staff, alone_since = self._opened.made.held, self._conversation.staff, time.monotonic()
+        if not held:
+            return None
+        workers = len(self._machine.members)
+        validating = Validating(time.monotonic_ns(), at, held, self._settings.portion, workers)
 
         def is_done() -> bool:
-            nonlocal asked
-            if not found and asked not in {one.name for one in self._machine.members}:
-                member = min(self._machine.members, key=lambda one: one.seconds or 0.0, default=None)
-                if member is not None:
-                    asked = member.name
-                    self._conversation.post.send(asked, m.Validate(member.session, number, at))
-            return bool(found)
+            nonlocal alone_since
+            self._require_servers()
+            now = time.monotonic()
+            if len(self._machine.members):
+                alone_since = now
+            elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
+                raise TroubleError("there is no worker any more that could validate; resume the run")
+            for name, ask in validating.grant(self._machine.members):
+                self._conversation.post.send(name, ask)
+            return validating.is_done
 
-        self._conversation.hearing(hear, is_done)
-        (validated, *_) = found
-        if validated.error is not None:
-            raise MachineError(f"{asked} cannot validate: {validated.error}")
-        return None if validated.means is None else dict(validated.means)
+        self._conversation.hearing(validating.hear, is_done)
+        return validating.means()
 
     # --- resume, and the end ---
 

@@ -19,6 +19,8 @@ class Made:
     patterns: int
     flops: tuple[int, int]
     """Of one pattern: of the value, and of the gradient with the value."""
+    held: int
+    """Patterns for validation."""
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,27 @@ class Work(Protocol):
         """
         ...
 
-    def validate(self) -> Mapping[str, float] | None:
-        """Means over held-out patterns at the present parameters (``loss`` and others); None without any."""
+    @property
+    def held(self) -> int:
+        """How many patterns are held out for validation."""
         ...
+
+    def judge(self, start: int, stop: int) -> PortionSum:
+        """Sum over the held-out patterns from ``start`` to ``stop`` at the present parameters; details are
+        called as their means are to be, such as ``accuracy``."""
+        ...
+
+
+def portions_of(held: int, portion: int) -> list[tuple[int, int]]:
+    """Start and stop of the portions by which held-out patterns are judged, wherever that is done."""
+    return [(start, min(start + portion, held)) for start in range(0, held, portion)]
+
+
+def means_of(sums: Sequence[PortionSum]) -> Mapping[str, float] | None:
+    """Means over held-out patterns: ``loss``, and each detail; None without patterns."""
+    samples = sum(each.samples for each in sums)
+    if not samples:
+        return None
+    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in sums[0].details}
+    totals = {"loss": sum(each.value for each in sums), **details}
+    return {name: total / samples for name, total in totals.items()}

@@ -20,6 +20,7 @@ Glossary:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Command, Dot, Drop, Multiply
@@ -237,13 +238,22 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class HeldSum:
+    """What a portion of held-out patterns adds up to."""
+
+    value: float
+    samples: int
+    details: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Validated:
-    """The means over the held-out patterns."""
+    """The sums of a run of held-out patterns, a portion each."""
 
     session: int
     number: int
-    means: tuple[tuple[str, float], ...] | None
-    """None without held-out patterns."""
+    run: int
+    sums: tuple[HeldSum, ...]
     error: str | None = None
 
 
@@ -383,11 +393,14 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Validate:
-    """Fetch ``at``, and measure the held-out patterns there."""
+    """Fetch ``at``, and judge a run of held-out patterns there."""
 
     session: int
     number: int
     at: str
+    run: int
+    portions: tuple[tuple[int, int], ...]
+    """Start and stop of each, which is a sum of its own."""
 
 
 # --- a worker, or whoever needs a vector, and a server ---

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from cotswold.cluster.work import Work
+from cotswold.cluster.work import Work, means_of, portions_of
 from cotswold.optim import (
     ApproximateWolfe,
     BunyipSearch,
@@ -45,7 +45,7 @@ class Here:
     workers = 1
 
     def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
-        self.work = work
+        self.work, self._portion = work, training.portion
         self.set = WholeSet(
             work,
             portion=training.portion,
@@ -81,8 +81,9 @@ class Here:
         self.set.vectors.make(name)[0].copy_(value)
 
     def validate(self) -> Mapping[str, float] | None:
-        """That of the work, whose parameters are the point."""
-        return self.work.validate()
+        """By the work, whose parameters are the point."""
+        portions = portions_of(self.work.held, self._portion)
+        return means_of([self.work.judge(start, stop) for start, stop in portions])
 
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:

@@ -48,8 +48,8 @@ def make(factory: str) -> tuple[Any, Any, Any]:
 def in_worker(
     factory: str, loss: str, validation: float | None, portion: int, seed: int, paths: Sequence[str]
 ) -> ModuleWork:
-    """The work of a program whose factory is called here, too, as the program's own process has it; ``paths``:
-    where that one looks for modules."""
+    """The work of a program whose factory is called here as well; ``paths``: where that program looks for
+    modules."""
     sys.path += [each for each in paths if each not in sys.path]
     torch.set_num_threads(1)
     module, dataset, own = make(factory)

@@ -77,7 +77,7 @@ def work_of(given: GivenModule, portion: int) -> ModuleWork:
     if given.validation is not None:
         held = SamplePatterns(_map_style("the validation set", given.validation, portion))
     learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
-    return ModuleWork(given.module, given.loss, learnt, held, portion)
+    return ModuleWork(given.module, given.loss, learnt, held)
 
 
 def build(

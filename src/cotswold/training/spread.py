@@ -76,7 +76,7 @@ class There:
         self.cluster.write(name, value)
 
     def validate(self) -> Mapping[str, float] | None:
-        """By one worker, at the point."""
+        """By all workers, at the point."""
         return self.cluster.validate()
 
     # ---- for the method

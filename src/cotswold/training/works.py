@@ -45,12 +45,11 @@ class ModuleWork:
         loss: Loss,
         samples: Patterns,
         held: Patterns | None,
-        portion: int,
     ) -> None:
-        """``held``: patterns for validation; ``portion``: how many of them are read together."""
+        """``held``: patterns for validation."""
         check_steady(module)
         self.flat = FlatModule(module.eval())
-        self._loss, self._samples, self._portion = loss, samples, portion
+        self._loss, self._samples = loss, samples
         self._held = held if held is not None and len(held) else None
 
     @property
@@ -94,20 +93,20 @@ class ModuleWork:
             self.flat.collect(None)
         return PortionSum(float(loss.detach()), len(patterns), _right(outputs, targets))
 
+    @property
+    def held(self) -> int:
+        """How many patterns there are for validation."""
+        return 0 if self._held is None else len(self._held)
+
     @torch.no_grad()
-    def validate(self) -> Mapping[str, float] | None:
-        """Means over the patterns for validation; None without any."""
-        held = self._held
-        if held is None:
-            return None
-        loss, right, judged = 0.0, 0.0, False
-        for start in range(0, len(held), self._portion):
-            batch = held.batch(range(start, min(start + self._portion, len(held))))
-            outputs, targets = self.network(batch.inputs), needed(batch.targets)
-            loss += float(self._loss(outputs, targets)) * len(targets)
-            for value in _right(outputs, targets).values():
-                right, judged = right + value, True
-        return {"loss": loss / len(held), **({"accuracy": right / len(held)} if judged else {})}
+    def judge(self, start: int, stop: int) -> PortionSum:
+        """The sum of losses over these patterns for validation, and how many are classified rightly."""
+        assert self._held is not None, "there are some"
+        batch = self._held.batch(range(start, stop))
+        outputs, targets = self.network(batch.inputs), needed(batch.targets)
+        value = float(self._loss(outputs, targets)) * len(targets)
+        right = _right(outputs, targets)
+        return PortionSum(value, len(targets), {"accuracy": right["right"]} if right else {})
 
 
 class LayerWork(ModuleWork):
@@ -132,9 +131,8 @@ class DenseWork(LayerWork):
         loss: Loss,
         samples: Patterns,
         held: Patterns | None,
-        portion: int,
     ) -> None:
-        super().__init__(module, loss, samples, held, portion)
+        super().__init__(module, loss, samples, held)
         assert self.flat.shapes == [slot.shape for slot in dense.layout], "both have one vector"
         self._dense = dense
 
@@ -195,10 +193,10 @@ def work_of(
     recipe: Recipe, network: LayerNetwork, outputs: int, loss: Loss, samples: Patterns, held: Patterns | None
 ) -> LayerWork:
     """The layers of a recipe over any patterns: on dense kernels where they are fully connected."""
-    dense, portion = dense_of(recipe, outputs), recipe.training.batch_size
+    dense = dense_of(recipe, outputs)
     if dense is None:
-        return LayerWork(network, loss, samples, held, portion)
-    return DenseWork(network, dense, loss, samples, held, portion)
+        return LayerWork(network, loss, samples, held)
+    return DenseWork(network, dense, loss, samples, held)
 
 
 def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:

@@ -18,6 +18,7 @@ from cotswold.analysis.regression import Regression
 from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
+from cotswold.analysis.report.printed_set import printed_set
 from cotswold.analysis.report.render import page_html
 from cotswold.analysis.report.whole_set import whole_set
 from cotswold.analysis.report.wording import classifies, lead, samples_word
@@ -95,6 +96,7 @@ def build_report(
         page.add(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
         )
+    page.add("Pictures of the set", lambda: printed_set(recipe))
     page.add("Speed", lambda: training.speed(history, word))
     page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
     page.add(word.capitalize(), lambda: _left_out(left_out, word))

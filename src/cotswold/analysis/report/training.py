@@ -33,13 +33,19 @@ def curves(history: History, word: str) -> PageSection:
     ]
     blocks: list[Block] = [Paragraph("Nothing has been learnt yet: no step is in the log.")]
     if drawn:
-        note = _SUPERVISED if history.trains_layers else _STACKS
+        note = _STACKS
+        if history.trains_layers:
+            note = _WHOLE_SET if history.counts_evaluations else _SUPERVISED
         blocks = [FigureGrid(drawn), Paragraph(note.format(many=word, one=word.removesuffix("s")), "note")]
     return PageSection("Learning", "learning", blocks)
 
 
 _SUPERVISED = (
     "Training values are means since the point before; validation values are over all {many} of that set."
+)
+_WHOLE_SET = (
+    "Training values are means over the {many} that the iteration counted; validation values are over all "
+    "{many} of that set."
 )
 _STACKS = (
     "Objective (1) of Coates et al. 2013 per {one}: squared error of reconstruction plus λ times the "

@@ -59,7 +59,8 @@ def whole_set(recipe: Recipe, history: History) -> PageSection | None:
         for name, label in _AXES
         if (lines := _lines(phase, curve, name))
     ]
-    blocks: list[Block] = [FigureGrid([*figures, Facts(_facts(recipe, training, phase, history))])]
+    facts = FigureGrid([Facts(_facts(recipe, training, phase))])
+    blocks: list[Block] = [FigureGrid(figures), facts]
     met = [
         f"{words}: {sum(history.remarks[kind].values())} ("
         + "; ".join(f"{why}: {times}" for why, times in sorted(history.remarks[kind].items()))
@@ -93,9 +94,7 @@ def _lines(phase: PhaseHistory, curve: str, axis: str) -> list[Line]:
     return lines
 
 
-def _facts(
-    recipe: Recipe, training: BatchTraining, phase: PhaseHistory, history: History
-) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list[tuple[str, str]]:
     method = _METHODS[training.method]
     if training.method == "cg":
         method += f", {_BETAS[training.beta or 'polak-ribiere']}"

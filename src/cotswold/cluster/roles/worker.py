@@ -107,8 +107,8 @@ class Worker:
 
     def run(self) -> None:
         """Work until the coordinator dismisses it; raises MachineError where the coordinator is lost."""
-        size, patterns = self._parameters.size, self._work.patterns
-        made = Made(self._name, str(self._parameters.dtype), size, patterns, self._work.flops)
+        work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        made = Made(self._name, dtype, size, work.patterns, work.flops, work.held)
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
@@ -321,19 +321,17 @@ class Worker:
     # --- held-out patterns ---
 
     def _validate(self, asked: m.Validate) -> None:
-        """Measure held-out patterns at a vector, between two portions; the point stays as it is."""
+        """Judge held-out patterns at a vector, between two portions; the point stays as it is."""
 
         def measure(point: Array) -> None:
             before = self._parameters.copy()
             np.copyto(self._parameters, point)
             try:
-                found = self._work.validate()
-                means = (
-                    None if found is None else tuple(sorted((key, float(one)) for key, one in found.items()))
-                )
-                answer = m.Validated(asked.session, asked.number, means)
+                found = [self._work.judge(start, stop) for start, stop in asked.portions]
+                sums = tuple(m.HeldSum(one.value, one.samples, one.details) for one in found)
+                answer = m.Validated(asked.session, asked.number, asked.run, sums)
             except Exception as error:
-                answer = m.Validated(asked.session, asked.number, None, told(error))
+                answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
             finally:
                 np.copyto(self._parameters, before)
             self._working.tell(lambda: self._post.send(m.COORDINATOR, answer))

@@ -4,5 +4,6 @@ from .japanese_set import JapaneseSet as JapaneseSet
 from .making import make as make
 from .plan import Request as Request
 from .sheets import contact_sheet as contact_sheet
+from .sheets import sheets_of as sheets_of
 
-__all__ = ["JapaneseSet", "PatternDataset", "Request", "classes", "contact_sheet", "make"]
+__all__ = ["JapaneseSet", "PatternDataset", "Request", "classes", "contact_sheet", "make", "sheets_of"]

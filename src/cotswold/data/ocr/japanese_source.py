@@ -26,8 +26,12 @@ _HELD_OUT = (_VALIDATION, _TEST, "families")
 
 def is_set(text: str) -> bool:
     """Whether a source's name is that of a set of Japanese print, with or without what follows a colon."""
-    folder, _ = _split(text)
-    return bool(text) and (folder / MANIFEST).is_file()
+    return bool(text) and (folder_of(text) / MANIFEST).is_file()
+
+
+def folder_of(text: str) -> Path:
+    """The folder of a set, whatever follows the colon."""
+    return _split(text)[0]
 
 
 def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cotswold.data.ocr import japanese_source
 from cotswold.data.ocr.patterns import GRID, Patterns, patterns, plain
 from cotswold.data.ocr.printing import SIDE, unpacked
 from cotswold.files import real_folder, writing_whole
@@ -34,6 +35,13 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> None:
     for name, picture in _sheets(folder, manifest).items():
         with writing_whole(folder / FOLDER / f"{name}.png") as file:
             picture.save(file, "PNG")
+
+
+def sheets_of(source: str) -> Mapping[str, Path]:
+    """The files of the sheets, by name, of the set that is a source of vectors; none for other sources."""
+    if not japanese_source.is_set(source):
+        return {}
+    return {path.stem: path for path in (japanese_source.folder_of(source) / FOLDER).glob("*.png")}
 
 
 def _sheets(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Image.Image]:

@@ -299,7 +299,6 @@ class Evaluations:
             pictures_per_second=(account.samples - samples_before) / seconds,
             gflops=(account.flops - flops_before) / seconds / 1e9,
             workers=self._place.workers,
-            waited_seconds=0.0,
             interval_seconds=seconds,
             interval_steps=1,
             **{name: why for name, why in notes.items() if why is not None},
