@@ -21,8 +21,9 @@ from cotswold.analysis.noise import noise_share
 from cotswold.analysis.object_selectivity import Baselines, Examination, examine
 from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import LeftOut, build_report
-from cotswold.analysis.report.blocks import Page, PageSection, Table, TableCell, row
+from cotswold.analysis.report.blocks import Figure, Page, PageSection, Table, TableCell, row
 from cotswold.analysis.report.findings import classification
+from cotswold.analysis.report.printed_set import printed_set
 from cotswold.analysis.report.render import page_html, section_html
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.run_history import History
@@ -30,7 +31,7 @@ from cotswold.analysis.stimuli import Ascent
 from cotswold.data import Preparation
 from cotswold.errors import DiskFullError
 from cotswold.nn import StackNetwork
-from cotswold.recipe import Recipe, dump
+from cotswold.recipe import Recipe, dump, load
 from cotswold.run import EventLog, RunDirectory
 
 
@@ -338,3 +339,19 @@ def test_filters_that_nothing_has_shaped_are_counted_as_noise(network: StackNetw
         assert noise_share(stack, low) == 0
     assert noise_share(stack, Preparation(size=(16, 16), band=1.0)) is None
     assert noise_share(stack, Preparation(size=(16, 16), whiten=False)) is None
+
+
+def test_the_report_of_a_run_on_print_shows_the_sheets_of_its_set(tmp_path: Path) -> None:
+    recipe = load("bunyip-japanese-ocr", [f"data.source={tmp_path}:5000"])
+    assert printed_set(recipe) is None  # the set is gone
+    (tmp_path / "japanese-ocr.json").write_text("{}")
+    (tmp_path / "sheets").mkdir()
+    for name in ("families-patterns", "originals-patterns", "of-another-version"):
+        Image.new("L", (4, 4)).save(tmp_path / "sheets" / f"{name}.png")
+    section = printed_set(recipe)
+    assert section is not None
+    captions = [block.caption for block in section.blocks if isinstance(block, Figure)]
+    assert [each.partition(":")[0] for each in captions] == [
+        "Scans that patterns for training are made of, 20 x 20 grey",
+        "Held out",
+    ]

@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,6 +131,30 @@ def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path
     assert [event["draw"] for event in drawn] == [1, 2, 3]
     again = trained(data, tmp_path / "again", **settings, replay=str(tmp_path / "first"))
     assert torch.equal(vector(first), vector(again))
+
+
+class Late(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Samples for validation that take longer than the cluster looks at what is wanted."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        time.sleep(0.3)
+        return torch.ones(6), torch.tensor(1)
+
+
+def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: Data, tmp_path: Path) -> None:
+    stop = Stop()
+
+    def ask(event: Mapping[str, object]) -> None:
+        if event["kind"] == "stack":  # the first validation is next
+            stop.signal = signal.SIGTERM
+
+    settings: dict[str, object] = {"validation": Late(), "workers": 2, "iterations": 1}
+    cut = trained(data, tmp_path / "run", **settings, on_event=ask, stop=stop)
+    assert cut.status == "interrupted" and len(cut.checkpoints) == 1
+    assert trained(data, tmp_path / "run", **settings, resume=True).status == "finished"
 
 
 class Poisoned(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):

@@ -168,8 +168,9 @@ def _numbers(
     samples = number(history.end, "samples")
     if samples is not None:
         boxes.append((count(samples), f"{word} seen"))
-    if history.seconds:
-        boxes.append((duration(history.seconds), "of training"))
+    seconds = number(history.end, "training_seconds") or history.seconds  # as the account has it
+    if seconds:
+        boxes.append((duration(seconds), "of training"))
     rate = number(history.end, "flops_per_second")
     if rate is not None:
         boxes.append((scaled(rate, "FLOP/s"), "sustained"))

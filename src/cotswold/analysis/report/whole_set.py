@@ -111,7 +111,7 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         ("workers", "Workers at the end", count),
     ):
         value = float(phase.training["loss"].steps[-1]) if name == "at" else last.get(name)
-        if value is not None:
+        if value is not None and (value or name != "slopes"):
             found.append((label, shown(value)))
     if training.fraction < 1:
         found.append(("Fraction that ends an evaluation", percent(training.fraction)))
