@@ -244,7 +244,7 @@ def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> No
         with pytest.raises(TroubleError, match="cannot be read"):
             cluster.evaluate("x", "g")  # tried again, and no better
         assert cluster.status().evaluation == 1
-        good = [each for each in range(51) if 17 not in cluster.portion_patterns(each)]
+        good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
         cluster.replay([words(good)])
         assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_patterns, good)))
 
