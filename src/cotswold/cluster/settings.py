@@ -21,7 +21,7 @@ class ClusterSettings:
     """Workers that are started, and started again where one dies; others may join (`cotswold worker`)."""
     servers: int = 1
     """Parameter servers; their number changes no bit of a result."""
-    travel: Travel = "bunyip"
+    travel: Travel = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation begins, and push their sums."""
     portion: int = 320
@@ -48,7 +48,7 @@ class ClusterSettings:
     """Whether a worker that died is started again."""
     silent_seconds: float = 10.0
     """A worker that has said nothing for so long gives its portions back."""
-    alone_seconds: float = 60.0
+    alone_seconds: float = 300.0
     """How long the cluster waits, without any worker, before it gives up."""
     start_seconds: float = 120.0
     """How long processes may take until they have said hello."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum
+from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.host import inherited
@@ -62,6 +62,11 @@ class ModuleWork:
     def parameters(self) -> Tensor:
         """The parameters that learn, one vector."""
         return self.flat.vector
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """The parameters in the vector."""
+        return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
 
     @property
     def patterns(self) -> int:

@@ -85,6 +85,12 @@ class Worker:
                 "in one vector of float32 or float64"
             )
         self._parameters: Array = parameters.detach().numpy()
+        self._layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
+        if sum(rows * columns for _, rows, columns in self._layout) != self._parameters.size:
+            raise UserError(
+                f"the work's layout has {sum(rows * columns for _, rows, columns in self._layout)} numbers, "
+                f"and its parameters {self._parameters.size}; name each tensor once, in their order"
+            )
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
@@ -108,7 +114,7 @@ class Worker:
     def run(self) -> None:
         """Work until the coordinator dismisses it; raises MachineError where the coordinator is lost."""
         size, patterns = self._parameters.size, self._work.patterns
-        made = Made(self._name, str(self._parameters.dtype), size, patterns, self._work.flops)
+        made = Made(self._name, str(self._parameters.dtype), size, patterns, self._work.flops, self._layout)
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
