@@ -1,6 +1,7 @@
 from . import analysis as analysis
 from . import bench as bench
 from . import checkpoint as checkpoint
+from . import cluster as cluster
 from . import data as data
 from . import errors as errors
 from . import files as files
@@ -14,6 +15,7 @@ from . import ops as ops
 from . import optim as optim
 from . import recipe as recipe
 from . import run as run
+from . import server as server
 from . import simulate as simulate
 from . import testing as testing
 from . import training as training
@@ -54,6 +56,7 @@ __all__ = [
     "analysis",
     "bench",
     "checkpoint",
+    "cluster",
     "data",
     "errors",
     "evaluate",
@@ -75,6 +78,7 @@ __all__ = [
     "recipe",
     "report",
     "run",
+    "server",
     "simulate",
     "testing",
     "train",

@@ -92,7 +92,7 @@ def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
 
 def test_an_unknown_key_like_no_other_brings_the_list() -> None:
     assert complaint(TEXT + "[price]\nzork = 1\n").endswith(
-        "price.zork is not a key; known here are hardware_dollars, rent_dollars_per_hour"
+        "price.zork is not a key; known here are hardware_dollars, rent_dollars_per_hour, max_dollars, max_hours"
     )
 
 
@@ -117,7 +117,10 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
             "network.stacks.0.field must be a whole number > 0 or [height, width], not 0",
         ),
         ("training=3", "training must be a table, not 3"),
-        ("training.strategy=", 'training.strategy is missing; it takes "greedy", "joint" or "supervised"'),
+        (
+            "training.strategy=",
+            'training.strategy is missing; it takes "greedy", "joint", "supervised" or "batch"',
+        ),
         ("data.store=here", "[data] needs either source or store; give one of them"),
         ("network.stacks=[]", "strategy greedy learns [[network.stacks]]; give at least one"),
         ("network.layers=[{type='lokal'}]", "network.layers.0.type is 'lokal'; did you mean local?"),
@@ -148,7 +151,7 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("name=../mine", "'../mine'"),
         ("name=/tmp/mine", "'/tmp/mine'"),
         ("name=''", "''"),
-        ("training.patience=3", "training.patience belongs to strategy supervised"),
+        ("training.patience=3", "training.patience belongs to strategies supervised and batch"),
         (
             "training.weight_decay=0.1",
             "training.weight_decay belongs to strategy supervised; take it out for",
@@ -288,7 +291,7 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.patience=3",
-            "training.patience belongs to strategy supervised; take it out for greedy",
+            "training.patience belongs to strategies supervised and batch; take it out for greedy",
         ),
         (
             TEXT,
@@ -303,18 +306,18 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.patiense=3",
-            "training.patiense is not a key; patience belongs to strategy supervised",
+            "training.patiense is not a key; patience belongs to strategies supervised and batch",
         ),
         (TEXT, "training.momemtum=0.3", "training.momemtum is not a key; did you mean momentum?"),
         (
             TEXT,
             "objective.loss=squared",
-            "objective.loss belongs to strategy supervised; take it out for greedy or joint",
+            "objective.loss belongs to strategies supervised and batch; take it out for greedy or joint",
         ),
         (
             LABELLED,
             "objective.sparsity=0.1",
-            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised",
+            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised or batch",
         ),
         (
             LABELLED,

@@ -54,7 +54,10 @@ def test_the_form_of_an_explanation_is_this() -> None:
         ("stacks", ["[[network.stacks]]"]),
         (
             "supervised",
-            ['[objective]  # strategy = "supervised": ', '[training]  # strategy = "supervised": '],
+            [
+                '[objective]  # strategy = "supervised" or "batch": ',
+                '[training]  # strategy = "supervised": ',
+            ],
         ),
         ("vectors", ['[data]  # type = "vectors": ']),
         ("context", ['[data]  # type = "frames": ']),

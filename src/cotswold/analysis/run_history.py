@@ -8,6 +8,7 @@ events; of a curve that grows too long every second point is let go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
@@ -72,6 +73,9 @@ class History:
     """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
     seconds: float = 0.0
     resumptions: int = 0
+    remarks: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What a method of the whole set said of its iterations (`restart`, `skipped`, `failure`): how often
+    which sentence."""
 
     @property
     def trains_layers(self) -> bool:
@@ -118,6 +122,7 @@ class History:
         else:
             if kind == "step":
                 self._take_pace(phase, event)
+                self._take_remarks(event)
             curves = phase.training if kind == "step" else phase.validation
             step = number(event, "at")
             step = number(event, "step") if step is None else step
@@ -135,7 +140,21 @@ class History:
                 at = round(1000 * (number(event, "seconds") or 0.0))
                 phase.paces.setdefault(name, Curve()).put(at, value)
 
+    def _take_remarks(self, event: Event) -> None:
+        for name in REMARKS:
+            said = event.get(name)
+            if isinstance(said, str):
+                times = self.remarks.setdefault(name, {})
+                general = _figures_out(said)
+                times[general] = times.get(general, 0) + 1
 
+
+def _figures_out(sentence: str) -> str:
+    """A sentence without its figures, so that those of one kind are counted together."""
+    return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "…", sentence)
+
+
+REMARKS = ("restart", "skipped", "failure")
 PACES = ("pictures_per_second", "gflops")
 _NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
 

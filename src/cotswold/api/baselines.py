@@ -22,6 +22,7 @@ from cotswold.api.display import Display
 from cotswold.data import Source, of_pictures, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
+from cotswold.recipe.schema import StackTraining
 from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def _baselines(field: _Field, told: Stages) -> tuple[MakeBaselines, Clustering |
     network, recipe = field.own.network, field.recipe
     if field.store is None:
         return partial(_made, field, None, None), None
+    assert isinstance(recipe.training, StackTraining), "baselines are of neurons in stacks"
     epochs = recipe.network.stacks[-1].epochs or recipe.training.epochs
     dictionary, clustering = analysis.kmeans_network(
         network,

@@ -43,6 +43,8 @@ class Outcome:
     """Whether this process is the one to say so: no rank has."""
     said: str | None = None
     """What the ranks said last, where they are processes of their own."""
+    limit: str | None = None
+    """The limit of time or money at which it was saved and stopped, in words; its code is 0."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,9 @@ def carried(job: Job, team: Team, place: Path | None, display: Display, hearing:
     """Train a job that is open; ``place``: its directory as the caller wrote it."""
     with hearing.listening(hearing.stop), display.training() as shown:
         finished = job.train(watch=hearing.watch(shown), stop=hearing.stop)
-    code = 0 if finished else 128 + (hearing.stop.signal or signal.SIGINT)
-    return Outcome(place or job.run.path, code, team.is_main)
+    limit = job.recipe.price.limit if not finished and hearing.stop.limited else None
+    code = 0 if finished or limit is not None else 128 + (hearing.stop.signal or signal.SIGINT)
+    return Outcome(place or job.run.path, code, team.is_main, limit=limit)
 
 
 def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearing) -> Outcome:

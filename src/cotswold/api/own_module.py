@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cotswold.launch import World
     from cotswold.recipe import Recipe
-    from cotswold.recipe.schema import SupervisedTraining
+    from cotswold.recipe.schema import Cluster, LayerTraining
     from cotswold.training.team import Team
 
     Given = Dataset[Any] | DataLoader[Any] | tuple[Tensor, ...]
@@ -49,7 +49,8 @@ class ModuleRequest:
     directory: Path | None
     loss: str | Loss
     validation: Given | float | None
-    training: SupervisedTraining
+    training: LayerTraining
+    cluster: Cluster
     resume: Resumed
 
     @classmethod
@@ -60,7 +61,7 @@ class ModuleRequest:
         directory: Path | None,
         loss: str | Loss | None,
         validation: Given | float | None,
-        strategy: str,
+        strategy: str | None,
         settings: Mapping[str, object],
         threads: int | None,
         resume: Resumed,
@@ -72,6 +73,7 @@ class ModuleRequest:
         """
         threads_override(threads)  # refuses what is no number of threads
         values = {**settings, **({} if threads is None else {"threads": threads})}
+        spread = {name: values.pop(name) for name in [*values] if name in CLUSTER_FIELDS}
         if isinstance(given, str):
             if not is_factory(given):
                 raise UserError(
@@ -85,8 +87,8 @@ class ModuleRequest:
             directory = directory or Path("runs") / given.partition(":")[2]
             kept = _kept(directory, resume)
             known = _loss(loss, kept, directory), _validation(validation, kept)
-            training = training_section(strategy, values, kept)
-            return cls(None, given, None, directory, *known, training, resume)
+            sections = training_section(strategy, values, spread, kept)
+            return cls(None, given, None, directory, *known, *sections, resume)
         _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
             raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
@@ -94,8 +96,8 @@ class ModuleRequest:
         samples: Any = dataset
         kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
         known = _loss(loss, kept, directory), _validation(validation, kept)
-        training = training_section(strategy, values, kept)
-        return cls(module, None, samples, directory, *known, training, resume)
+        sections = training_section(strategy, values, spread, kept)
+        return cls(module, None, samples, directory, *known, *sections, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""
@@ -159,15 +161,38 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
     return validation
 
 
+CLUSTER_FIELDS = (
+    *(
+        "workers",
+        "servers",
+        "address",
+        "encrypt",
+        "travel",
+        "copies",
+        "link_megabits",
+        "replay",
+        "silence",
+        "wait",
+    ),
+)
+"""What `train` takes for `[cluster]`, by name."""
+
+
 def training_section(
-    strategy: str, values: Mapping[str, object], kept: Recipe | None = None
-) -> SupervisedTraining:
-    """`[training]` of a module's run, what is not given as it was ``kept``; of its fields only those that are
-    given count as set. Raises RecipeError for a field or a value that it does not have."""
+    strategy: str | None,
+    values: Mapping[str, object],
+    spread: Mapping[str, object] | None = None,
+    kept: Recipe | None = None,
+) -> tuple[LayerTraining, Cluster]:
+    """`[training]` and `[cluster]` of a module's run, what is not given as it was ``kept``; of the fields of
+    `[training]` only those that are given count as set. Raises RecipeError for a field or a value that it
+    does not have."""
     from cotswold.recipe import from_values
-    from cotswold.recipe.schema import SupervisedTraining
+    from cotswold.recipe.schema import StackTraining
 
     before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
+    clustered = {} if kept is None else kept.cluster.model_dump()
+    strategy = strategy or ("supervised" if kept is None else kept.training.strategy)
     table: dict[str, object] = {
         "name": "module",
         "data": {"type": "dataset"},
@@ -176,13 +201,15 @@ def training_section(
             "strategy": strategy,
             **{name: value for name, value in {**before, **values}.items() if value is not None},
         },
+        "cluster": {k: v for k, v in {**clustered, **(spread or {})}.items() if v is not None},
     }
-    found = from_values(table, "train()").training
-    if not isinstance(found, SupervisedTraining):
+    made = from_values(table, "train()")
+    found = made.training
+    if isinstance(found, StackTraining):
         raise UserError(
-            f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised"
+            f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised or batch"
         )
-    return SupervisedTraining.model_construct(_fields_set=set(values), **dict(found))
+    return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -238,6 +265,7 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         loss=imported(loss) if isinstance(loss, str) and ":" in loss else loss,
         directory=request.directory,
         settings=request.training,
+        cluster=request.cluster,
         validation=request.validation,
         resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         team=team,

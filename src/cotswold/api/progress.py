@@ -138,6 +138,7 @@ class TrainingDisplay:
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line = 0.0
         self._left = Estimate()
+        self._within = _Within()
 
     def __enter__(self) -> TrainingDisplay:
         if self._rich:
@@ -153,6 +154,9 @@ class TrainingDisplay:
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Show one event."""
+        if event["kind"] == "portions":
+            self._portions(event)
+            return
         left = self._left(event) if event["kind"] == "step" else None
         line = describe(event, left)
         if event["kind"] == "step":
@@ -169,6 +173,45 @@ class TrainingDisplay:
             self._rich.progress.console.print(line, highlight=False)
         else:
             print(line, file=self.stream, flush=True)
+
+    def _portions(self, event: Mapping[str, object]) -> None:
+        """How far an evaluation over the whole set is."""
+        self._within.take(event)
+        text = self._within.text(event)
+        if self._rich:
+            self._rich.evaluation(event, text)
+        elif time.monotonic() - self._last_line >= LINE_SECONDS:
+            self._last_line = time.monotonic()
+            print(text, file=self.stream, flush=True)
+
+
+class _Within:
+    """The time that an evaluation has left, from the portions that are done."""
+
+    def __init__(self) -> None:
+        self._evaluation: object = None
+        self._began, self._first = 0.0, 0.0
+
+    def take(self, event: Mapping[str, object]) -> None:
+        """Note where an evaluation was first seen."""
+        if event["evaluation"] != self._evaluation:
+            self._evaluation = event["evaluation"]
+            self._began, self._first = time.monotonic(), _number(event["portions"])
+
+    def text(self, event: Mapping[str, object]) -> str:
+        """Portions, workers, loss so far, time left."""
+        done, of = _number(event["portions"]), _number(event["of"])
+        seconds = time.monotonic() - self._began
+        left = (of - done) * seconds / (done - self._first) if done > self._first else None
+        workers, backups = int(_number(event.get("workers"))), int(_number(event.get("backups")))
+        words = [
+            f"evaluation {event['evaluation']}: {done:.0f} of {of:.0f} portions",
+            *([f"{workers} workers"] if workers > 1 else []),
+            *([f"{backups} backup copies"] if backups else []),
+            *([] if event["value"] is None else [f"loss {_number(event['value']):.5g}"]),
+            *([time_left(left)] if left is not None else []),
+        ]
+        return ", ".join(words)
 
 
 class _Bars:
@@ -203,6 +246,17 @@ class _Bars:
             total=total,
             figures=figures(event),
             left=time_left(left),
+        )
+
+    def evaluation(self, event: Mapping[str, object], text: str) -> None:
+        """Show how far an evaluation is, in a line below that of the iterations."""
+        if "evaluation" not in self.tasks:
+            self.tasks["evaluation"] = self.progress.add_task("evaluation", total=None, figures="", left="")
+        self.progress.update(
+            self.tasks["evaluation"],
+            completed=_number(event["portions"]),
+            total=_number(event["of"]),
+            figures=text.partition(", ")[2],
         )
 
 
@@ -267,8 +321,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":
             rate = _number(event["flops_per_second"]) / 1e9
+            why = f" ({event['why']})" if event["status"] == "limited" and "why" in event else ""
             seconds = _clock(_number(event["training_seconds"]))
-            return f"{event['status']}: {event['samples']:,} samples in {seconds}, {rate:.1f} GFLOP/s"
+            return f"{event['status']}{why}: {event['samples']:,} samples in {seconds}, {rate:.1f} GFLOP/s"
         case _:
             return None
 
@@ -281,9 +336,12 @@ def _epochs(totals: object) -> str:
 
 def figures(event: Mapping[str, object]) -> str:
     """Loss and rates of a step event."""
+    counted = f" {event['evaluations']} evaluations" if "evaluations" in event else ""
+    workers = f" {event['workers']} workers" if _number(event.get("workers")) > 1 else ""
+    noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
     return (
-        f"loss {_number(event['loss']):.5g} {_number(event['pictures_per_second']):.0f} samples/s "
-        f"{_number(event['gflops']):.1f} GFLOP/s"
+        f"loss {_number(event['loss']):.5g}{counted}{workers} {_number(event['pictures_per_second']):.0f} "
+        f"samples/s {_number(event['gflops']):.1f} GFLOP/s{noted}"
     )
 
 

@@ -77,8 +77,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`finished`, `interrupted` (it can be resumed), `failed`, or `unfinished`: it is being trained, or
-        was killed."""
+        """`finished`, `interrupted` or `limited` (it can be resumed), `failed`, or `unfinished`: it is being
+        trained, or was killed."""
         last = next((event for event in reversed(self.events) if event["kind"] in ("end", "step")), None)
         return str(last["status"]) if last is not None and last["kind"] == "end" else "unfinished"
 

@@ -35,7 +35,7 @@ def train(
     *,
     loss: str | Loss | None = None,
     validation: Given | float | None = None,
-    strategy: str = "supervised",
+    strategy: str | None = None,
     overrides: Mapping[str, object] | Sequence[str] = (),
     grid: str | None = None,
     restarts: int = 0,
@@ -57,7 +57,9 @@ def train(
     data set gives pairs (input, target) of tensors; it is a torch Dataset or a DataLoader, which keeps its
     batch size, or (inputs, targets). ``loss`` takes (output, target), or is a name: cross_entropy, squared,
     logistic. ``validation``: a data set, or the fraction of a map-style one that is kept for it. ``settings``
-    are the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. The
+    are the fields of ``[training]`` that ``strategy`` has: epochs, batch_size, learning_rate and so on. With
+    ``strategy="batch"`` value and gradient are of the whole data set: ``method="lbfgs"``, ``iterations=50``,
+    and the fields of ``[cluster]``: ``workers=4``. Otherwise the strategy is `supervised`. The
     module is trained in place, and in eval mode afterwards. A run that is resumed knows what is not given
     again: settings, a loss by name, a fraction for validation. For several processes give
     ``"package:function"`` in the module's place: the function makes ``(module, dataset)`` in each of them.
@@ -91,7 +93,7 @@ def train(
         )
         outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
         return run_of(outcome, stop, module=own.made)
-    if settings or validation is not None or strategy != "supervised":
+    if settings or validation is not None or strategy is not None:
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
         raise UserError(f"{words}: a recipe says that itself; change it by overrides={{...}}")
     if isinstance(dataset, str | Path | Run):

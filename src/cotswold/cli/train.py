@@ -5,6 +5,7 @@ Knows: the words of the command, exit codes. Does not know: how anything is trai
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -19,16 +20,23 @@ def train(
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     grid: str | None = None,
     restarts: int = 0,
+    workers: int | None = None,
+    address: str | None = None,
+    replay: Path | None = None,
     threads: int | None = None,
+    max_hours: float | None = None,
+    max_dollars: float | None = None,
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
     quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step, saves and leaves, as does a terminal that closes;
-    a second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
+    Ctrl-C finishes the step (with strategy batch: the portion), saves and leaves, as
+    does SIGTERM, the notice that a spot machine gives, and a terminal that closes; a
+    second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
 
     Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
     caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
@@ -41,6 +49,8 @@ def train(
       cotswold train --run runs/mine --resume
       cotswold train --run runs/mine --resume --set training.epochs=20
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
+      cotswold train my.toml --workers 4 --max-hours 2
+      cotswold train my.toml --workers 4 --dry-run
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
     Parameters
@@ -62,15 +72,32 @@ def train(
         these start.
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
+    workers
+        For strategy batch: over how many processes the patterns are spread; short for
+        --set cluster.workers=4.
+    address
+        For strategy batch: a Ray cluster, host:port or auto, on whose machines these processes are started;
+        short for --set cluster.address=.... `cotswold worker` adds machines.
+    replay
+        For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
+        counted. Short for --set cluster.replay=....
     threads
         Threads of computation, of each rank where there are several; short for --set training.threads=2. By
         default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
+    max_hours
+        Save and stop after so many hours of training, those before resumptions included; short for
+        --set price.max_hours=2.
+    max_dollars
+        Save and stop before the run costs more, at price.rent_dollars_per_hour; short for
+        --set price.max_dollars=5.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume
         Go on from the newest good checkpoint in the run's directory, on any grid.
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
+    dry_run
+        For strategy batch: train nothing; print processes, ports, bytes, memory, time and cost as JSON.
     quiet
         Show no progress; only what goes wrong.
     """
@@ -79,11 +106,24 @@ def train(
     from cotswold.api.from_recipe import carry_out
     from cotswold.api.interrupting import stopping
     from cotswold.api.progress import say
-    from cotswold.api.request import Request
+    from cotswold.api.request import Request, override_list
     from cotswold.api.threads import threads_override
     from cotswold.run import Stop
 
     overrides = [*(set or []), *threads_override(threads)]
+    short = {
+        "cluster.workers": workers,
+        "cluster.address": address,
+        "cluster.replay": replay,
+        "price.max_hours": max_hours,
+        "price.max_dollars": max_dollars,
+    }
+    overrides += override_list({name: value for name, value in short.items() if value is not None})
+    if dry_run:
+        from cotswold.api.plan import plan
+
+        print(json.dumps(plan(recipe, directory=run, overrides=overrides, threads=threads), indent=1))
+        return 0
     outcome = carry_out(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
         Hearing(Quiet() if quiet else Terminal(), None, Stop(), stopping),
@@ -94,6 +134,8 @@ def train(
     if not outcome.speaks:
         if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
             say(f"go on from the last checkpoint with: cotswold train --run {where} --resume")
+    elif outcome.limit is not None and not quiet:
+        say(f"{outcome.limit}; saved, and goes on with a higher one: cotswold train --run {where} --resume")
     elif outcome.code and not quiet:
         say(f"stopped and saved; go on with: cotswold train --run {where} --resume")
     elif not quiet:

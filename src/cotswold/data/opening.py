@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from cotswold.data import joined
+from cotswold.data.ocr import japanese_source
 from cotswold.data.source import Kind, Labels, Source
 from cotswold.data.vectors import VectorSource
 from cotswold.errors import SourceError
@@ -17,10 +18,12 @@ from cotswold.errors import SourceError
 PICTURES = (
     "a folder or .zip of pictures, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
 )
-VECTORS = "an .npy, .npz or idx file with an array (n, features)"
+VECTORS = (
+    "an .npy, .npz or idx file with an array (n, features), or what `cotswold data make japanese-ocr` wrote"
+)
 FRAMES = (
     "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
-    "`lengths`"
+    "`lengths`, or a folder or zip of spoken digits (`<digit>_<speaker>_<number>.flac`)"
 )
 _KINDS: dict[Kind | None, str] = {
     "pictures": PICTURES,
@@ -49,6 +52,8 @@ def open_source(
         if not isinstance(found, Source):
             raise _other_kind(path, found.kind, "pictures")
         return found
+    if japanese_source.is_set(str(path)):
+        raise _other_kind(path, "vectors", "pictures")
     where = _existing(path, "pictures")
     return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
 
@@ -64,8 +69,10 @@ def open_vectors(
     """Open a source of ``"vectors"`` or of ``"frames"``.
 
     Vectors: an array (n, features) in an .npy, .npz or idx file, labels in `name.labels.npy`, in the same
-    .npz, or in the idx file beside. Frames: .npy files (frames, features) in a folder or zip, one for each
-    sequence, labels in `name.labels.npy` beside (``"file"``) or by the parent folder (``"folders"``); or an
+    .npz, or in the idx file beside; or a set of Japanese print, ``folder``, ``folder:611200`` (so many
+    training patterns) or one of its held-out parts, ``folder:families``. Frames: .npy files (frames,
+    features) in a folder or zip, one for each sequence, labels in `name.labels.npy` beside (``"file"``) or by
+    the parent folder (``"folders"``); or an
     .npz with `frames`, `lengths` and `labels`. Raises SourceError as `open_source`.
     """
     patterns = _patterns(include, exclude, labels)
@@ -74,6 +81,10 @@ def open_vectors(
         if not isinstance(found, VectorSource) or found.kind != kind:
             raise _other_kind(path, found.kind, kind)
         return found
+    if japanese_source.is_set(str(path)):
+        if kind != "vectors":
+            raise _other_kind(path, "vectors", kind)
+        return japanese_source.open_set(str(path), *patterns, labels)
     where = _existing(path, kind)
     return (_open_frames if kind == "frames" else _open_vectors)(where, *patterns, labels)
 
@@ -104,6 +115,8 @@ def kind_of(path: str | Path) -> Kind:
         return "pictures"
     if joined.is_joined(str(path)):
         return joined.open_joined(str(path), (), (), "none").kind
+    if japanese_source.is_set(str(path)):
+        return "vectors"
     where = _existing(path, None)
     return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)
 
@@ -128,7 +141,20 @@ def _kind_of_folder(where: Path) -> Kind:
         if is_picture(name):
             return "pictures"
         arrays = arrays or is_array(name)
-    return "frames" if arrays else "pictures"
+    return "frames" if arrays or _has_recordings(where) else "pictures"
+
+
+def _has_recordings(where: Path) -> bool:
+    """Whether a folder or zip has recordings of digits, and no arrays."""
+    from cotswold.data.archive import member_names
+    from cotswold.data.folder import walk
+    from cotswold.data.frame_files import is_array
+    from cotswold.data.spoken_digits import is_recording
+
+    if not where.is_dir() and where.suffix.lower() != ".zip":
+        return False
+    names = [path.name for path in walk(where)] if where.is_dir() else member_names(where)
+    return any(map(is_recording, names)) and not any(map(is_array, names))
 
 
 def _kind_of_file(where: Path) -> Kind:
@@ -142,7 +168,7 @@ def _kind_of_file(where: Path) -> Kind:
     if name.endswith(".zip"):
         members = member_names(where)
         arrays = any(map(is_array, members)) and not any(map(is_picture, members))
-        return "frames" if arrays else "pictures"
+        return "frames" if arrays or _has_recordings(where) else "pictures"
     if name.endswith(".npy"):
         return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "pictures"
     if name.endswith(".npz"):
@@ -244,6 +270,10 @@ def _open_frames(
 ) -> VectorSource:
     from cotswold.data import frame_files
 
+    if _has_recordings(where):
+        from cotswold.data.spoken_digits import open_recordings
+
+        return open_recordings(where, include, exclude, labels)
     if where.is_dir():
         return frame_files.open_folder(where, include, exclude, labels)
     if where.suffix.lower() == ".zip":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,13 @@ _KEPT = 16
 _BLOCK_BYTES = 16 << 20
 
 
+class ByNumber(Protocol):
+    """Rows that are had by their numbers: an array, or what makes them when they are asked for."""
+
+    def __getitem__(self, indices: Integers, /) -> NDArray[Any]:
+        """Rows (row, feature)."""
+
+
 @dataclass(frozen=True)
 class VectorArray:
     """Rows that lie in one array."""
@@ -32,7 +39,7 @@ class VectorArray:
     name: str
     shape: tuple[int, int]
     split: str | None
-    load: Callable[[], NDArray[Any]]
+    load: Callable[[], ByNumber]
     """Returns (row, feature), any numbers; called when a row of it is read."""
 
 
@@ -68,7 +75,7 @@ class VectorSource(SampleSource):
         self._labels = None if labelling is None else labelling.labels
         if labelling is not None:
             self.classes, self.targets = labelling.classes, labelling.targets
-        self._loaded: dict[int, NDArray[Any]] = {}
+        self._loaded: dict[int, ByNumber] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -147,7 +154,7 @@ class VectorSource(SampleSource):
     def _start(self, part: int) -> int:
         return int(self._ends[part]) - self._parts[part].shape[0]
 
-    def _array(self, part: int) -> NDArray[Any]:
+    def _array(self, part: int) -> ByNumber:
         found = self._loaded.get(part)
         if found is None:
             found = self._parts[part].load()

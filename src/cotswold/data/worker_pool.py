@@ -1,4 +1,4 @@
-"""Processes that work on shards.
+"""Processes that share work: on shards of samples, or on parts of anything.
 
 Knows: pools, how much may be under way at a time. Does not know: what the work is.
 """
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from PIL import Image
 
@@ -29,6 +29,8 @@ from cotswold.data.store_layout import Chunk
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
+KeyT = TypeVar("KeyT")
+WorkT = TypeVar("WorkT")
 
 _UNDER_WAY = 2
 """Shards handed out for each process: one that it works on, one that waits."""
@@ -43,10 +45,10 @@ _STARTING = threading.Lock()
 """Held by the thread that hides where the main module is from."""
 
 
-class WorkerPool(Generic[SeenT, TransformT]):
-    """``jobs`` processes, or this one alone if ``jobs`` is 1; use in a `with` statement."""
+class Workers(Generic[WorkT]):
+    """``jobs`` processes that have ``work``, or this one alone if that is 1; use in a `with` statement."""
 
-    def __init__(self, work: ShardWork[SeenT, TransformT], jobs: int) -> None:
+    def __init__(self, work: WorkT, jobs: int) -> None:
         self._jobs, self._here = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
@@ -55,7 +57,7 @@ class WorkerPool(Generic[SeenT, TransformT]):
             context.set_forkserver_preload([*["__main__"] * self._main, type(work).__module__, __name__])
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
 
-    def __enter__(self) -> WorkerPool[SeenT, TransformT]:
+    def __enter__(self) -> Self:
         if self._pool is not None:
             with self._starting(), _own_environment():  # processes inherit that of their server
                 forkserver.ensure_running()
@@ -92,37 +94,25 @@ class WorkerPool(Generic[SeenT, TransformT]):
         with self._starting():  # a pool starts its processes when there is something to do
             return pool.submit(function, *words)
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
-        """Look at shards, in order; may be left early."""
+    def each(self, function: Callable[[WorkT, KeyT], T], keys: Iterable[KeyT]) -> Iterator[tuple[KeyT, T]]:
+        """``function(work, key)`` of every key, in order; may be left early. The function is a module's."""
         if self._pool is None:
-            yield from ((shard, self._here.look(shard)) for shard in shards)
+            yield from ((key, function(self._here, key)) for key in keys)
         else:
             pool = self._pool
-            yield from self._ordered((shard, self._submit(pool, _look, shard)) for shard in shards)
+            yield from self._ordered((key, self._submit(pool, _apply, function, key)) for key in keys)
 
-    def write(
-        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
-    ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
-        """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
-        if self._pool is None:
-            yield from ((s, self._here.write(s, transform, looked.get(s.key))) for s in shards)
-        else:
-            pool = self._pool
-            yield from self._ordered(
-                (s, self._submit(pool, _write, s, transform, looked.get(s.key))) for s in shards
-            )
-
-    def _ordered(self, submitted: Iterator[tuple[Shard, Future[T]]]) -> Iterator[tuple[Shard, T]]:
-        waiting: deque[tuple[Shard, Future[T]]] = deque()
+    def _ordered(self, submitted: Iterator[tuple[KeyT, Future[T]]]) -> Iterator[tuple[KeyT, T]]:
+        waiting: deque[tuple[KeyT, Future[T]]] = deque()
         try:
             for pair in submitted:
                 waiting.append(pair)
                 if len(waiting) >= _UNDER_WAY * self._jobs:
-                    shard, future = waiting.popleft()
-                    yield shard, future.result()
+                    key, future = waiting.popleft()
+                    yield key, future.result()
             while waiting:
-                shard, future = waiting.popleft()
-                yield shard, future.result()
+                key, future = waiting.popleft()
+                yield key, future.result()
         except BrokenProcessPool as error:  # from a result, or because the pool takes nothing more
             raise MachineError(
                 "a process that prepared samples died, perhaps for want of memory; use fewer jobs and run "
@@ -131,6 +121,22 @@ class WorkerPool(Generic[SeenT, TransformT]):
         finally:
             for _, future in waiting:
                 future.cancel()
+
+
+class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
+    """Processes that work on shards."""
+
+    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
+        """Look at shards, in order; may be left early."""
+        yield from self.each(_look, shards)
+
+    def write(
+        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
+    ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
+        """Write shards, in order; ``looked``: what `look` found broken in those that it has seen."""
+        words = ((shard, transform, looked.get(shard.key)) for shard in shards)
+        for (shard, _, _), written in self.each(_write, words):
+            yield shard, written
 
 
 @contextmanager
@@ -148,10 +154,10 @@ def _own_environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_work: ShardWork[Any, Any] | None = None  # a pool hands its processes their state in no other way
+_work: Any = None  # a pool hands its processes their state in no other way
 
 
-def _begin(work: ShardWork[Any, Any]) -> None:
+def _begin(work: object) -> None:
     """Set a process of the pool up; it ends when its parent does, however that ends."""
     global _work
     _work = work
@@ -167,11 +173,16 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _look(shard: Shard) -> tuple[Any, Broken]:
+def _apply(function: Callable[[Any, KeyT], T], key: KeyT) -> T:
     assert _work is not None
-    return _work.look(shard)
+    return function(_work, key)
 
 
-def _write(shard: Shard, transform: Any, broken: Broken | None) -> tuple[Chunk, Broken]:
-    assert _work is not None
-    return _work.write(shard, transform, broken)
+def _look(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, Broken]:
+    return work.look(shard)
+
+
+def _write(
+    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, Broken | None]
+) -> tuple[Chunk, Broken]:
+    return work.write(*words)

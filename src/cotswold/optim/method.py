@@ -239,6 +239,9 @@ class Method(ABC):
         assert point is not None
         line = self._search.along(Start(point.value, plan.slope, self._first_step(plan)))
         making: list[Command] = [Combine("d", plan.terms)]
+        made = any(name == "d" for _, name in plan.terms)
+        # so that a search that is given up by an exception begins again with the same direction
+        self._plan = replace(plan, terms=((1.0, "d"),)) if made else plan
         last: tuple[float, Evaluation] | None = None
         trial: Trial | None = None
         while True:

@@ -74,14 +74,22 @@ class EventLog:
         """Seconds of running so far, those before resumptions included."""
         return self._ticks() - self._began
 
-    def write(self, kind: str, **fields: object) -> None:
-        """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
-        event = {
+    def show(self, kind: str, **fields: object) -> None:
+        """Show observers an event that the log does not keep: what is of interest for a moment."""
+        event = self._event(kind, fields)
+        self._show(lambda observer: observer.write(event))
+
+    def _event(self, kind: str, fields: Mapping[str, object]) -> Event:
+        return {
             "kind": kind,
             "time": self._opened_time + (self._ticks() - self._opened),
             "seconds": round(self.seconds, 3),
             **_plain_items(fields),
         }
+
+    def write(self, kind: str, **fields: object) -> None:
+        """Append an event; numbers that are not finite become null. DiskFullError leaves no torn line."""
+        event = self._event(kind, fields)
         line = json.dumps(event, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         with disk_errors(self._path, MachineError):
             end = os.fstat(self._file).st_size

@@ -33,11 +33,18 @@ class Log(Protocol):
         """One event."""
         ...
 
+    def show(self, kind: str, **fields: object) -> None:
+        """One that is shown, and not kept."""
+        ...
+
 
 class NoLog:
     """Where the events of ranks go that write none: nowhere."""
 
     def write(self, kind: str, **fields: object) -> None:
+        """Drop it."""
+
+    def show(self, kind: str, **fields: object) -> None:
         """Drop it."""
 
 
@@ -57,6 +64,8 @@ class Recorder:
     sent_bytes: Callable[[], int] = lambda: 0
     """Bytes that the transports sent since it was last called."""
     clock: Callable[[], float] = time.monotonic
+    seconds_max: float | None = None
+    """Seconds of training after which the run is to save and stop; None without a limit."""
     account: Account = field(default_factory=Account)
 
     def __post_init__(self) -> None:
@@ -70,6 +79,24 @@ class Recorder:
     def event(self, kind: str, **fields: object) -> None:
         """Write an event."""
         self.log.write(kind, **fields)
+
+    def show(self, kind: str, **fields: object) -> None:
+        """Show an event that is of interest for a moment, and is not kept."""
+        self.log.show(kind, **fields)
+
+    def count(self, samples: int, flops: int) -> None:
+        """Count work of so many samples, ``flops`` in all, whatever came of it."""
+        self.account.add(samples=samples, flops=flops)
+
+    @property
+    def limit_reached(self) -> bool:
+        """Whether the time, or the money, of the run is spent."""
+        return self.seconds_max is not None and self.seconds >= self.seconds_max
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, those before resumptions included."""
+        return self.account.seconds + self.clock() - self._counted_until
 
     def add(self, metrics: Metrics, flops: int, where: str) -> None:
         """Count what training measured; ``flops`` are those of one sample.

@@ -15,3 +15,5 @@ class Stop:
     signal: int | None = None
     interrupted: bool = False
     """Whether Ctrl-C asked, or what stands for it, rather than the program."""
+    limited: bool = False
+    """Whether the run's time or money was spent, at which it stops by itself."""

@@ -28,14 +28,14 @@ def stages(recipe: Recipe) -> Sequence[StackWork | LayerWork]:
 
 def workload(recipe: Recipe) -> StackWork | LayerWork:
     """An update of all stacks of a recipe (for `greedy` of the last, those below forward), or all layers."""
-    return layer_work(recipe) if recipe.training.strategy == "supervised" else stack_work(recipe)
+    return stack_work(recipe) if recipe.trains_stacks else layer_work(recipe)
 
 
 def stack_work(recipe: Recipe) -> StackWork:
     """An update of a recipe of stacks; raises ClusterError for others."""
     strategy = recipe.training.strategy
-    if strategy == "supervised":
-        raise ClusterError(f"{recipe.name} is supervised; this takes recipes of stacks, greedy or joint")
+    if strategy == "supervised" or strategy == "batch":
+        raise ClusterError(f"{recipe.name} is {strategy}; this takes recipes of stacks, greedy or joint")
     return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch_size, strategy)
 
 

@@ -19,9 +19,13 @@ from cotswold.recipe import FORMAT, Recipe
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
+    "cluster": True,
     "price": True,
     "evaluate": True,
-    "training": {"device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"},
+    "training": {
+        *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"),
+        *("iterations", "evaluations", "flops", "tolerance"),  # where a run over the whole set ends
+    },
 }
 """What of a recipe may be different when a run is resumed, since no result depends on it."""
 _SHOWN = 3

@@ -12,10 +12,11 @@ import torch
 from cotswold.data import shuffle_bytes
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
+from cotswold.training import batch
 from cotswold.training.greedy import Greedy
 from cotswold.training.holder import HeldInMemory, ParameterHolder
 from cotswold.training.joint import Joint
-from cotswold.training.losses import named_loss
+from cotswold.training.losses import loss_of
 from cotswold.training.networks import LayerNetwork, build_stacks
 from cotswold.training.offload.holder import HeldOnDisk
 from cotswold.training.on_mesh import HeldOnMesh
@@ -69,7 +70,7 @@ def _supervised(setting: Setting) -> Synchronous:
     strategy = Supervised(
         layers_of(setting),
         supervised_training(setting.recipe),
-        named_loss(setting.recipe.loss),
+        loss_of(setting.recipe),
         setting.epochs,
         batches.epoch_steps,
         ValidationPictures(setting.store, setting.recipe).batches,
@@ -86,7 +87,7 @@ def _supervised_on_mesh(setting: Setting) -> Synchronous:
     strategy = SupervisedOnMesh(
         partition(network, mesh),
         supervised_training(setting.recipe),
-        named_loss(setting.recipe.loss),
+        loss_of(setting.recipe),
         setting.epochs,
         batches.epoch_steps,
         ValidationPictures(setting.store, setting.recipe, box=box).batches,
@@ -118,4 +119,5 @@ ENTRIES = {
     "greedy": stack_entry(Greedy),
     "joint": stack_entry(Joint),
     "supervised": Entry(_supervised, on_mesh=_supervised_on_mesh),
+    "batch": Entry(batch.build),
 }

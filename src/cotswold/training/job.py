@@ -20,7 +20,7 @@ from cotswold.errors import CheckpointError, MachineError, told
 from cotswold.geometry import Grid
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import SupervisedTraining
+from cotswold.recipe.schema import BatchTraining, SharedTraining, SupervisedTraining
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.recorder import Log
@@ -32,6 +32,11 @@ from cotswold.training.prolonging import note, stages
 from cotswold.training.sample_spec import KEY, SampleSpec
 from cotswold.training.table import Runner, Setting
 from cotswold.training.team import SOLO, Team
+
+
+def _rate(training: SharedTraining) -> str:
+    return "learning_rate" if isinstance(training, SupervisedTraining) else "relative_rate"
+
 
 OnEvent = Callable[[Mapping[str, object]], None]
 """Receives every event of the run as it is written; if it raises it receives no more, and the run goes on."""
@@ -120,7 +125,11 @@ class Job(ABC):
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
         training, ranks = self.recipe.training, self.team.ranks
-        rate = "learning_rate" if isinstance(training, SupervisedTraining) else "relative_rate"
+        remedy = f"try a smaller learning rate (training.{_rate(training)})"
+        if isinstance(training, BatchTraining):
+            remedy = (
+                "try another training.method or training.search, or look at the data for what is no number"
+            )
         return Recorder(
             log=log,
             checkpoints=Checkpoints(
@@ -130,8 +139,9 @@ class Job(ABC):
             stop=stop,
             checkpoint_seconds=60 * training.checkpoint_minutes,
             metadata={**metadata(self.recipe), **self.metadata()},
-            remedy=f"try a smaller learning rate (training.{rate})",
+            remedy=remedy,
             sent_bytes=self.team.take_count,
+            seconds_max=self.recipe.price.seconds_max,
         )
 
     def _run(self, recorder: Recorder, runner: Runner) -> bool:
@@ -139,7 +149,8 @@ class Job(ABC):
         recorder.start()
         try:
             finished = runner.run()
-            status = "finished" if finished else "interrupted"
+            status = "finished" if finished else "limited" if recorder.stop.limited else "interrupted"
+            why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
             why = told(error)

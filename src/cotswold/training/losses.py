@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from cotswold.errors import RecipeError, UserError
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import LossObjective
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _IGNORED = -100
@@ -25,11 +28,23 @@ _ROUNDING = 0.01
 """By how much probabilities may miss 1 together; those of float16 do."""
 
 
-def named_loss(name: str) -> Loss:
-    """The loss of a name; raises RecipeError for one that has none."""
+def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
+    """The loss of a name; raises RecipeError for one that has none.
+
+    ``low`` and ``high``: what `squared` wants of the outputs of other classes and of the class.
+    """
     if name not in _LOSSES:
         raise RecipeError(f"there is no loss {name!r}; there are {', '.join(sorted(_LOSSES))}")
+    if (low, high) != (0.0, 1.0):
+        assert name == "squared", "the schema allows targets for it alone"
+        return partial(squared, low=low, high=high)
     return _LOSSES[name]
+
+
+def loss_of(recipe: Recipe) -> Loss:
+    """The loss that a recipe names for its labels."""
+    assert isinstance(recipe.objective, LossObjective), "a strategy with labels"
+    return named_loss(recipe.loss, recipe.objective.low, recipe.objective.high)
 
 
 def own_loss(function: Loss) -> Loss:
@@ -100,12 +115,13 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets)
 
 
-def squared(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Squared error, summed over outputs; a class stands for 1 at its output and 0 at the others.
-
-    A network that ends in tanh and learns -1 and 1 gives such targets itself.
-    """
-    return functional.mse_loss(outputs, _values(targets, outputs), reduction="sum") / len(targets)
+def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """Squared error, summed over outputs; a class stands for ``high`` at its output and ``low`` at the
+    others."""
+    wanted = _values(targets, outputs)
+    if (low, high) != (0.0, 1.0) and is_classes(outputs, targets):
+        wanted = low + (high - low) * wanted
+    return functional.mse_loss(outputs, wanted, reduction="sum") / len(targets)
 
 
 def logistic(outputs: Tensor, targets: Tensor) -> Tensor:

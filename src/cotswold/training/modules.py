@@ -22,8 +22,17 @@ from cotswold.checkpoint import Checkpoint, StateDict, StateValue
 from cotswold.errors import CheckpointError, UserError
 from cotswold.mesh import partition
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import GivenData, LossObjective, Network, SupervisedTraining
+from cotswold.recipe.schema import (
+    BatchTraining,
+    Cluster,
+    GivenData,
+    LayerTraining,
+    LossObjective,
+    Network,
+    SupervisedTraining,
+)
 from cotswold.run import Metrics, Recorder, RunDirectory, describe_environment
+from cotswold.training import module_batch
 from cotswold.training.datasets import (
     Given,
     Samples,
@@ -45,6 +54,7 @@ from cotswold.training.same_module import check_module
 from cotswold.training.strategy import Batch
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
+from cotswold.training.table import Runner
 from cotswold.training.team import SOLO, Team
 
 
@@ -54,12 +64,13 @@ def open_module_job(
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
-    settings: SupervisedTraining | None = None,
+    settings: LayerTraining | None = None,
+    cluster: Cluster | None = None,
     validation: Given | tuple[Tensor, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
-    """A job that trains any module by the strategy `supervised`, in a new directory or an old one.
+    """A job that trains any module by the strategy `supervised` or `batch`, in a new directory or an old one.
 
     ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
     batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
@@ -75,6 +86,9 @@ def open_module_job(
     of one that was not stopped. (Random transforms in worker processes or in an iterable data set are drawn
     anew.) More ``settings.epochs`` than before prolong a run.
 
+    With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
+    same each time; ``cluster`` says on how many processes.
+
     FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
     know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
     module is partitioned (`mesh.partition`), and rank 0's FLOPs count for every rank.
@@ -83,7 +97,7 @@ def open_module_job(
     or holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not
     there.
     """
-    training = settings or SupervisedTraining(strategy="supervised")
+    training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
@@ -91,9 +105,14 @@ def open_module_job(
     function = named_loss(loss) if isinstance(loss, str) else own_loss(loss)
     check_device(training.device)
     _check(module)
-    training = _with_batch_size(training, data)
+    if isinstance(training, BatchTraining):
+        module_batch.check(module, data, judged_on, training)
+    else:
+        training = _with_batch_size(training, data)
     samples, held = _split(data, judged_on, training)
     wanted = _recipe(module, data, samples, loss, judged_on, training)
+    if cluster is not None:
+        wanted = wanted.model_copy(update={"cluster": cluster})
     path = Path("runs") / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:
@@ -152,8 +171,11 @@ class ModuleJob(Job):
         """Nothing beyond the recipe."""
         return {}
 
-    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Synchronous:
-        """Steps in common, of one process or the ranks of a mesh."""
+    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+        """Steps in common, of one process or the ranks of a mesh; or evaluations of the whole set."""
+        if isinstance(self.recipe.training, BatchTraining):
+            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            return module_batch.build(given, self.recipe, self.run.path, recorder, open_things, self.team)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)
@@ -283,7 +305,7 @@ def _check(module: nn.Module) -> None:
 
 
 def _split(
-    dataset: Given, validation: Given | float | None, training: SupervisedTraining
+    dataset: Given, validation: Given | float | None, training: LayerTraining
 ) -> tuple[Samples | None, Given | Samples | None]:
     """The samples to train on, None where the data set is read as it is, and those for validation."""
     samples = samples_of(dataset, training.batch_size)
@@ -347,7 +369,7 @@ def _recipe(
     samples: Samples | None,
     loss: str | Loss,
     validation: Given | float | None,
-    training: SupervisedTraining,
+    training: LayerTraining,
 ) -> Recipe:
     """What the run's directory keeps of what was given."""
     name = type(module).__name__

@@ -143,7 +143,13 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
         modules.extend(built)
         parameters = sum(p.numel() for module in built for p in module.parameters())
         plans.append(LayerPlan(layer.type, shape, flops, parameters))
+    if recipe.network.output != "linear":
+        modules.append(_ACTIVATIONS[recipe.network.output]())
+        plans.append(LayerPlan(recipe.network.output, shape, 0, 0))
     return modules, plans
+
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
 def _shape(shape: MapShape) -> tuple[int, ...]:
@@ -161,7 +167,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
         case schema.Dropout():
             return [nn.Dropout(layer.probability)], shape, 0
         case schema.Activation():
-            return [{"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[layer.type]()], shape, 0
+            return [_ACTIVATIONS[layer.type]()], shape, 0
         case schema.Normalisation() if layer.kind == "batch":
             features = shape[0]
             return [nn.BatchNorm1d(features) if len(shape) == 1 else nn.BatchNorm2d(features)], shape, 0

@@ -19,7 +19,7 @@ from itertools import pairwise
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import GreedyTraining
+from cotswold.recipe.schema import BatchTraining, GreedyTraining, SteppedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.phases import Epochs
 
@@ -30,7 +30,10 @@ EPOCHS_MAX = 1e6
 
 
 def epochs_of(recipe: Recipe) -> Epochs:
-    """The epochs that a recipe asks for: of each stack for `greedy`, one number otherwise."""
+    """The epochs that a recipe asks for: of each stack for `greedy`, one number otherwise; none for
+    `batch`, which counts iterations."""
+    if isinstance(recipe.training, BatchTraining):
+        return ()
     general = recipe.training.epochs
     if isinstance(recipe.training, GreedyTraining):
         return tuple(stack.epochs or general for stack in recipe.network.stacks)
@@ -43,6 +46,8 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
     Whoever asks for nothing, or again for the last total, prolongs nothing. Raises RunError where fewer
     epochs are asked for, MachineError where the run's note is damaged.
     """
+    if isinstance(wanted.training, BatchTraining) or isinstance(kept.training, BatchTraining):
+        return wanted, ()  # more iterations are no new phase: there is no schedule
     noted, began, asks = read(run), epochs_of(kept), epochs_of(wanted)
     if any(len(total) != len(began) for total in noted):
         raise _damaged(run, "is of a run with more or fewer stacks")
@@ -118,6 +123,7 @@ def _with_epochs(wanted: Recipe, kept: Recipe) -> Recipe:
             for stack, other in zip(ours, theirs, strict=True)
         ]
         wanted = wanted.model_copy(update={"network": wanted.network.model_copy(update={"stacks": stacks})})
+    assert isinstance(kept.training, SteppedTraining), "asked_for left others out"
     training = wanted.training.model_copy(update={"epochs": kept.training.epochs})
     return wanted.model_copy(update={"training": training})
 

@@ -19,6 +19,7 @@ from cotswold.analysis.report import findings, training
 from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSection, Paragraph, Table, row
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.whole_set import whole_set
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
 from cotswold.analysis.words import count, duration, percent, plain, scaled
@@ -76,6 +77,7 @@ def build_report(
         "the classification", lambda: Classification.read(run.classification)
     )
     page.add("Learning", lambda: training.curves(history, word))
+    page.add("Whole-set optimisation", lambda: whole_set(recipe, history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None or (supervised and not module and not classifies(recipe, history)):
         page.add("Errors", lambda: findings.regression(errors, page.name))

@@ -33,7 +33,7 @@ def lead(recipe: Recipe, history: History) -> str:
     if recipe.network.module is not None:
         name = recipe.network.module.rpartition(".")[2]
         what = f"A module of a program ({name}), trained on {seen}"
-    elif recipe.training.strategy == "supervised":
+    elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         layered = f"A network of {layers} layer{'s' if layers > 1 else ''} and an output layer"
         wanted = "with labels" if classifies(recipe, history) else "to predict numbers"

@@ -1,5 +1,6 @@
 """The schema of a recipe: every field with its unit and default, one module a table or two."""
 
+from cotswold.recipe.schema.cluster import Cluster as Cluster
 from cotswold.recipe.schema.data import Data as Data
 from cotswold.recipe.schema.data import FrameData as FrameData
 from cotswold.recipe.schema.data import GivenData as GivenData
@@ -24,11 +25,15 @@ from cotswold.recipe.schema.recipe import Evaluation as Evaluation
 from cotswold.recipe.schema.recipe import Mesh as Mesh
 from cotswold.recipe.schema.recipe import Price as Price
 from cotswold.recipe.schema.recipe import Recipe as Recipe
+from cotswold.recipe.schema.training import BatchTraining as BatchTraining
 from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining
 from cotswold.recipe.schema.training import JointTraining as JointTraining
+from cotswold.recipe.schema.training import LayerTraining as LayerTraining
 from cotswold.recipe.schema.training import LossObjective as LossObjective
 from cotswold.recipe.schema.training import Objective as Objective
+from cotswold.recipe.schema.training import SharedTraining as SharedTraining
 from cotswold.recipe.schema.training import StackObjective as StackObjective
 from cotswold.recipe.schema.training import StackTraining as StackTraining
+from cotswold.recipe.schema.training import SteppedTraining as SteppedTraining
 from cotswold.recipe.schema.training import SupervisedTraining as SupervisedTraining
 from cotswold.recipe.schema.training import Training as Training

@@ -73,8 +73,9 @@ class VectorData(SourcedData):
     type: Literal["vectors"] = "vectors"
     """`vectors`: a sample is one row of d values."""
     source: Text | None = None
-    """An .npy, .npz or idx file with an array of shape (n, d); `${NAME}` is replaced by the environment
-    variable. Prepared on first use."""
+    """An .npy, .npz or idx file with an array of shape (n, d); or a set of `cotswold data make japanese-ocr`,
+    `folder:611200` for so many training patterns. `${NAME}` is replaced by the environment variable.
+    Prepared on first use."""
     labels: Literal["none", "file"] = "none"
     """`file`: the labels in `name.labels.npy` beside, in the same npz, or in the idx file beside."""
     features: Features | None = None
@@ -96,7 +97,8 @@ class FrameData(SourcedData):
     values. Samples never cross sequences, and splits are made of whole sequences."""
     source: Text | None = None
     """A folder or zip of .npy files, each a sequence of shape (n, d), or an .npz file with `frames` (n, d)
-    and `lengths`; `${NAME}` is replaced by the environment variable. Prepared on first use."""
+    and `lengths`; or a folder or zip of spoken digits, `<digit>_<speaker>_<number>.flac`, whose labels are
+    thirds of digits. `${NAME}` is replaced by the environment variable. Prepared on first use."""
     include: Texts = Field(default_factory=list)
     """Patterns of sequences' names that are read; empty for all."""
     exclude: Texts = Field(default_factory=list)

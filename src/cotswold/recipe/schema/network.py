@@ -175,6 +175,9 @@ class Network(Section):
     """Stacks of filters, pooling and normalisation, for `greedy` and `joint`."""
     layers: Annotated[list[Layer], items(1000)] = Field(default_factory=list)
     """Layers of a supervised network; the layer of outputs, one a class, is added."""
+    output: Literal["linear", "tanh", "sigmoid"] = "linear"
+    """What is applied to the outputs of layers. `linear`: nothing, for `cross_entropy` and `logistic`, which
+    have their own; `tanh` and `sigmoid` go with `squared`."""
     start: Text | None = None
     """For `supervised`: the directory of a run of stacks on whose output the layers stand. Its pictures must
     have been prepared by the same choices (size, colour, contrast, whiten, band, unit); the whitening filter

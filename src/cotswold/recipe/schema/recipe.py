@@ -14,16 +14,17 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.limits import VALUES_MAX, items, shown
+from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
+    BatchTraining,
     LossObjective,
     Objective,
     OfStrategy,
     StackObjective,
     StackTraining,
-    SupervisedTraining,
     Training,
     strategy_of,
 )
@@ -67,6 +68,38 @@ class Price(Section):
     """Price of the bought machine, US dollars: gives cents per MFLOP/s."""
     rent_dollars_per_hour: Positive | None = None
     """Price of the rented machine, US dollars an hour: gives dollars for the run."""
+    max_dollars: Positive | None = None
+    """Save and stop before the run costs more than this, at `rent_dollars_per_hour`."""
+    max_hours: Positive | None = None
+    """Save and stop after so many hours of training, those before resumptions included."""
+
+    @model_validator(mode="after")
+    def _has_a_price(self) -> Price:
+        if self.max_dollars is not None and self.rent_dollars_per_hour is None:
+            raise ValueError(
+                "max_dollars needs rent_dollars_per_hour, which says what an hour costs; give both"
+            )
+        return self
+
+    @property
+    def seconds_max(self) -> float | None:
+        """Seconds of training after which a limit is reached; None without any."""
+        return min(self._limits().values(), default=None)
+
+    @property
+    def limit(self) -> str:
+        """The limit that is reached first, in words; nothing without any."""
+        limits = self._limits()
+        return min(limits, key=lambda each: limits[each], default="")
+
+    def _limits(self) -> dict[str, float]:
+        limits = {}
+        if self.max_hours is not None:
+            limits[f"price.max_hours = {self.max_hours:g} is reached"] = 3600 * self.max_hours
+        if self.max_dollars is not None and self.rent_dollars_per_hour is not None:
+            seconds = 3600 * self.max_dollars / self.rent_dollars_per_hour
+            limits[f"price.max_dollars = {self.max_dollars:g} is reached"] = seconds
+        return limits
 
 
 class Evaluation(Section):
@@ -94,7 +127,9 @@ class Recipe(Section):
     training: Training
     """How it is minimised."""
     mesh: Mesh = Mesh()
-    """On how many processes."""
+    """On how many processes one network is cut."""
+    cluster: Cluster = Cluster()
+    """For strategy `batch`: over how many processes the patterns are spread."""
     evaluate: Annotated[list[Evaluation], items(1000)] = Field(default_factory=list)
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
@@ -134,15 +169,31 @@ class Recipe(Section):
             )
         if not isinstance(self.data, GivenData) and (self.data.source is None) == (self.data.store is None):
             raise ValueError("[data] needs either source or store; give one of them")
+        if self.network.output != "linear" and not self._outputs_are_values:
+            raise ValueError(
+                f'network.output = "{self.network.output}" goes with layers and objective.loss = "squared"'
+            )
         if not isinstance(self.objective, self.training.objective):
             raise ValueError(f"a {type(self.objective).__name__} is no objective of strategy {strategy}")
-        if isinstance(self.training, SupervisedTraining):
-            self._check_supervised()
-        else:
+        if isinstance(self.training, StackTraining):
             self._check_stacks(self.training)
+        else:
+            self._check_supervised()
+        if isinstance(self.training, BatchTraining):
+            self._check_batch(self.training)
+        elif self.cluster != Cluster():
+            raise ValueError(f"[cluster] is for strategy batch; strategy {strategy} has [mesh] grid")
         if self.network.tune and self.network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self
+
+    @property
+    def _outputs_are_values(self) -> bool:
+        return (
+            isinstance(self.objective, LossObjective)
+            and self.objective.loss == "squared"
+            and self.network.module is None
+        )
 
     def _check_stacks(self, training: StackTraining) -> None:
         network, strategy = self.network, training.strategy
@@ -185,6 +236,33 @@ class Recipe(Section):
         if data.store is None and data.labels == "none":
             choices = "file" if data.type == "vectors" or _has_scheme(data.source) else "folders or file"
             raise ValueError(f"strategy {strategy} needs labels; set data.labels to {choices}")
+
+    def _check_batch(self, training: BatchTraining) -> None:
+        """What would make the objective another function at each evaluation, or is not to be had."""
+        for number, layer in enumerate(self.network.layers, 1):
+            if layer.type == "dropout":
+                raise ValueError(
+                    f"layer {number} is dropout, which draws anew at each evaluation, and strategy batch "
+                    "compares evaluations; take it out"
+                )
+            if layer.type == "normalisation" and layer.kind == "batch":
+                raise ValueError(
+                    f"layer {number} normalises over a batch, and the objective of strategy batch is a sum "
+                    'over patterns; take it out, or set kind to "contrast"'
+                )
+        if self.mesh.grid not in (None, "1x1"):
+            raise ValueError("strategy batch is spread by [cluster] workers; take mesh.grid out")
+        if self.network.start is not None:
+            raise ValueError("strategy batch trains layers on the samples themselves; take network.start out")
+        if self.cluster.replay is not None and not training.chooses:
+            raise ValueError(
+                "cluster.replay repeats the patterns of evaluations that ended early; give training.fraction "
+                "or training.deadline as that run has it"
+            )
+        if training.deadline is not None and self.cluster.alone:
+            raise ValueError("training.deadline is for a cluster; give cluster.workers, or take it out")
+        if training.device != "cpu":
+            raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
 
     @property
     def input(self) -> MapShape:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from cotswold.recipe.limits import at_most
 from cotswold.recipe.schema.fields import (
     Fraction,
     NotNegative,
@@ -46,6 +47,21 @@ class LossObjective(Section):
     """`cross_entropy`: over the softmax of the scores; `squared`: squared error against 1 for the class and 0
     for the others; `logistic`: one detector a class against all others; `custom`: a function that a Python
     program gives, for `network.module`."""
+    low: float = 0.0
+    """For `squared` and classes: the target of every output but that of the class. A network that ends in
+    tanh learns -1."""
+    high: float = 1.0
+    """For `squared` and classes: the target of the output of the class."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> LossObjective:
+        if not self.low < self.high:
+            raise ValueError(f"low is {self.low:g} and high {self.high:g}; low must lie below high")
+        if self.loss != "squared" and (self.low, self.high) != (0.0, 1.0):
+            raise ValueError(
+                f'low and high are targets of loss "squared", not of "{self.loss}"; take them out'
+            )
+        return self
 
 
 class SharedTraining(Section):
@@ -56,17 +72,6 @@ class SharedTraining(Section):
 
     strategy: str
     """How the network is trained."""
-    batch_size: Times = 96
-    """Samples in a mini-batch."""
-    epochs: Span = 2.0
-    """Passes over the training samples (for each stack where `greedy`). Given with --set it is for every
-    stack, as are `relative_rate` and `sparsity`."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Part of the last step that is kept."""
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    """How the learning rate falls from its value to 0 over the run."""
-    warmup: Fraction = 0.02
-    """The part of the run over which the learning rate rises from 0."""
     seed: Seed = 0
     """Seed of filters, of the order of samples and of dropout."""
     checkpoint_minutes: Span = 5.0
@@ -80,7 +85,23 @@ class SharedTraining(Section):
     """A torch device, such as `cpu` or `cuda:0`."""
 
 
-class StackTraining(SharedTraining):
+class SteppedTraining(SharedTraining):
+    """What the strategies have that take a step a mini-batch."""
+
+    batch_size: Times = 96
+    """Samples in a mini-batch."""
+    epochs: Span = 2.0
+    """Passes over the training samples (for each stack where `greedy`). Given with --set it is for every
+    stack, as are `relative_rate` and `sparsity`."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Part of the last step that is kept."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the learning rate falls from its value to 0 over the run."""
+    warmup: Fraction = 0.02
+    """The part of the run over which the learning rate rises from 0."""
+
+
+class StackTraining(SteppedTraining):
     """What the strategies that train stacks have."""
 
     objective = StackObjective
@@ -107,7 +128,7 @@ class JointTraining(StackTraining):
     """`joint`: every step is a step of every stack."""
 
 
-class SupervisedTraining(SharedTraining):
+class SupervisedTraining(SteppedTraining):
     """Layers, with labels."""
 
     objective = LossObjective
@@ -122,9 +143,84 @@ class SupervisedTraining(SharedTraining):
     """Stop after so many epochs without a better validation loss."""
 
 
-Training = Annotated[GreedyTraining | JointTraining | SupervisedTraining, Field(discriminator="strategy")]
+class BatchTraining(SharedTraining):
+    """Layers, with labels, by the value and gradient over the whole training set."""
+
+    objective = LossObjective
+
+    strategy: Literal["batch"] = "batch"
+    """`batch`: conjugate gradient or L-BFGS on the whole training set, on one process or on the workers of a
+    cluster (Aberdeen et al. 2000; Dean et al. 2012, section 4.2)."""
+    method: Literal["lbfgs", "cg"] = "lbfgs"
+    """`lbfgs`: limited-memory BFGS; `cg`: nonlinear conjugate gradient."""
+    beta: Literal["polak-ribiere", "hestenes-stiefel", "dai-yuan", "hager-zhang"] | None = None
+    """For `cg`: how much of the last direction is kept; `polak-ribiere`, cut off at 0 (PR+), where nothing is
+    said."""
+    search: Literal["wolfe", "approximate", "bunyip"] = "wolfe"
+    """The line search. `wolfe`: strong Wolfe conditions; `approximate`: approximate Wolfe conditions, which
+    hold up where float32 rounds the objective's last changes away; `bunyip`, for `cg`: exponential steps, a
+    bracket by the sign of the directional derivative, quadratic interpolation."""
+    memory: Annotated[int, Field(gt=0), at_most(1000)] | None = None
+    """For `lbfgs`: how many of the last steps and changes of the gradient are kept; 10 where nothing is
+    said."""
+    iterations: Times = 100
+    """Stop after so many iterations: directions along which a line search went."""
+    evaluations: Times | None = None
+    """Stop after so many evaluations of value and gradient; an iteration is finished first."""
+    flops: Positive | None = None
+    """Stop after so many FLOPs of value and gradient, as the account counts them (1e15 is a PFLOP); an
+    iteration is finished first."""
+    tolerance: NotNegative = 0.0
+    """Stop where the norm of the gradient is at most this."""
+    portion: Times = 320
+    """Patterns in a portion: what a worker computes between two looks at what is wanted."""
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """An evaluation ends when this part of the portions is done (Aberdeen et al. 2000, section 6.2: 0.8).
+    Evaluations that are compared use the same patterns; see `cycle`."""
+    deadline: Positive | None = None
+    """On a cluster: an evaluation that chooses its patterns ends after this many times its usual seconds,
+    with what is done by then."""
+    cycle: Times | None = None
+    """Iterations for which the patterns stay the same, where `fraction` is below 1 or there is a `deadline`;
+    5 where nothing is said."""
+    deterministic: bool = False
+    """Sum portions along a fixed tree, so that the gradient has the same bits whoever computed what."""
+    validate_every: Times = 1
+    """Iterations between validations."""
+    patience: Times | None = None
+    """Stop after so many validations without a better validation loss."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an evaluation may end before all patterns are done."""
+        return self.fraction < 1 or self.deadline is not None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples that are read together."""
+        return self.portion
+
+    @model_validator(mode="after")
+    def _of_the_method(self) -> BatchTraining:
+        if self.method == "lbfgs":
+            if self.search == "bunyip":
+                raise ValueError('search "bunyip" is for method "cg"; set search to wolfe or approximate')
+            if self.beta is not None:
+                raise ValueError('beta is for method "cg"; take it out, or set method to cg')
+        elif self.memory is not None:
+            raise ValueError('memory is for method "lbfgs"; take it out, or set method to lbfgs')
+        if self.cycle is not None and not self.chooses:
+            raise ValueError("cycle is for a fraction below 1; take it out, or give fraction")
+        return self
+
+
+LayerTraining = SupervisedTraining | BatchTraining
+"""The strategies that train layers, or a program's module."""
+Training = Annotated[
+    GreedyTraining | JointTraining | SupervisedTraining | BatchTraining, Field(discriminator="strategy")
+]
 """The union of all strategies."""
-STRATEGIES: list[type[SharedTraining]] = [GreedyTraining, JointTraining, SupervisedTraining]
+STRATEGIES: list[type[SharedTraining]] = [GreedyTraining, JointTraining, SupervisedTraining, BatchTraining]
 """All of them; those of other packages join (`recipe.joining`)."""
 
 

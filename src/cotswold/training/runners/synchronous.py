@@ -113,10 +113,18 @@ class Synchronous:
         every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
         while phase.steps is None or position.step < phase.steps:
             over = position.step > 0 and strategy.should_stop
-            wishes = [int(over), recorder.stop.signal or 0, int(recorder.save_due)]
-            finished, signal, save = self.team.agree(wishes)
+            wishes = [
+                int(over),
+                recorder.stop.signal or 0,
+                int(recorder.save_due),
+                int(recorder.limit_reached),
+            ]
+            finished, signal, save, limited = self.team.agree(wishes)
             if finished:
                 break
+            if limited:
+                recorder.stop.limited = True
+                return False
             if signal:
                 recorder.stop.signal = signal
                 return False

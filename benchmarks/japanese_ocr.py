@@ -1,0 +1,91 @@
+"""How fast Japanese print is made: scans, patterns, stored patterns.
+
+Knows: the words of the command, what is timed. Does not know: how scans and patterns are made.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cotswold.bench.measure import Spread, document
+from cotswold.cli.figures import at_least_one, cores, leave
+from cotswold.data import VectorPreparation, open_vectors, prepare
+from cotswold.data.ocr import JapaneseSet
+from cotswold.data.ocr.making import Printer, Task
+from cotswold.data.ocr.patterns import FEATURES
+from cotswold.data.ocr.typefaces import installed
+from measures.command import Json, command, main, spreads
+
+_SCANS, _PATTERNS = 1000, 50_000
+
+
+def rates(
+    folder: Path, *, stored: int = 200_000, rounds: int = 5, out: Path | None = None, json_: Json = False
+) -> None:
+    """Scans and patterns a second on one core, stored patterns a second on all. Example:
+
+      cotswold data make japanese-ocr
+      python benchmarks/japanese_ocr.py japanese-ocr --out benchmarks/results
+
+    Parameters
+    ----------
+    folder
+        A set that `cotswold data make japanese-ocr` wrote.
+    stored
+        Patterns that are written to a store, preparation's start included.
+    rounds
+        How many times each, after one that does not count.
+    out
+        A directory for japanese_ocr.json.
+    json_
+        Print JSON.
+    """
+    made = JapaneseSet(folder)
+    faces = tuple(installed()[0])
+    random = np.random.default_rng(0)
+    task = Task(
+        folder,
+        0,
+        0,
+        random.choice(len(made.classes), _SCANS, p=made.frequencies / made.frequencies.sum()).astype(
+            np.uint16
+        ),
+        np.zeros(_SCANS, np.uint16),
+        ("print",),
+    )
+    first = made.originals
+    cases: dict[str, tuple[int, Callable[[], object]]] = {
+        "scans, one core": (_SCANS, lambda: Printer(faces[:1], 0).scans(task)),
+        "patterns, one core": (_PATTERNS, lambda: made.patterns(np.arange(first, first + _PATTERNS))),
+        f"stored patterns, {cores()} cores": (
+            stored,
+            lambda: _store(folder, at_least_one(stored, "--stored")),
+        ),
+    }
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    for turn in range(at_least_one(rounds, "--rounds") + 1):
+        for name, (count, case) in cases.items():
+            begun = time.perf_counter()
+            case()
+            if turn:
+                found[name].append(count / (time.perf_counter() - begun))
+    measured = {name: Spread.of(samples).as_dict() for name, samples in found.items()}
+    result = document("japanese_ocr", command(), rates_per_second=measured, stored=stored)
+    leave(result, "japanese_ocr", out, json_)
+    if not json_:
+        spreads("a second", measured)
+
+
+def _store(folder: Path, count: int) -> None:
+    source = open_vectors(f"{folder}:{count}", labels="file")
+    with tempfile.TemporaryDirectory() as where:
+        prepare(source, Path(where) / "s", VectorPreparation(FEATURES, standardise=False, dtype="float16"))
+
+
+if __name__ == "__main__":
+    main(rates)

@@ -1,0 +1,224 @@
+"""What a run over the whole training set would take: processes, ports, bytes, memory, time, cost.
+
+Knows: counts of a recipe, what each kind of process holds and sends. Does not know: how anything is trained,
+the terminal. Nothing is trained; a few portions are measured on random numbers for the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.request import override_list, recipe_name
+from cotswold.api.threads import computing
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+    from cotswold.recipe.schema import BatchTraining
+
+Row = dict[str, object]
+FLOAT_BYTES = 4
+PROCESS_BYTES = 200 << 20
+"""A process that has imported torch, beside what it holds; most of it is shared with the fork server."""
+EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
+"""About so many on smooth problems, for the time and cost of a run; its events say how many there were."""
+MEASURED_SECONDS = 1.0
+
+
+def plan(
+    recipe: str | Path | Recipe | None,
+    *,
+    directory: str | Path | None = None,
+    overrides: Mapping[str, object] | Sequence[str] = (),
+    threads: int | None = None,
+) -> Row:
+    """Processes, ports, bytes, memory, time and cost of a recipe with strategy `batch`, by name.
+
+    Without a recipe, of the run in ``directory``. What depends on a price that the recipe does not give is
+    not there. Raises UserError for other strategies (`cotswold info` and `simulate` count theirs).
+    """
+    from cotswold import recipe as recipes
+    from cotswold.recipe.schema import BatchTraining
+    from cotswold.training.stores import with_features
+
+    if recipe is None:
+        if directory is None:
+            raise UserError("name a recipe, or a run's directory, to say what it would take")
+        recipe = Path(directory) / "recipe.toml"
+    with recipe_name(recipe) as name:
+        assert name is not None, "there is a recipe"
+        found = recipes.load(name, override_list(overrides))
+    if not isinstance(found.training, BatchTraining) or found.network.module is not None:
+        raise UserError(
+            f"{found.name} is trained by {found.training.strategy}; dry runs are for strategy batch, and "
+            "cotswold info and cotswold simulate count the others"
+        )
+    with computing(threads if found.cluster.alone else 1, found):
+        return _counted(with_features(found) if found.data.store is None else _stored(found), found.training)
+
+
+def _stored(recipe: Recipe) -> Recipe:
+    from cotswold.training.stores import open_store, with_store_shape
+
+    return with_store_shape(recipe, open_store(recipe, Path()))
+
+
+def _counted(recipe: Recipe, training: BatchTraining) -> Row:
+    from cotswold.training.networks import planned_layers
+    from cotswold.training.stores import class_count
+
+    outputs, cluster = class_count(recipe), recipe.cluster
+    layers = planned_layers(recipe, outputs)
+    size = sum(layer.parameters for layer in layers)
+    vector = FLOAT_BYTES * size
+    patterns, exact = _patterns(recipe)
+    alone = cluster.alone
+    servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
+    vectors = _vectors(training)
+    server_vectors = (vectors + workers) // max(servers, 1)
+    sample_bytes = recipe.input.size * _item_bytes(recipe)
+    evaluations = _evaluations(training)
+    seconds = _seconds(recipe, training, outputs)
+    counted = max(1, round(patterns * training.fraction))
+    row: Row = {
+        "processes": 1 if alone else 1 + servers + workers,
+        "workers": workers,
+        "servers": servers,
+        "ports": _ports(recipe, servers + workers),
+        "parameters": size,
+        "patterns": patterns,
+        **({} if exact else {"patterns_are": "about, before the data are prepared"}),
+        "portions": -(-patterns // training.portion),
+        "vectors": vectors,
+        "vectors_bytes": vectors * vector,
+        "samples_bytes": patterns * sample_bytes,
+        "worker_memory_bytes": 0 if alone else PROCESS_BYTES + _worker_vectors(recipe) * vector,
+        "server_memory_bytes": 0 if alone else PROCESS_BYTES + server_vectors * vector,
+        "checkpoint_bytes": _kept(training) * vector,
+        "evaluation_flops": counted * _flops(layers),
+        "evaluation_wire_bytes": 0 if alone else 2 * workers * vector,
+        "evaluations_expected": evaluations,
+        "run_flops": round(evaluations * counted * _flops(layers)),
+        "run_seconds": evaluations * counted * seconds / _at_once(recipe),
+    }
+    return {**row, **_cost(recipe, float(str(row["run_seconds"])))}
+
+
+def _at_once(recipe: Recipe) -> int:
+    """Workers that compute at the same time: on this machine not more than it has cores."""
+    from cotswold.api.processes import cores
+
+    workers = recipe.cluster.workers
+    return workers if recipe.cluster.address is not None else max(1, min(workers, cores()))
+
+
+def _cost(recipe: Recipe, seconds: float) -> Row:
+    """Dollars, and the limits; nothing without a price."""
+    price, row = recipe.price, Row()
+    limit = price.seconds_max
+    if limit is not None:
+        row["limit_seconds"] = limit
+        seconds = min(seconds, limit)
+    if price.rent_dollars_per_hour is not None:
+        row["dollars"] = seconds / 3600 * price.rent_dollars_per_hour
+    return row
+
+
+def _patterns(recipe: Recipe) -> tuple[int, bool]:
+    """Patterns for training, and whether that is exact."""
+    from cotswold.data import Store
+    from cotswold.recipe import expand
+    from cotswold.training.stores import source_of
+
+    if recipe.data.store is not None:
+        return Store(expand(recipe.data.store)).splits["train"], True
+    data, count = recipe.data, len(source_of(recipe.data))
+    limit = getattr(data, "limit", None)
+    count = count if limit is None else min(count, limit)
+    return max(1, round(count * (1 - float(getattr(data, "validation", 0.0))))), False
+
+
+def _item_bytes(recipe: Recipe) -> int:
+    return {"uint8": 1, "float16": 2, "float32": 4}[str(getattr(recipe.data, "dtype", "float32"))]
+
+
+def _vectors(training: BatchTraining) -> int:
+    """Vectors that the method has at once: point, gradient, direction, trial and its gradient, history."""
+    from cotswold.training.batch import MEMORY
+
+    return 5 + (2 * ((training.memory or MEMORY) + 1) if training.method == "lbfgs" else 1)
+
+
+def _kept(training: BatchTraining) -> int:
+    """Those that a checkpoint holds."""
+    from cotswold.training.batch import MEMORY
+
+    return 2 + (2 * (training.memory or MEMORY) if training.method == "lbfgs" else 1)
+
+
+def _worker_vectors(recipe: Recipe) -> int:
+    """Point and sum; with `bunyip` the direction, too."""
+    return 3 if recipe.cluster.travel == "bunyip" else 2
+
+
+def _ports(recipe: Recipe, processes: int) -> str:
+    if recipe.cluster.alone:
+        return "none"
+    if recipe.cluster.address is None:
+        return "none: sockets of this machine's file system"
+    return f"{processes + 1} TCP ports, one a process, beside Ray's own"
+
+
+def _evaluations(training: BatchTraining) -> float:
+    found = EVALUATIONS_AN_ITERATION[training.method] * training.iterations
+    return found if training.evaluations is None else min(found, training.evaluations)
+
+
+def _flops(layers: Sequence[object]) -> int:
+    products = [flops for layer in layers if (flops := int(getattr(layer, "forward_flops", 0)))]
+    return 3 * sum(products) - products[0]
+
+
+def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
+    """Seconds that value and gradient of a pattern take here, measured on random numbers."""
+    import torch
+
+    from cotswold.training.losses import loss_of
+    from cotswold.training.restore import supervised_network
+    from cotswold.training.works import work_of
+
+    class Random:
+        def __len__(self) -> int:
+            return training.portion
+
+        def batch(self, numbers: Sequence[int]) -> Batch:
+            return Batch(inputs, targets)
+
+    from cotswold.training.strategy import Batch
+
+    shape = recipe.input
+    inputs = torch.rand(training.portion, shape.channels, shape.height, shape.width)
+    targets = torch.randint(outputs, (training.portion,))
+    if recipe.loss == "squared" and recipe.data.type != "pictures" and not _classes(recipe):
+        targets = torch.rand(training.portion, outputs)
+    work = work_of(recipe, supervised_network(recipe, outputs), outputs, loss_of(recipe), Random(), None)
+    gradient = torch.zeros_like(work.parameters)
+    work.add(range(training.portion), gradient)  # kernels are made
+    taken, began = 0, time.perf_counter()
+    while taken == 0 or time.perf_counter() - began < MEASURED_SECONDS:
+        work.add(range(training.portion), gradient)
+        taken += training.portion
+    return (time.perf_counter() - began) / taken
+
+
+def _classes(recipe: Recipe) -> bool:
+    from cotswold.data import Store
+    from cotswold.recipe import expand
+    from cotswold.training.stores import source_of
+
+    if recipe.data.store is not None:
+        return bool(Store(expand(recipe.data.store)).classes)
+    return bool(source_of(recipe.data).classes)

@@ -1,0 +1,156 @@
+"""Strategy `batch`: what minimises, and where the whole training set is computed.
+
+Knows: methods of `optim`, works, one process and clusters. Does not know: when a run ends, files, the
+terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.cluster.work import Work
+from cotswold.optim import (
+    ApproximateWolfe,
+    BunyipSearch,
+    CGMethod,
+    LBFGSMethod,
+    Objective,
+    Search,
+    Vectors,
+)
+from cotswold.recipe import Recipe, dump
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder
+from cotswold.training.flat import FlatModule
+from cotswold.training.networks import LayerNetwork
+from cotswold.training.patterns import write_rows
+from cotswold.training.restore import supervised_network
+from cotswold.training.runners.evaluations import Evaluations, Method
+from cotswold.training.spread import There, recorded_in, rows_folder, spread
+from cotswold.training.table import Setting
+from cotswold.training.whole_set import Look, WholeSet
+from cotswold.training.works import ModuleWork, of_recipe
+
+MEMORY = 10
+"""Pairs that L-BFGS keeps where nothing is said."""
+CYCLE = 5
+
+
+class Here:
+    """The whole set in this process."""
+
+    workers = 1
+
+    def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
+        self.work = work
+        self.set = WholeSet(
+            work,
+            portion=training.portion,
+            fraction=training.fraction,
+            deterministic=training.deterministic,
+            seed=training.seed,
+            recorded=recorded,
+        )
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Those of the work."""
+        return self.work.flops
+
+    def listen(self, look: Look) -> None:
+        """Have this hear after every portion."""
+        self.set.look = look
+
+    def state(self) -> Mapping[str, object]:
+        """Which sets of patterns were drawn, as a cluster keeps it."""
+        return self.set.sets.state()
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from there."""
+        self.set.sets.load(state)
+
+    def read(self, name: str) -> Tensor:
+        """A vector, the live one."""
+        return self.set.vectors[name][0]
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set a vector."""
+        self.set.vectors.make(name)[0].copy_(value)
+
+    def validate(self) -> Mapping[str, float] | None:
+        """That of the work, whose parameters are the point."""
+        return self.work.validate()
+
+
+def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
+    """The method that `[training]` names."""
+    cycle = (training.cycle or CYCLE) if training.chooses else None
+    if training.method == "lbfgs":
+        search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
+        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
+    searches: dict[str, Search | None] = {
+        "wolfe": None,  # the method's own, with a curvature that suits it
+        "approximate": ApproximateWolfe(),
+        "bunyip": BunyipSearch(),
+    }
+    search = searches[training.search]
+    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", search=search, cycle=cycle)
+
+
+def in_one_process(
+    work: ModuleWork, recipe: Recipe, recorder: Recorder, kind: type[Evaluations] = Evaluations
+) -> Evaluations:
+    """The runner of a work in this process."""
+    training = recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    torch.manual_seed(training.seed)
+    here = Here(work, training, recorded_in(recipe))
+    method = method_of(training, here.set.vectors, here.set)
+    return kind(here, method, work.flat, training, recorder, described(work.network))
+
+
+def described(network: nn.Module) -> dict[str, object]:
+    """What events say of the network."""
+    children = network.layers if isinstance(network, LayerNetwork) else network.children()
+    return {
+        "stack": "layers",
+        "layers": [repr(each) for each in children] or [type(network).__name__],
+        "parameters": sum(each.numel() for each in network.parameters()),
+    }
+
+
+def build(setting: Setting) -> Evaluations:
+    """The runner of a recipe."""
+    recipe, training = setting.recipe, setting.recipe.training
+    assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    if recipe.cluster.alone:
+        return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
+    rows = rows_folder(setting.run.path, setting.open_things)
+    for split in ("train", "validation"):
+        if setting.store.splits.get(split):
+            write_rows(setting.store, split, rows)
+    arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}
+    there = spread(
+        recipe,
+        setting.run.path,
+        "cotswold.training.works:in_worker",
+        arguments,
+        setting.recorder,
+        setting.open_things,
+    )
+    network = supervised_network(recipe, setting.store.outputs)
+    return on_cluster(there, FlatModule(network), training, setting.recorder)
+
+
+def on_cluster(
+    there: There,
+    flat: FlatModule,
+    training: BatchTraining,
+    recorder: Recorder,
+    kind: type[Evaluations] = Evaluations,
+) -> Evaluations:
+    """The runner of what the workers of a cluster compute; ``flat``: the same network, for checkpoints."""
+    return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))

@@ -1,0 +1,108 @@
+"""A program's own module and data set under strategy `batch`.
+
+Knows: what of them whole-set optimisation needs. Does not know: methods, when a run ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.live import live_processes
+from cotswold.errors import UserError
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder
+from cotswold.training.batch import in_one_process, on_cluster
+from cotswold.training.datasets import Given, Samples, samples_of
+from cotswold.training.losses import Loss
+from cotswold.training.patterns import SamplePatterns
+from cotswold.training.runners.evaluations import Evaluations
+from cotswold.training.same_module import check_module
+from cotswold.training.spread import spread
+from cotswold.training.team import Team
+from cotswold.training.works import INHERITED, ModuleWork, check_steady
+
+
+@dataclass(frozen=True)
+class GivenModule:
+    """What a program gives to be trained."""
+
+    module: nn.Module
+    samples: Given | Samples
+    validation: Given | Samples | None
+    loss: Loss
+
+
+class ModuleEvaluations(Evaluations):
+    """Evaluations of a module that somebody has made again where the run is resumed."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """As `Evaluations`; raises MismatchError for another module, before anything of it is filled."""
+        check_module(self.network, checkpoint)
+        super().resume(checkpoint)
+
+
+def check(
+    module: nn.Module, dataset: Given, validation: Given | float | None, training: BatchTraining
+) -> None:
+    """Raise UserError for a module or data that strategy batch cannot train, before there is a run."""
+    check_steady(module)
+    for what, given in (("the data set", dataset), ("the validation set", validation)):
+        if not isinstance(given, float | int | None):
+            _map_style(what, given, training.portion)
+
+
+def build(
+    given: GivenModule,
+    recipe: Recipe,
+    run: Path,
+    recorder: Recorder,
+    open_things: ExitStack,
+    team: Team,
+) -> Evaluations:
+    """The runner of a module; workers are forked from this process, so they have it and its data."""
+    training = recipe.training
+    assert isinstance(training, BatchTraining), "chosen by it"
+    if team.mesh is not None:
+        raise UserError("strategy batch is spread by workers=, not by a grid of ranks; start one process")
+    portion = training.portion
+    held = None
+    if given.validation is not None:
+        held = SamplePatterns(_map_style("the validation set", given.validation, portion))
+    learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
+    work = ModuleWork(given.module, given.loss, learnt, held, portion)
+    if recipe.cluster.alone:
+        return in_one_process(work, recipe, recorder, ModuleEvaluations)
+    if recipe.cluster.address is not None:
+        raise UserError(
+            "a module that is there cannot be sent to other machines; leave address out to spread it over "
+            "this one, or train a recipe"
+        )
+    there = spread(
+        recipe,
+        run,
+        "cotswold.training.works:inherited_work",
+        {},
+        recorder,
+        open_things,
+        lambda: live_processes({INHERITED: work}),
+    )
+    return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
+
+
+def _map_style(what: str, given: Given | Samples, portion: int) -> Samples:
+    found = given if isinstance(given, Samples) else samples_of(given, portion)
+    if found is None:
+        kind = "an IterableDataset" if isinstance(given, IterableDataset) else "a DataLoader"
+        of = given.dataset if isinstance(given, DataLoader) else given
+        raise UserError(
+            f"strategy batch asks for samples by their numbers, and {what} is {kind} ({type(of).__name__}) "
+            "that gives them in an order of its own; give a map-style data set"
+        )
+    return found

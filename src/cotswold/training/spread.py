@@ -1,0 +1,243 @@
+"""The whole training set on the processes of a cluster.
+
+Knows: what `[cluster]` asks for, how a cluster is opened and becomes a place for the runner. Does not know:
+methods, when a run ends, how processes are started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from torch import Tensor
+
+from cotswold.cluster import ClusterSettings
+from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.errors import RunError
+from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
+from cotswold.optim import Command, Evaluation
+from cotswold.recipe import Recipe, expand
+from cotswold.recipe.schema import BatchTraining
+from cotswold.run import Recorder, RunDirectory, read_events
+from cotswold.server.dealing import words
+from cotswold.training.whole_set import Look, Share
+
+ROWS = "rows"
+"""The folder of a run in which the workers find the samples while it is trained."""
+
+
+class There:
+    """The whole set on a cluster: its vectors, its objective, a place for the runner."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
+        """``recorded``: the sets of patterns to be drawn, the first ones of the run."""
+        self.cluster = cluster
+        cluster.replay(recorded)
+        self._look: Look = lambda share: None
+        self._gradient = True
+        self._sent = 0
+        self._recorder = recorder
+        recorder.sent_bytes = self._take_sent
+        cluster.watch(self._tell)
+
+    # ---- for the runner
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """Of one pattern, as a worker says."""
+        return self.cluster.flops
+
+    @property
+    def workers(self) -> int:
+        """How many are alive."""
+        return len(self.cluster.workers)
+
+    def listen(self, look: Look) -> None:
+        """Have this hear some times a second."""
+        self._look = look
+
+    def state(self) -> Mapping[str, object]:
+        """How many sets of patterns were drawn."""
+        return dict(self.cluster.state())
+
+    def load(self, state: Mapping[str, object]) -> None:
+        """Go on from there, on any number of workers and servers."""
+        self.cluster.load(state)
+
+    def read(self, name: str) -> Tensor:
+        """A vector, pulled from the servers."""
+        return self.cluster.read(name)
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Set a vector on the servers."""
+        self.cluster.write(name, value)
+
+    def validate(self) -> Mapping[str, float] | None:
+        """By one worker, at the point."""
+        return self.cluster.validate()
+
+    # ---- for the method
+
+    def run(self, commands: Sequence[Command]) -> list[float]:
+        """One round on the servers."""
+        return self.cluster.vectors.run(commands)
+
+    def evaluate(
+        self,
+        at: str,
+        gradient: str | None,
+        *,
+        before: Sequence[Command] = (),
+        after: Sequence[Command] = (),
+        patterns: str | None = None,
+    ) -> Evaluation:
+        """As `Objective.evaluate`, by the workers."""
+        self._gradient = gradient is not None
+        kept = self.cluster.state()
+        try:
+            found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
+        except BaseException:
+            self.cluster.load(kept)  # the patterns of what is given up are drawn again
+            raise
+        now = self.cluster.status()
+        if patterns is None and found.patterns != "all":
+            draw = self.cluster.state().get("draws")
+            portions = words(self.cluster.counted(found.patterns))
+            self._recorder.event("draw", draw=draw, samples=found.samples, portions=portions)
+        self._look(
+            Share(
+                now.evaluation,
+                now.done,
+                now.portions,
+                found.value,
+                found.samples,
+                self._gradient,
+                finished=True,
+                workers=now.workers,
+                backups=now.backups,
+            )
+        )
+        return found
+
+    def part(self, patterns: str, fraction: float) -> str:
+        """As `Objective.part`."""
+        return self.cluster.part(patterns, fraction)
+
+    def _tell(self, now: ClusterStatus) -> None:
+        samples = self.cluster.patterns * now.done // max(1, now.portions)
+        self._look(
+            Share(
+                now.evaluation,
+                now.done,
+                now.portions,
+                None,
+                samples,
+                self._gradient,
+                workers=now.workers,
+                backups=now.backups,
+            )
+        )
+
+    def _take_sent(self) -> int:
+        before, self._sent = self._sent, self.cluster.status().sent_bytes
+        return self._sent - before
+
+
+def settings_of(recipe: Recipe) -> ClusterSettings:
+    """What `[cluster]` and `[training]` ask of a cluster."""
+    training, cluster = recipe.training, recipe.cluster
+    assert isinstance(training, BatchTraining), "the strategy has a cluster"
+    return ClusterSettings(
+        workers=cluster.workers,
+        servers=cluster.servers,
+        travel=cluster.travel,
+        portion=training.portion,
+        fraction=training.fraction,
+        deterministic=training.deterministic,
+        seed=training.seed,
+        deadline=training.deadline,
+        copies=cluster.copies,
+        encrypt=cluster.encrypt,
+        link_bits_per_second=round(1e6 * cluster.link_megabits),
+        silent_seconds=cluster.silence,
+        alone_seconds=cluster.wait,
+    )
+
+
+def spread(
+    recipe: Recipe,
+    run: Path,
+    work: str,
+    arguments: Mapping[str, object],
+    recorder: Recorder,
+    open_things: ExitStack,
+    processes: Callable[[], ForkServer] | None = None,
+) -> There:
+    """A cluster for a recipe, which ends with ``open_things``. ``processes``: what starts them, by default a
+    fork server of this machine, or Ray where the recipe has an address."""
+    secret, host = token_of(os.environ) or Token.new(), None
+    given: RayProcesses | ForkServer | None = None
+    if recipe.cluster.address is not None:
+        secret = token_of(os.environ) or token_in(token_file(run))
+        host = address_for_peers(os.environ)
+        given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))
+        open_things.callback(given.close)
+    elif processes is not None:
+        given = processes()
+        open_things.callback(given.close)
+    cluster = open_cluster(
+        settings_of(recipe),
+        work,
+        arguments,
+        processes=given,
+        token=secret,
+        host=host,
+        logs=_made(run / "logs"),
+        on_event=lambda kind, more: tell(recorder, kind, more),
+    )
+    return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def recorded_in(recipe: Recipe) -> Sequence[str]:
+    """The sets of patterns that the run counted which `cluster.replay` names, portions in words.
+
+    Raises RunError where there is no such run, or it recorded none.
+    """
+    if recipe.cluster.replay is None:
+        return ()
+    run = RunDirectory.open(Path(expand(recipe.cluster.replay)))
+    # after a resumption draws come again; the later one of a number is the one that counted
+    found: dict[int, str] = {}
+    for event in read_events(run.events):
+        draw, portions = event.get("draw"), event.get("portions")
+        if event.get("kind") == "draw" and isinstance(draw, int) and isinstance(portions, str):
+            found[draw] = portions
+    if not found:
+        raise RunError(f"{run.path} drew no patterns that could be counted again; it counted all of them")
+    return [found[draw] for draw in sorted(found)]
+
+
+def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
+    """Write what a cluster says among the run's events."""
+    recorder.event(f"cluster_{kind}", **more)
+
+
+def token_file(run: Path) -> Path:
+    """Where the machines of a cluster find the secret by which they know each other, beside the run."""
+    return run.parent / f".cotswold-token-{os.geteuid()}"
+
+
+def rows_folder(run: Path, open_things: ExitStack) -> Path:
+    """The folder for the workers' samples, which is removed with ``open_things``."""
+    folder = run / ROWS
+    open_things.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,242 @@
+"""What a worker computes: the sum of a network's losses over patterns, and its gradient.
+
+Knows: networks of recipes and of programs, losses, patterns. Does not know: which process this is, who asks,
+how sums are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import cast, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from cotswold import recipe as recipes
+from cotswold.cluster.work import PortionSum
+from cotswold.data import Store
+from cotswold.errors import UserError
+from cotswold.host import inherited
+from cotswold.nn import DenseNetwork
+from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
+from cotswold.training.flat import FlatModule
+from cotswold.training.losses import Loss, is_classes, loss_of
+from cotswold.training.networks import LayerNetwork
+from cotswold.training.patterns import Patterns, StorePatterns
+from cotswold.training.restore import supervised_network
+from cotswold.training.supervised import needed
+
+
+class ModuleWork:
+    """Any module under a loss, by autograd; the parameters that learn are one vector.
+
+    The module computes as in evaluation, so that the objective is one function of the parameters. Its
+    buffers stay as they are.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        samples: Patterns,
+        held: Patterns | None,
+        portion: int,
+    ) -> None:
+        """``held``: patterns for validation; ``portion``: how many of them are read together."""
+        check_steady(module)
+        self.flat = FlatModule(module.eval())
+        self._loss, self._samples, self._portion = loss, samples, portion
+        self._held = held if held is not None and len(held) else None
+
+    @property
+    def network(self) -> nn.Module:
+        """The module."""
+        return self.flat.module
+
+    @property
+    def parameters(self) -> Tensor:
+        """The parameters that learn, one vector."""
+        return self.flat.vector
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns there are to learn from."""
+        return len(self._samples)
+
+    @cached_property
+    def flops(self) -> tuple[int, int]:
+        """Of one pattern, as torch counts them on the first one: the value, and the gradient with it."""
+        counts = []
+        for gradient in (None, torch.zeros_like(self.parameters)):
+            with FlopCounterMode(display=False) as counter:
+                self.add([0], gradient)
+            counts.append(counter.get_total_flops())
+        return counts[0], counts[1]
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        """The sum of losses over these patterns; adds their gradient."""
+        if not len(patterns):
+            return PortionSum(0.0, 0, {})
+        batch = self._samples.batch(patterns)
+        self.flat.collect(gradient)
+        try:
+            with torch.set_grad_enabled(gradient is not None):
+                outputs, targets = self.network(batch.inputs), needed(batch.targets)
+                loss = self._loss(outputs, targets) * len(patterns)
+                if gradient is not None:
+                    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        finally:
+            self.flat.collect(None)
+        return PortionSum(float(loss.detach()), len(patterns), _right(outputs, targets))
+
+    @torch.no_grad()
+    def validate(self) -> Mapping[str, float] | None:
+        """Means over the patterns for validation; None without any."""
+        held = self._held
+        if held is None:
+            return None
+        loss, right, judged = 0.0, 0.0, False
+        for start in range(0, len(held), self._portion):
+            batch = held.batch(range(start, min(start + self._portion, len(held))))
+            outputs, targets = self.network(batch.inputs), needed(batch.targets)
+            loss += float(self._loss(outputs, targets)) * len(targets)
+            for value in _right(outputs, targets).values():
+                right, judged = right + value, True
+        return {"loss": loss / len(held), **({"accuracy": right / len(held)} if judged else {})}
+
+
+class LayerWork(ModuleWork):
+    """The layers of a recipe, whose FLOPs are those of its plan."""
+
+    @cached_property
+    def flops(self) -> tuple[int, int]:
+        """Of one pattern, as Aberdeen et al. 2000 (section 6.2) count: products alone; the value takes
+        2 (n_i + n_o) n_h for one hidden layer, the gradient with it 4 n_i n_h + 6 n_h n_o."""
+        network = self.network
+        assert isinstance(network, LayerNetwork), "made by of_recipe"
+        return sum(plan.forward_flops for plan in network.plans), network.update_flops
+
+
+class DenseWork(LayerWork):
+    """Fully connected layers on kernels of our own, whose parameters the layers' own are views of."""
+
+    def __init__(
+        self,
+        module: LayerNetwork,
+        dense: DenseNetwork,
+        loss: Loss,
+        samples: Patterns,
+        held: Patterns | None,
+        portion: int,
+    ) -> None:
+        super().__init__(module, loss, samples, held, portion)
+        assert self.flat.shapes == [slot.shape for slot in dense.layout], "both have one vector"
+        self._dense = dense
+
+    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        """The sum of losses over these patterns; adds their gradient."""
+        if not len(patterns):
+            return PortionSum(0.0, 0, {})
+        batch = self._samples.batch(patterns)
+        targets = needed(batch.targets)
+        classes = not targets.is_floating_point()
+        value, right = self._dense.add(
+            self.parameters, batch.inputs.flatten(1).t(), targets if classes else targets.t(), gradient
+        )
+        return PortionSum(value, len(patterns), {"right": float(right)} if classes else {})
+
+
+_OUTPUTS: Mapping[tuple[str, str], tuple[DenseOutput, DenseLoss]] = {
+    ("squared", "linear"): ("identity", "squared_error"),
+    ("squared", "tanh"): ("tanh", "squared_error"),
+    ("squared", "sigmoid"): ("sigmoid", "squared_error"),
+    ("cross_entropy", "linear"): ("softmax", "cross_entropy"),
+    ("logistic", "linear"): ("sigmoid", "cross_entropy"),
+}
+"""What the kernels call a loss and what is applied to the outputs before it."""
+
+
+def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
+    """The layers of a recipe as one fully connected network; None where they are something else."""
+    layers, objective = recipe.network.layers, recipe.objective
+    kinds = [layer.type for layer in layers[1::2]]
+    linear = [layer for layer in layers[::2] if isinstance(layer, Linear)]
+    end = _OUTPUTS.get((recipe.loss, recipe.network.output))
+    activation = kinds[0] if kinds else "tanh"
+    if len(layers) % 2 or len(linear) != len(kinds) or len({*kinds, activation}) > 1 or end is None:
+        return None
+    if activation not in get_args(DenseActivation):
+        return None
+    assert isinstance(objective, LossObjective) and isinstance(recipe.training, BatchTraining), "of layers"
+    output, loss = end
+    return DenseNetwork(
+        (recipe.input.size, *(layer.features for layer in linear), outputs),
+        cast(DenseActivation, activation),
+        output,
+        loss,
+        (objective.low, objective.high),
+        recipe.training.deterministic,
+    )
+
+
+def of_recipe(recipe: Recipe, store: Store, rows: Path | None = None) -> LayerWork:
+    """The layers of a recipe over its store; ``rows``: a folder where `write_rows` has put the samples."""
+    held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
+    network, samples = supervised_network(recipe, store.outputs), StorePatterns(store, "train", rows)
+    return work_of(recipe, network, store.outputs, loss_of(recipe), samples, held)
+
+
+def work_of(
+    recipe: Recipe, network: LayerNetwork, outputs: int, loss: Loss, samples: Patterns, held: Patterns | None
+) -> LayerWork:
+    """The layers of a recipe over any patterns: on dense kernels where they are fully connected."""
+    dense, portion = dense_of(recipe, outputs), recipe.training.batch_size
+    if dense is None:
+        return LayerWork(network, loss, samples, held, portion)
+    return DenseWork(network, dense, loss, samples, held, portion)
+
+
+def in_worker(recipe: str, store: str, rows: str | None = None) -> LayerWork:
+    """As `of_recipe`, from what can be sent to another process: a recipe's text, and places."""
+    torch.set_num_threads(1)
+    return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows))
+
+
+INHERITED = "work"
+"""The name under which a program's own work is in the processes that are forked from it."""
+
+
+def inherited_work() -> ModuleWork:
+    """That of the program from which this process was forked."""
+    found = inherited(INHERITED)
+    assert isinstance(found, ModuleWork), "given so"
+    return found
+
+
+def check_steady(module: nn.Module) -> None:
+    """Raise UserError for layers that make a module another function at each evaluation, or of the
+    portion."""
+    for name, each in module.named_modules():
+        place = f"{name or type(module).__name__} ({type(each).__name__})"
+        if isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0:
+            raise UserError(
+                f"{place} draws anew at each evaluation, and strategy batch compares evaluations; take it "
+                "out, or train by strategy supervised"
+            )
+        if isinstance(each, nn.modules.batchnorm._BatchNorm):
+            raise UserError(
+                f"{place} normalises over a batch, and the objective of strategy batch is a sum over "
+                "patterns; take another normalisation, such as GroupNorm, or train by strategy supervised"
+            )
+
+
+def _right(outputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """How many patterns are classified rightly, where targets are classes."""
+    if not is_classes(outputs, targets):
+        return {}
+    return {"right": float((outputs.detach().argmax(1) == targets).sum()) / max(1, targets[0].numel())}

@@ -1,0 +1,75 @@
+"""`cotswold worker` and the words of `cotswold train` for whole-set optimisation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.command import cotswold
+
+from cotswold.api.lending import lend
+from cotswold.api.plan import plan
+from cotswold.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "either --head, for the first machine, or --address"),
+        ({"address": "here:1", "head": True}, "either --head, for the first machine, or --address"),
+        ({"address": "here:1", "port": 3}, "the port is the head's"),
+        ({"head": True, "cores": 0}, "lends nothing"),
+        ({"head": True}, "need the same secret"),
+    ],
+)
+def test_a_machine_that_cannot_be_lent_is_told_why(
+    words: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
+    given: dict[str, object] = {"head": False, "port": None, "cores": None, "token_file": None, **words}
+    address = given.pop("address", None)
+    with pytest.raises(UserError, match=said):
+        lend(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(200, 400)).astype(np.float32))
+    np.save(tmp_path / "x.labels.npy", np.arange(200) % 5)
+    (tmp_path / "x.toml").write_text(
+        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
+        'network = { layers = [{ type = "linear", features = 480 }, { type = "tanh" }] }\n'
+        'training = { strategy = "batch", iterations = 2, memory = 4 }\n'
+        "price = { rent_dollars_per_hour = 2.0 }\n"
+    )
+    return tmp_path / "x.toml"
+
+
+def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None:
+    found = plan(recipe, overrides=["cluster.workers=3", "cluster.servers=2", "price.max_hours=1"])
+    size = 400 * 480 + 480 + 480 * 5 + 5
+    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == size and found["patterns"] == 190
+    assert found["vectors"] == 5 + 2 * 5 and found["vectors_bytes"] == 15 * 4 * size
+    assert found["evaluation_flops"] == 190 * (4 * 400 * 480 + 6 * 480 * 5)
+    assert found["evaluation_wire_bytes"] == 2 * 3 * 4 * size
+    assert 0 < float(str(found["dollars"])) <= 2.0 and found["limit_seconds"] == 3600
+    assert "dollars" not in plan(recipe, overrides=["price={}"])
+
+
+def test_dry_runs_are_for_strategy_batch() -> None:
+    with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
+        plan("demo")
+
+
+def test_the_command_dry_runs_and_stops_at_its_limit(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dry = cotswold("train", recipe, "--dry-run", "--workers", 2)
+    assert dry.status == 0 and json.loads(dry.out)["workers"] == 2
+    assert not (tmp_path / "runs").exists()
+    limited = cotswold("train", recipe, "--max-hours", "1e-9", "--threads", 1)
+    assert limited.status == 0
+    assert "price.max_hours = 1e-09 is reached; saved, and goes on with a higher one" in limited.err

@@ -1,0 +1,399 @@
+"""Whole-set optimisation of recipes and modules in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+import cotswold
+from cotswold import recipe as recipes
+from cotswold import training
+from cotswold.checkpoint import Checkpoint, Checkpoints
+from cotswold.cluster.work import PortionSum
+from cotswold.data import Store
+from cotswold.errors import DivergedError, RecipeError, UserError
+from cotswold.optim import Dot
+from cotswold.run import Stop, read_events
+from cotswold.training.patterns import StorePatterns, write_rows
+from cotswold.training.whole_set import Share, WholeSet
+from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe
+
+RECIPE = """
+name = "blobs"
+data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.2 }}
+network = {{ layers = [{{ type = "linear", features = 7 }}, {{ type = "tanh" }}] }}
+training = {{ strategy = "batch", iterations = 12, portion = 32 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blobs")
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 3, 331)
+    rows = numbers.normal(size=(331, 5)) + 2 * np.eye(3, 5)[labels]
+    np.savez(folder / "blobs.npz", x=rows.astype(np.float32), labels=labels)
+    np.save(folder / "blobs.npy", rows.astype(np.float32))
+    np.save(folder / "blobs.labels.npy", labels)
+    path = folder / "blobs.toml"
+    path.write_text(RECIPE.format(source=folder / "blobs.npy"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stores")
+
+
+def trained(
+    recipe: Path | None,
+    place: Path,
+    stores: Path,
+    *overrides: str,
+    watch: Callable[[Mapping[str, object]], None] = lambda event: None,
+    stop: Stop | None = None,
+) -> Checkpoint:
+    resume = training.Resume.ALWAYS if recipe is None else training.Resume.NEVER
+    job = training.open_job(recipe, place, overrides=overrides, stores=stores, resume=resume)
+    job.train(watch, stop or Stop())
+    return Checkpoint(Checkpoints(job.run.checkpoints).paths()[-1])
+
+
+def events(place: Path, kind: str) -> list[dict[str, object]]:
+    return [event for event in read_events(place / "events.jsonl") if event["kind"] == kind]
+
+
+def same(one: Checkpoint, other: Checkpoint) -> bool:
+    return set(one.names) == set(other.names) and all(
+        torch.equal(one.read(name), other.read(name)) for name in one.names
+    )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.method=cg", "training.search=bunyip", "training.portion=4"),
+        ("training.method=cg", "training.beta=hager-zhang", "training.search=approximate"),
+        ("training.fraction=0.5", "training.cycle=2", "training.deterministic=true"),
+        ("network.output=tanh", "objective.loss=squared", "objective.low=-1"),
+    ],
+)
+def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
+    overrides: tuple[str, ...], recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    training.check_resume(recipe, tmp_path, overrides=overrides, stores=stores)
+    steps = events(tmp_path / "whole", "step")
+    assert len(steps) == 12 or "failure" in steps[-1]  # slopes on a few patterns may deceive a search
+    assert float(str(steps[-1]["loss"])) < 0.7 * float(str(steps[0]["loss"]))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("training.method=cg",), ("training.method=cg", "training.fraction=0.5", "training.cycle=2")],
+)
+def test_a_stop_inside_an_iteration_loses_no_bit(
+    overrides: tuple[str, ...], recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(recipe, tmp_path / "whole", stores, *overrides)
+    calls, add = 0, DenseWork.add
+    for part in range(40):
+        stop, calls = Stop(), 0
+
+        def counted(
+            self: DenseWork, patterns: list[int], gradient: Tensor | None, stop: Stop = stop
+        ) -> PortionSum:
+            nonlocal calls
+            calls += 1
+            if calls == 23:  # in the middle of an evaluation
+                stop.signal = 15
+            return add(self, patterns, gradient)
+
+        monkeypatch.setattr(DenseWork, "add", counted)
+        last = trained(
+            recipe if part == 0 else None, tmp_path / "cut", stores, *overrides * (part == 0), stop=stop
+        )
+        if stop.signal is None:
+            break
+    assert part > 2
+    assert same(whole, last)
+
+
+def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
+    recipe: Path, stores: Path
+) -> None:
+    for overrides in (
+        [],
+        ["objective.loss=logistic"],
+        ["objective.loss=squared"],
+        ["objective.loss=squared", "network.output=tanh", "objective.low=-0.8", "objective.high=0.8"],
+        ["network.layers=[]"],
+    ):
+        found = training.open_store(recipes.load(recipe, overrides), stores)
+        made = training.stores.with_store_shape(recipes.load(recipe, overrides), found)
+        dense = of_recipe(made, found)
+        assert isinstance(dense, DenseWork)
+        one, other = (torch.zeros_like(dense.parameters) for _ in range(2))
+        by_kernels = dense.add(range(50), one)
+        by_autograd = LayerWork.add(dense, range(50), other)
+        assert by_kernels.value == pytest.approx(by_autograd.value, rel=1e-5)
+        assert by_kernels.details == by_autograd.details
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_flops_are_counted_as_the_paper_does(recipe: Path, stores: Path) -> None:
+    found = recipes.load(recipe)
+    store = training.open_store(found, stores)
+    n_i, n_h, n_o = 5, 7, 3
+    expected = 2 * (n_i + n_o) * n_h, 4 * n_i * n_h + 6 * n_h * n_o
+    assert of_recipe(training.stores.with_store_shape(found, store), store).flops == expected
+
+
+def test_the_account_is_that_of_the_evaluations(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    trained(recipe, tmp_path / "run", stores)
+    (end,), steps = events(tmp_path / "run", "end"), events(tmp_path / "run", "step")
+    patterns = int(str(events(tmp_path / "run", "start")[0]["pictures"]))
+    assert end["samples"] == patterns * int(str(steps[-1]["evaluations"]))
+    assert end["flops"] == int(str(end["samples"])) * (4 * 5 * 7 + 6 * 7 * 3)
+
+
+class Line(ModuleWork):
+    """Counts patterns."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.seen = count, list[int]()
+        self._point = torch.zeros(3)
+
+    parameters = property(lambda self: self._point)
+    patterns = property(lambda self: self.count)
+    flops = property(lambda self: (1, 3))
+
+    def add(self, patterns: object, gradient: Tensor | None) -> PortionSum:
+        numbers = list(patterns)  # type: ignore[call-overload]
+        self.seen += numbers
+        if gradient is not None:
+            gradient += torch.tensor(
+                [sum(0.1 * each for each in numbers), len(numbers), float(self._point[0])]
+            )
+        return PortionSum(float(sum(numbers)), len(numbers), {})
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 331])
+def test_every_pattern_counts_once(count: int, deterministic: bool) -> None:
+    work = Line(count)
+    whole = WholeSet(work, portion=32, deterministic=deterministic)
+    whole.vectors.make("p")[0].fill_(5.0)
+    found = whole.evaluate("p", "g", after=[Dot("g", "g")])
+    assert sorted(work.seen) == list(range(count)) and found.samples == count
+    assert found.value == pytest.approx((count - 1) / 2)
+    gradient = whole.vectors["g"][0]
+    assert gradient[1] == pytest.approx(1.0) and float(gradient[2]) == pytest.approx(
+        5.0 * -(-count // 32) / count
+    )
+    assert float(work.parameters[0]) == 0.0  # the point that was set aside is back
+
+
+def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
+    work = Line(1000)
+    whole = WholeSet(work, portion=10, fraction=0.3, seed=4)
+    seen = []
+    for patterns in (None, "draw 1", "part", None):
+        work.seen = []
+        patterns = whole.part("draw 1", 0.2) if patterns == "part" else patterns
+        found = whole.evaluate("x", None, patterns=patterns)
+        assert found.samples == len(set(work.seen)) == len(work.seen)
+        seen.append((found.patterns, set(work.seen)))
+    assert seen[0] == seen[1] and len(seen[0][1]) == 300
+    assert len(seen[2][1]) == 60 and seen[2][1] < seen[0][1]
+    assert seen[3][0] == "draw 2" and seen[3][1] != seen[0][1]
+
+
+def test_recorded_sets_are_counted_again(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    work = Line(100)
+    whole = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4", "0"])
+    assert [whole.evaluate("x", "g").samples for _ in range(3)] == [30, 10, 50]
+
+
+def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
+    def give_up(share: Share) -> None:
+        raise KeyboardInterrupt
+
+    work = Line(100)
+    whole = WholeSet(work, portion=10, fraction=0.5, look=give_up)
+    with pytest.raises(KeyboardInterrupt):
+        whole.evaluate("x", "g")
+    whole.look = lambda share: None
+    assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
+    replayed = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
+    with pytest.raises(KeyboardInterrupt):
+        replayed.evaluate("x", "g")
+    replayed.look = lambda share: None
+    assert replayed.evaluate("x", "g").samples == 30
+
+
+def test_rows_in_a_file_are_those_in_memory(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    store: Store = training.open_store(recipes.load(recipe), stores)
+    write_rows(store, "train", tmp_path)
+    before = (tmp_path / "train.rows").stat().st_mtime_ns
+    write_rows(store, "train", tmp_path)  # is there already
+    assert (tmp_path / "train.rows").stat().st_mtime_ns == before
+    one, other = (StorePatterns(store, "train", rows).batch([5, 0, 200]) for rows in (None, tmp_path))
+    assert torch.equal(one.inputs, other.inputs)
+    assert one.targets is not None and other.targets is not None and torch.equal(one.targets, other.targets)
+
+
+def test_a_limit_of_time_saves_and_stops(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    stop = Stop()
+    trained(recipe, tmp_path / "run", stores, "price.max_hours=1e-7", stop=stop)
+    (end,) = events(tmp_path / "run", "end")
+    assert stop.limited and end["status"] == "limited"
+    assert end["why"] == "price.max_hours = 1e-07 is reached"
+    trained(None, tmp_path / "run", stores, "price.max_hours=1")
+    assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
+
+
+def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    whole = trained(recipe, tmp_path / "whole", stores)
+    trained(recipe, tmp_path / "parts", stores, "training.iterations=5")
+    assert same(whole, trained(None, tmp_path / "parts", stores, "training.iterations=12"))
+
+
+def test_patience_ends_a_run_and_the_best_point_is_kept(recipe: Path, stores: Path, tmp_path: Path) -> None:
+    trained(recipe, tmp_path / "run", stores, "training.iterations=200", "training.patience=3")
+    judged = [float(str(event["loss"])) for event in events(tmp_path / "run", "validation")]
+    best = judged.index(min(judged))
+    assert len(judged) - 1 - best == 3
+    assert training.trained_layers(cotswold.run.RunDirectory(tmp_path / "run")).step == best
+    (over,) = events(tmp_path / "run", "stack_end")
+    assert over["why"] == "no better validation 3 times"
+
+
+def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
+    inputs = torch.zeros(20, 3)
+    inputs[7] = float("nan")
+    with pytest.raises(DivergedError, match="objective is nan"):
+        cotswold.train(
+            nn.Linear(3, 2),
+            (inputs, torch.zeros(20).long()),
+            tmp_path,
+            loss="cross_entropy",
+            strategy="batch",
+        )
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(70, 3, generator=numbers, dtype=torch.float64)
+    targets = inputs[:, :2] ** 2
+    module = small()
+    run = cotswold.train(
+        module, (inputs, targets), tmp_path / "a", loss="squared", strategy="batch", iterations=40, portion=16
+    )
+    loss = nn.functional.mse_loss(module(inputs), targets, reduction="sum").item() / 70
+    (*_, last) = (event for event in run.events if event["kind"] == "step")
+    assert loss == pytest.approx(last["loss"], rel=1e-9)
+    other = small()
+    optimiser = torch.optim.LBFGS(other.parameters(), max_iter=40, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = nn.functional.mse_loss(other(inputs), targets, reduction="sum") / 70
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimiser.step(closure)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    assert loss < 1.5 * closure().item()
+    again = small()
+    cotswold.train(again, (inputs, targets), tmp_path / "a", loss="squared", resume=True, iterations=41)
+    assert nn.functional.mse_loss(again(inputs), targets, reduction="sum").item() / 70 < loss
+
+
+def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path) -> None:
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(70, 3, generator=numbers, dtype=torch.float64)
+    data = inputs, inputs[:, :2] ** 2
+    run = cotswold.train(
+        small(), data, tmp_path, loss="squared", strategy="batch", iterations=9, validation=data, portion=16
+    )
+    steps, judged = (
+        [float(str(event["loss"])) for event in run.events if event["kind"] == kind]
+        for kind in ("step", "validation")
+    )
+    assert judged[1:] == pytest.approx(steps, rel=1e-9) and judged[0] > steps[0]
+
+
+class Endless(IterableDataset[tuple[Tensor, Tensor]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        raise AssertionError("it is refused before it is read")
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "settings", "said"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), None, {}, "draws anew at each evaluation"),
+        (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), None, {}, "normalises over a batch"),
+        (nn.Linear(3, 2), Endless(), {}, "an IterableDataset .Endless. .* give a map-style"),
+        (nn.Linear(3, 2), None, {"batch_size": 5}, "batch_size belongs to"),
+        (nn.Linear(3, 2), None, {"epochs": 5}, "epochs belongs to"),
+        (nn.Linear(3, 2), None, {"method": "cg", "memory": 5}, "memory is for method"),
+        (nn.Linear(3, 2), None, {"search": "bunyip"}, "for method"),
+        (nn.Linear(3, 2), None, {"servers": 2}, "one worker needs none"),
+    ],
+)
+def test_what_cannot_be_trained_over_the_whole_set_is_refused(
+    module: nn.Module, data: object, settings: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    given = (torch.zeros(9, 3), torch.zeros(9).long()) if data is None else data
+    with pytest.raises(UserError, match=said):
+        cotswold.train(module, given, tmp_path / "run", loss="cross_entropy", strategy="batch", **settings)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("network.layers.1={type='dropout'}", "draws anew at each evaluation"),
+        ("network.layers.1={type='normalisation'}", "normalises over a batch"),
+        ("mesh.grid=1x2", "is spread by .cluster. workers"),
+        ("training.device=cuda", "computes on the CPU"),
+        ("training.cycle=3", "cycle is for a fraction below 1"),
+        ("price.max_dollars=3", "needs rent_dollars_per_hour"),
+        ("network.output=tanh", 'goes with layers and objective.loss = "squared"'),
+        ("objective.high=2", 'are targets of loss "squared"'),
+        ("training.fraction=0", "training.fraction"),
+    ],
+)
+def test_recipes_that_make_no_sense_over_the_whole_set_are_refused(
+    override: str, said: str, recipe: Path
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        recipes.load(recipe, [override])
+
+
+def test_a_data_loader_gives_its_samples_by_number(tmp_path: Path) -> None:
+    inputs = torch.randn(50, 3)
+    loader = DataLoader(torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long()), 7, shuffle=True)
+    run = cotswold.train(
+        nn.Linear(3, 2),
+        loader,
+        tmp_path,
+        loss="cross_entropy",
+        strategy="batch",
+        iterations=3,
+        validation=0.2,
+    )
+    assert [event["counted"] for event in run.events if event["kind"] == "step"] == [40] * 3

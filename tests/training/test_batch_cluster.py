@@ -1,0 +1,164 @@
+"""Whole-set optimisation on the workers of a cluster of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import cotswold
+from cotswold import training
+from cotswold.checkpoint import Checkpoint
+from cotswold.errors import CotswoldError, UserError
+from cotswold.run import Stop
+
+Data = tuple[Tensor, Tensor]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(500, 6, generator=numbers)
+    return inputs, (inputs[:, :3].argmax(1) + 0).long()
+
+
+def made() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
+    words = {"strategy": "batch", "loss": "cross_entropy", "portion": 16, "iterations": 8, **settings}
+    return cotswold.train(made(), data, place, **words)  # type: ignore[arg-type]  # one word after the other
+
+
+def vector(run: cotswold.Run) -> Tensor:
+    checkpoint = Checkpoint(run.checkpoints[-1])
+    return torch.cat(
+        [checkpoint.read(name).flatten() for name in sorted(checkpoint.names) if "network" in name]
+    )
+
+
+def losses(run: cotswold.Run) -> list[float]:
+    return [float(str(event["loss"])) for event in run.events if event["kind"] == "step"]
+
+
+@pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])
+def test_a_cluster_trains_as_one_process_does_to_rounding(travel: str, data: Data, tmp_path: Path) -> None:
+    alone = trained(data, tmp_path / "alone", validation=0.2)
+    spread = trained(data, tmp_path / "spread", validation=0.2, workers=2, servers=2, travel=travel)
+    assert losses(spread)[:3] == pytest.approx(losses(alone)[:3], rel=1e-4)
+    (mine, theirs) = ([e for e in run.events if e["kind"] == "validation"] for run in (alone, spread))
+    assert [e["accuracy"] for e in mine][:3] == pytest.approx([e["accuracy"] for e in theirs][:3], abs=0.02)
+    assert spread.status == "finished" and "wire_bytes" in spread.events[-1]
+
+
+def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
+    data: Data, tmp_path: Path
+) -> None:
+    alone = trained(data, tmp_path / "alone", deterministic=True, iterations=12)
+    killed: list[int] = []
+
+    def kill(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] in (3, 6):
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+            (server,) = children
+            worker = Path(f"/proc/{server}/task/{server}/children").read_text().split()[0]
+            os.kill(int(worker), signal.SIGKILL)
+            killed.append(int(worker))
+
+    spread = trained(data, tmp_path / "spread", deterministic=True, iterations=12, workers=2, on_event=kill)
+    assert len(killed) == 2
+    assert sum(event["kind"] == "cluster_ended" for event in spread.events) >= 2
+    assert torch.equal(vector(alone), vector(spread))
+    assert losses(alone) == losses(spread)
+
+
+def test_a_run_moves_between_one_process_and_clusters_of_any_size(data: Data, tmp_path: Path) -> None:
+    settings: dict[str, object] = {"deterministic": True, "method": "cg"}
+    whole = trained(data, tmp_path / "whole", **settings)
+    for until, spread in (
+        (2, {}),
+        (4, {"workers": 2, "servers": 3}),
+        (6, {"workers": 3}),
+        (8, {"workers": 1}),
+    ):
+        resume = until > 2
+        moved = trained(data, tmp_path / "moved", **settings, **spread, resume=resume, iterations=until)
+    assert torch.equal(vector(whole), vector(moved))
+
+
+def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
+    data: Data, tmp_path: Path
+) -> None:
+    settings: dict[str, object] = {"deterministic": True, "iterations": 6}
+    whole = trained(data, tmp_path / "whole", **settings)
+    stop = Stop()
+
+    def ask(event: Mapping[str, object]) -> None:
+        if event["kind"] == "cluster_counted" and event["evaluation"] == 5:
+            stop.signal = signal.SIGTERM
+
+    cut = trained(data, tmp_path / "cut", **settings, workers=2, on_event=ask, stop=stop)
+    assert cut.status == "interrupted"
+    assert torch.equal(
+        vector(whole), vector(trained(data, tmp_path / "cut", **settings, workers=2, resume=True))
+    )
+
+
+def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path) -> None:
+    settings: dict[str, object] = {"fraction": 0.5, "cycle": 2, "deterministic": True, "iterations": 6}
+    first = trained(data, tmp_path / "first", **settings, workers=2)
+    drawn = [event for event in first.events if event["kind"] == "draw"]
+    assert [event["draw"] for event in drawn] == [1, 2, 3]
+    again = trained(data, tmp_path / "again", **settings, replay=str(tmp_path / "first"))
+    assert torch.equal(vector(first), vector(again))
+
+
+class Poisoned(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        if number == 77:
+            raise ValueError("sample 77 is rotten")
+        return torch.ones(6), torch.tensor(1)
+
+
+def test_a_sample_that_fails_on_every_worker_is_named_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(CotswoldError, match="sample 77 is rotten"):
+        trained(Poisoned(), tmp_path / "run", workers=2)  # type: ignore[arg-type]
+    assert cotswold.Run(tmp_path / "run").status == "failed"
+
+
+def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be sent to other machines"):
+        trained(data, tmp_path / "run", address="localhost:1")
+
+
+@pytest.mark.slow
+def test_a_recipe_is_spread_over_workers_of_a_fork_server(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 3, 300)
+    np.save(tmp_path / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))
+    np.save(tmp_path / "x.labels.npy", labels)
+    (tmp_path / "x.toml").write_text(
+        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
+        "network = { layers = [] }\n"
+        'training = { strategy = "batch", iterations = 5, portion = 16, deterministic = true }\n'
+    )
+    checkpoints = []
+    for name, more in (("alone", []), ("spread", ["cluster.workers=2", "cluster.servers=2"])):
+        job = training.open_job(
+            tmp_path / "x.toml", tmp_path / name, overrides=more, stores=tmp_path / "stores"
+        )
+        assert job.train(lambda event: None, Stop())
+        checkpoints.append(cotswold.Run(tmp_path / name))
+    assert torch.equal(vector(checkpoints[0]), vector(checkpoints[1]))
+    assert not (tmp_path / "spread" / "rows").exists()
