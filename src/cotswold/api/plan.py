@@ -56,7 +56,7 @@ def plan(
             f"{found.name} is trained by {found.training.strategy}; dry runs are for strategy batch, and "
             "cotswold info and cotswold simulate count the others"
         )
-    with computing(threads if found.cluster.alone else 1, found):
+    with computing(threads if found.alone else 1, found):
         return _counted(with_features(found) if found.data.store is None else _stored(found), found.training)
 
 
@@ -75,7 +75,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     size = sum(layer.parameters for layer in layers)
     vector = FLOAT_BYTES * size
     patterns, exact = _patterns(recipe)
-    alone = cluster.alone
+    alone = recipe.alone
     servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
     vectors = _vectors(training)
     server_vectors = (vectors + workers) // max(servers, 1)
@@ -165,7 +165,7 @@ def _worker_vectors(recipe: Recipe) -> int:
 
 
 def _ports(recipe: Recipe, processes: int) -> str:
-    if recipe.cluster.alone:
+    if recipe.alone:
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"

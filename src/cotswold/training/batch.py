@@ -126,7 +126,7 @@ def build(setting: Setting) -> Evaluations:
     """The runner of a recipe."""
     recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
-    if recipe.cluster.alone:
+    if recipe.alone:
         return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
     rows = rows_folder(setting.run.path, setting.open_things)
     for split in ("train", "validation"):
@@ -136,7 +136,7 @@ def build(setting: Setting) -> Evaluations:
     there = spread(
         recipe,
         setting.run.path,
-        "cotswold.training.works:in_worker",
+        "cotswold.training.works:in_worker" if recipe.gang is None else "cotswold.training.gang:in_gang",
         arguments,
         setting.recorder,
         setting.open_things,

@@ -77,7 +77,7 @@ def build(
         held = SamplePatterns(_map_style("the validation set", given.validation, portion))
     learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
     work = ModuleWork(given.module, given.loss, learnt, held, portion)
-    if recipe.cluster.alone:
+    if recipe.alone:
         return in_one_process(work, recipe, recorder, ModuleEvaluations)
     if recipe.cluster.address is not None:
         raise UserError(
