@@ -12,8 +12,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import NoReturn
@@ -63,10 +63,10 @@ def lead(
     given: Mapping[str, object] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[Led]:
-    """Start ranks 1 to ``size`` - 1 of a gang as forks of this process, and be its rank 0, for a `with` block.
+    """Start ranks 1 to ``size`` - 1 of a gang as forks of this process, and be rank 0, for a `with` block.
 
-    Each calls ``function`` ("module:function") with these ``arguments`` and one more, ``place``, with which it
-    enters `follow`. It finds ``given`` by `host.inherited`. For the main thread of a process that has no
+    Each calls ``function`` ("module:function") with these ``arguments`` and one more, ``place``, with which
+    it enters `follow`. It finds ``given`` by `host.inherited`. For the main thread of a process that has no
     other thread yet: forks would lack it. Linux alone.
 
     If a rank ends, RankError is raised in the main thread, wherever it is (UserError where the rank ended by
@@ -89,13 +89,10 @@ def lead(
             call = Call(f"rank {rank}", function, {**arguments, "place": place}, variables)
             started.append(server.start(call))
         os.environ.update(settings)
-        with _watched(started) as broken:
-            joined = join(world, token=secret, timeout_seconds=timeout_seconds)
-            ranks = joined.__enter__()
+        joined = join(world, token=secret, timeout_seconds=timeout_seconds)
+        with _watched(started) as broken, _left_in_order_alone(joined) as ranks:
             yield Led(ranks, tuple(started), broken)
-            # after an error whoever is in an exchange hangs there: then nothing is left in order
             broken.set()
-            joined.__exit__(None, None, None)
     finally:
         server.close()
 
@@ -105,12 +102,26 @@ def follow(place: Mapping[str, object]) -> Iterator[Membership]:
     """Be the rank of a gang that `lead` has given this ``place``, for a `with` block."""
     rank, size = int(str(place["rank"])), int(str(place["size"]))
     world = World(rank, size, rank, size, str(place["master"]), "cotswold")
-    with join(world, timeout_seconds=float(str(place["timeout_seconds"]))) as ranks:
+    with _left_in_order_alone(join(world, timeout_seconds=float(str(place["timeout_seconds"])))) as ranks:
         yield ranks
 
 
+_held: list[AbstractContextManager[Membership]] = []
+"""Memberships that an error has left: they go with the process."""
+
+
 @contextmanager
-def _watched(processes: list[Process]) -> Iterator[threading.Event]:
+def _left_in_order_alone(joined: AbstractContextManager[Membership]) -> Iterator[Membership]:
+    """As ``joined``, but an error leaves it as it is: the process is to end, by which others hear of it, and
+    a thread may hang in an exchange."""
+    _held.append(joined)
+    yield joined.__enter__()
+    _held.remove(joined)
+    joined.__exit__(None, None, None)
+
+
+@contextmanager
+def _watched(processes: Sequence[Process]) -> Iterator[threading.Event]:
     """While it lasts, the end of one of these is raised in the main thread.
 
     The event is set when one has ended; whoever sets it ends the watch.
@@ -124,8 +135,8 @@ def _watched(processes: list[Process]) -> Iterator[threading.Event]:
 
     def watch() -> None:
         with selectors.DefaultSelector() as selector:
-            for process in processes:
-                selector.register(process.fileno(), selectors.EVENT_READ, process)
+            for each in processes:
+                selector.register(each.fileno(), selectors.EVENT_READ, each)
             while not (found := selector.select(_LOOK_SECONDS)):
                 if over.is_set():
                     return

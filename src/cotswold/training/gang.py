@@ -196,13 +196,15 @@ class GangWork:
 
     def _add_part(self, gradient: Tensor, number: int, adds: bool) -> None:
         sharded = self._rank.sharded(number)
+        views = list(self._rank.whole.flat.named(gradient).values())
         row = gradient.new_empty(sum(box.size for _, box in sharded))
         if len(row):
             dist.recv(row, number, group=self._rank.wire)
-        views = list(self._rank.whole.flat.named(gradient).values())
-        for (index, box), part in zip(sharded, row.split([box.size for _, box in sharded]), strict=True):
+        start = 0
+        for index, box in sharded:
             if adds:
-                views[index][box.slices] += part.view(box.shape)
+                views[index][box.slices] += row[start : start + box.size].view(box.shape)
+            start += box.size
 
 
 def obey(rank: Rank) -> None:
@@ -219,12 +221,7 @@ def obey(rank: Rank) -> None:
         if count:
             dist.broadcast(patterns, 0, group=wire)
         if changed:
-            parts = rank.parts
-            row = point.new_empty(sum(part.numel() for part in parts))
-            if len(row):
-                dist.recv(row, 0, group=wire)
-            for part, values in zip(parts, row.split([part.numel() for part in parts]), strict=True):
-                part.copy_(values.view(part.shape))
+            _receive_point(rank)
         try:
             if verb == _Verb.VALIDATE:
                 rank.whole.judged(rank.network)
@@ -243,6 +240,17 @@ def obey(rank: Rank) -> None:
             row = _in_a_row([gradients[index] for index, _ in rank.sharded(number)], point)
             if len(row):
                 dist.send(row, 0, group=wire)
+
+
+def _receive_point(rank: Rank) -> None:
+    parts = rank.parts
+    row = rank.whole.parameters.new_empty(sum(part.numel() for part in parts))
+    if len(row):
+        dist.recv(row, 0, group=rank.wire)
+    start = 0
+    for part in parts:
+        part.copy_(row[start : start + part.numel()].view(part.shape))
+        start += part.numel()
 
 
 def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:

@@ -252,8 +252,8 @@ class Recipe(Section):
                 )
         if self.mesh.grid == "auto":
             raise ValueError(
-                "a worker of strategy batch has a grid of its own, which is not chosen here; give mesh.grid as "
-                "rows and columns, such as 1x2, or take it out"
+                "mesh.grid = auto is no grid for workers of strategy batch; give rows and columns, such as "
+                "1x2, or take it out"
             )
         if self.gang is not None and training.deterministic:
             raise ValueError(
@@ -274,7 +274,7 @@ class Recipe(Section):
 
     @property
     def gang(self) -> str | None:
-        """The grid of ranks that each worker of strategy `batch` consists of; None where it is one process."""
+        """The grid of ranks that each worker of strategy `batch` is; None where it is one process."""
         batch = isinstance(self.training, BatchTraining)
         return self.mesh.grid if batch and self.mesh.grid not in (None, "1x1") else None
 
