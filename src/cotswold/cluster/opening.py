@@ -77,7 +77,9 @@ class Opening:
         self._settings, self._task, self._token = settings, task, token
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
-        self.staff = Staff(processes, endpoint, self._worker, restarts=settings.restarts)
+        self.staff = Staff(
+            processes, endpoint, self._worker, restarts=settings.restarts, ranks=settings.ranks
+        )
         self._deadline = time.monotonic() + settings.start_seconds
         self._made: dict[str, Made] = {}
         self._joins: list[Letter] = []

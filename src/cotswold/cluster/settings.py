@@ -38,6 +38,8 @@ class ClusterSettings:
     """Workers that may have one of the last portions; 1 for no backup copies."""
     threads: int = 1
     """Of a worker."""
+    ranks: int = 1
+    """Processes that a worker is, which leads the others: cores are shared out by it."""
     encrypt: bool = True
     """Whether what goes between hosts is secret (CURVE: at about a fifth of the speed)."""
     shard_bytes: int = 1 << 20
@@ -54,7 +56,7 @@ class ClusterSettings:
     """How long processes may take until they have said hello."""
 
     def __post_init__(self) -> None:
-        for name in ("workers", "servers", "portion", "copies", "threads", "link_bits_per_second"):
+        for name in ("workers", "servers", "portion", "copies", "threads", "ranks", "link_bits_per_second"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
         if not 0 < self.fraction <= 1:

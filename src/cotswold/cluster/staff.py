@@ -31,13 +31,20 @@ class Ended:
 
 
 class Staff:
-    """Workers and servers. ``call_of`` says what the worker of a name is to do."""
+    """Workers and servers. ``call_of`` says what the worker of a name is to do; it is of ``ranks``
+    processes."""
 
     def __init__(
-        self, processes: Processes, endpoint: Endpoint, call_of: Callable[[str], Call], *, restarts: bool
+        self,
+        processes: Processes,
+        endpoint: Endpoint,
+        call_of: Callable[[str], Call],
+        *,
+        restarts: bool,
+        ranks: int = 1,
     ) -> None:
         self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
-        self._restarts = restarts
+        self._restarts, self._ranks = restarts, ranks
         self._started: dict[str, Process] = {}
         self._watched: dict[int, str] = {}
         self._workers: set[str] = set()
@@ -113,7 +120,7 @@ class Staff:
             there = dict(self._processes.machines())
             for machine, cores in there.items():
                 if machine not in self._machines:
-                    for _ in range(cores):
+                    for _ in range(max(1, cores // self._ranks)):
                         self._try_to_start(machine, now)
             self._machines = there
 

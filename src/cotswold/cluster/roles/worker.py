@@ -15,6 +15,8 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import cast
 
 import numpy as np
 import torch
@@ -64,10 +66,13 @@ def main(
     token = token_of(os.environ)
     if token is None:
         raise UserError("a worker needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
-    made: Work = function_of(work)(**arguments)  # type: ignore[assignment]  # whoever names it promises that
-    with Endpoint(token, name, host=own_host(towards), encrypt=encrypt) as endpoint:
+    with ExitStack() as held:
+        made: object = function_of(work)(**arguments)
+        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+            made = held.enter_context(made)
+        endpoint = held.enter_context(Endpoint(token, name, host=own_host(towards), encrypt=encrypt))
         endpoint.connect(m.COORDINATOR, coordinator)
-        worker = Worker(made, Post(endpoint), name)
+        worker = Worker(cast(Work, made), Post(endpoint), name)  # whoever names it promises that
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0
