@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleErr
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
+from cotswold.testing import stopped
 
 WORK = "tests.cluster.works:least_squares"
 PATTERNS, SIZE = 1003, 50
@@ -135,12 +137,8 @@ def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened:
         cluster.write("x", some_point())
         value, _ = alone(some_point())
         cluster.evaluate("x", "g")
-        number = next(iter(cluster.workers.values()))
-        os.kill(number, signal.SIGSTOP)
-        try:
+        with stopped(next(iter(cluster.workers.values()))):
             evaluate_until(cluster, lambda: cluster.status().workers == 1, value)
-        finally:
-            os.kill(number, signal.SIGCONT)
         evaluate_until(cluster, lambda: cluster.status().workers == 2, value)
 
 
@@ -240,8 +238,9 @@ def test_a_dead_server_is_an_error_that_names_it(opened: Opener) -> None:
         os.kill(cluster.servers["server-1"], signal.SIGKILL)
         with pytest.raises(TroubleError, match=r"server-1.*SIGKILL"):
             cluster.evaluate("x", "g")
-        with pytest.raises(TroubleError, match="server-1"):
-            cluster.read("x")
+        for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
+            with pytest.raises(TroubleError, match="server-1"):
+                again()
 
 
 def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors(opened: Opener) -> None:
@@ -290,3 +289,49 @@ def test_a_worker_that_is_asked_to_end_hands_over_what_it_has(opened: Opener) ->
         assert [more["lost"] for kind, more in events if kind == "counted"][1:] == [0] * (
             len([1 for kind, _ in events if kind == "counted"]) - 1
         )
+
+
+def test_a_worker_that_cannot_be_started_again_is_given_up_with_its_last_words(
+    opened: Opener, tmp_path: Path
+) -> None:
+    given = {"marker": str(tmp_path / "made")}
+    with opened("tests.cluster.works:once", given, workers=1) as cluster:
+        os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+        with pytest.raises(TroubleError, match=r"every worker is dead.*FileExistsError"):
+            cluster.evaluate("x", "g")
+
+
+def test_without_a_worker_for_a_stated_time_it_is_said_so(opened: Opener) -> None:
+    with opened(workers=1, silent_seconds=0.5, alone_seconds=1.0) as cluster:
+        cluster.evaluate("x", "g")
+        worker = next(iter(cluster.workers.values()))
+        with stopped(worker), pytest.raises(TroubleError, match="no worker for 1 s"):
+            cluster.evaluate("x", "g")
+        assert cluster.evaluate("x", "g").samples == PATTERNS  # it joins again
+
+
+def test_nobody_is_taken_for_silent_while_nobody_listened(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(silent_seconds=0.8, events=events) as cluster:
+        cluster.evaluate("x", "g")
+        time.sleep(1.6)
+        cluster.evaluate("x", "g")
+        assert [kind for kind, _ in events if kind == "lost"] == []
+
+
+def test_workers_join_in_the_middle(opened: Opener) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    with opened(workers=1, arguments=slow) as cluster:
+        hired: list[int] = []
+
+        def hire(status: ClusterStatus) -> None:
+            if not hired:
+                hired.append(1)
+                cluster.hire(2)
+
+        cluster.watch(hire)
+        cluster.evaluate("x", "g")
+        cluster.watch(None)
+        assert cluster.last is not None and len(cluster.last.account.by_name) > 1
+        assert cluster.evaluate("x", "g").value == pytest.approx(alone(torch.zeros(SIZE))[0], rel=1e-13)
+        assert cluster.status().workers == 3

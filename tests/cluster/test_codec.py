@@ -15,7 +15,7 @@ _PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
 _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
     m.Join("worker-1", 1, "tcp://a", 1000, 50),
-    m.Beat(1, 2, 1, True, (4, 5), (m.Held(4, _RESULT, 2, False),), ((1, 3), (7, 7))),
+    m.Beat(1, 2, 1, True, False, (4, 5), (m.Held(4, _RESULT, 2, False),), ((1, 3), (7, 7))),
     m.Validated(1, 2, None),
     m.Validated(1, 2, (("loss", 0.5),), None),
     m.Begin(

@@ -39,7 +39,9 @@ class Truth:
             raise ValueError(f"portion {portion} is unreadable")
         samples = self.dealing.samples(portion)
         details = (("right", float(portion % 3)),)
-        return PortionResult(portion, samples, self.value(portion, point), details, 0.1), self.gradient(portion, point)
+        return PortionResult(portion, samples, self.value(portion, point), details, 0.1), self.gradient(
+            portion, point
+        )
 
     def tree_sum(self, portions: Sequence[int], point: Sequence[float]) -> list[float]:
         """Added along the tree by recursion from its root."""
@@ -84,5 +86,9 @@ def check(
     if gradient is None:
         return
     rows = [truth.gradient(each, point) for each in counted.portions]
-    total = truth.tree_sum(counted.portions, point) if tree else [sum(column) for column in zip(*rows, strict=True)]
+    total = (
+        truth.tree_sum(counted.portions, point)
+        if tree
+        else [sum(column) for column in zip(*rows, strict=True)]
+    )
     assert list(gradient) == [each * (1 / counted.samples) for each in total], "the gradient is theirs"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tests.server.checker import Truth, check
+
 from cotswold.optim.vectors import Combine, Command, Dot
 from cotswold.server.asked import Counted, Request
 from cotswold.server.coordinator import Coordinator
@@ -17,7 +19,6 @@ from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
 from cotswold.simulate.players import CoordinatorPlayer, Meetings, ServerPlayer, WorkerPlayer
-from tests.server.checker import Truth, check
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:
@@ -123,7 +124,9 @@ class Trial:
         assert isinstance(outcome, RoundDone)
         return outcome
 
-    def evaluate(self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None) -> Counted:
+    def evaluate(
+        self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
+    ) -> Counted:
         """One evaluation at x + (number % 2) · d, checked."""
         wanted = portions or self.world.rules.dealing.drawn(number, self.world.fraction)
         step = float(number % 2)
@@ -173,9 +176,22 @@ class Trial:
 
 
 def rules(
-    portions: int = 20, size: int = 6, *, seed: int = 0, pushes: bool = True, tree: bool = False, **more: object
+    portions: int = 20,
+    size: int = 6,
+    *,
+    seed: int = 0,
+    pushes: bool = True,
+    tree: bool = False,
+    **more: object,
 ) -> Rules:
     """Of a small cluster that is soon impatient."""
     dealing = Dealing(seed, patterns=3 * portions - 1, portion=3)
-    settings = {"silent_seconds": 3.0, "retry_seconds": 0.5, "beat_seconds": 0.25, "flush_portions": 3, **more}
+    settings = {
+        "silent_seconds": 3.0,
+        "retry_seconds": 0.5,
+        "beat_seconds": 0.25,
+        "flush_portions": 3,
+        "deaths": 99,
+        **more,
+    }
     return Rules(dealing, size, pushes=pushes, tree=tree, **settings)  # type: ignore[arg-type]  # a test's own

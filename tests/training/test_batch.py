@@ -231,6 +231,11 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
         whole.evaluate("x", "g")
     whole.look = lambda share: None
     assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
+    replayed = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
+    with pytest.raises(KeyboardInterrupt):
+        replayed.evaluate("x", "g")
+    replayed.look = lambda share: None
+    assert replayed.evaluate("x", "g").samples == 30
 
 
 def test_rows_in_a_file_are_those_in_memory(recipe: Path, stores: Path, tmp_path: Path) -> None:
@@ -315,6 +320,18 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     again = small()
     cotswold.train(again, (inputs, targets), tmp_path / "a", loss="squared", resume=True, iterations=41)
     assert nn.functional.mse_loss(again(inputs), targets, reduction="sum").item() / 70 < loss
+
+
+def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path) -> None:
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(70, 3, generator=numbers, dtype=torch.float64)
+    data = inputs, inputs[:, :2] ** 2
+    run = cotswold.train(
+        small(), data, tmp_path, loss="squared", strategy="batch", iterations=9, validation=data, portion=16
+    )
+    steps = [event["loss"] for event in run.events if event["kind"] == "step"]
+    judged = [event["loss"] for event in run.events if event["kind"] == "validation"]
+    assert judged[1:] == pytest.approx(steps, rel=1e-9) and judged[0] > steps[0]
 
 
 class Endless(IterableDataset[tuple[Tensor, Tensor]]):

@@ -178,11 +178,16 @@ class Cluster:
         else:
             self._conversation.on_progress = lambda: on_progress(self.status())
 
+    def hire(self, count: int) -> None:
+        """Start so many workers more; they join while evaluations go on."""
+        self._conversation.staff.hire(count)
+
     # --- vectors ---
 
     def run(self, commands: Sequence[Command]) -> list[float]:
         """Do as commanded on all shards, in one round; the dots. Raises KeyError for an unknown vector."""
         self._contents.check(commands)
+        self._require_servers()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
         assert not isinstance(done, Counted), "a round was asked for"
@@ -241,6 +246,8 @@ class Cluster:
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
         self._contents.check([*before, *after], made=made)
+        self._require_servers()
+        kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
         self._contents.ran(before)
         request = Request(
@@ -252,6 +259,7 @@ class Cluster:
         try:
             done = self._conversation.outcome()
         except BaseException:
+            self._sets.load(kept)  # what was to be drawn is drawn again
             self._contents.forget_held()
             self._conversation.abandon()
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import get_args
 
@@ -24,6 +25,9 @@ from cotswold.server.rounds import RoundDone
 OnEvent = Callable[[str, Mapping[str, object]], None]
 """Hears what is worth writing down: its kind, and more by name."""
 _TICK_SECONDS = 0.1
+_LATE_SECONDS = 0.5
+_BACKLOG = 10_000
+"""Messages that are heard before anything else, where nobody has listened for a while."""
 _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
@@ -61,8 +65,22 @@ class Conversation:
             self._others.remove(hear)
 
     def step(self, timeout: float) -> None:
-        """Hear at most one message or event, within so many seconds."""
-        match self.post.receive(timeout):
+        """Hear a message or an event, within so many seconds, and do what is due."""
+        is_late = time.monotonic() - self._ticked > _LATE_SECONDS
+        self._hear(timeout)
+        if is_late:  # what was said while nobody listened comes before anybody is taken for silent
+            for _ in range(_BACKLOG):
+                if not self._hear(0.0):
+                    break
+        now = time.monotonic()
+        if now - self._ticked >= _TICK_SECONDS:
+            self._ticked = now
+            self._tick(now)
+
+    def _hear(self, timeout: float) -> bool:
+        """Whether there was anything to hear."""
+        event = self.post.receive(timeout)
+        match event:
             case Letter(sender, message):
                 for hear in self._others:
                     hear(message)
@@ -72,10 +90,7 @@ class Conversation:
                 self._ended(descriptor)
             case _:  # a lost peer whose process lives is heard of by its silence
                 pass
-        now = time.monotonic()
-        if now - self._ticked >= _TICK_SECONDS:
-            self._ticked = now
-            self._tick(now)
+        return event is not None
 
     def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Let the state machine hear a message."""
@@ -95,9 +110,12 @@ class Conversation:
 
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
+        watching, self.on_progress = self.on_progress, None
         deadline = time.monotonic() + 5
-        while self.machine.is_round_under_way and time.monotonic() < deadline:
-            self.step(_TICK_SECONDS)
+        with suppress(TroubleError):  # a server that is gone ends no round
+            while self.machine.is_round_under_way and time.monotonic() < deadline:
+                self.step(_TICK_SECONDS)
+        self.on_progress = watching
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 

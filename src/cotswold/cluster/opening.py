@@ -114,7 +114,7 @@ class Opening:
             "work": self._task.work,
             "arguments": dict(self._task.arguments),
             "threads": self._settings.threads,
-            "host": self._task.host,
+            "towards": self._task.host,
             "encrypt": self._settings.encrypt,
         }
         return self._call(name, "worker", arguments)
@@ -125,7 +125,7 @@ class Opening:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": dtype,
-            "host": self._task.host,
+            "towards": self._task.host,
             "encrypt": self._settings.encrypt,
         }
         return self._call(name, "server", arguments)

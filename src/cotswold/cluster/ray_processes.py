@@ -274,6 +274,7 @@ class RayProcess:
             self._machine.is_lost = True
             end = -signal.SIGKILL, f"was lost with its machine {self.machine} ({_words(error)})"
         self._end = self._end or end
+        os.write(self._told, b"\n")  # nobody reads it: it can be read for ever
         os.close(self._told)
 
 

@@ -19,14 +19,12 @@ import numpy as np
 from cotswold.cluster.transport import Endpoint, Event, Lost, Message
 from cotswold.errors import ClusterError, RankError
 from cotswold.geometry.reduction import Item, ReductionPlan
+from cotswold.geometry.reduction_time import piece_elements
 
 Vector: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 
 KEY = "reduction"
 """In the header of a message that belongs to a reduction: its number."""
-PIECES = 64
-"""Of a vector, about; not shorter than `PIECE_BYTES_LEAST`, nor longer than `PIECE_BYTES_MOST`."""
-PIECE_BYTES_LEAST, PIECE_BYTES_MOST = 1 << 15, 1 << 20
 AHEAD_BYTES = 8 << 20
 """Handed to the connection to a peer, at most, before the peer has taken some of it."""
 _HELD_SECONDS = 0.002
@@ -36,7 +34,8 @@ EARLY_BYTES = 1 << 30
 
 
 class Reduction:
-    """One rank's part in a plan. ``names`` are the peers of all ranks, ``endpoints`` one for each lane.
+    """One rank's part in a plan. ``names`` are the peers of all ranks, ``endpoints`` one for each lane, which
+    both sides of a message have connected with each other before they start.
 
     Start it, and hand it every message that is its own (`take`), until `is_done`; the endpoints must be
     served (`receive`, `flush`) until what they were given has left. ``result`` is the sum at the root (in a
@@ -51,6 +50,7 @@ class Reduction:
         rank: int,
         vector: Vector,
         endpoints: Sequence[Endpoint],
+        piece_bytes: int | None = None,
     ) -> None:
         if vector.shape != (plan.count,) or not vector.flags.c_contiguous:
             raise ClusterError(
@@ -63,7 +63,10 @@ class Reduction:
             )
         self.number, self.plan, self._names, self._endpoints = number, plan, names, endpoints
         self._vector = vector
-        self._pieces = plan.pieces(_piece_elements(plan.count, vector.itemsize))
+        elements = piece_elements(plan.count, vector.itemsize)
+        if piece_bytes is not None:
+            elements = max(1, piece_bytes // vector.itemsize)
+        self._pieces = plan.pieces(elements)
         self._agenda = plan.agenda(rank, self._pieces)
         receives = any(not item.sends for items in self._agenda for item in items)
         self.result: Vector = np.empty_like(vector) if receives else vector
@@ -185,11 +188,12 @@ class Reduction:
 class Reducer:
     """Reductions of one process, one at a time; messages that come before their reduction begins are kept.
 
-    Numbers of reductions rise. What is left of an earlier one is dropped.
+    Numbers of reductions rise. What is left of an earlier one is dropped. All processes must have the same
+    ``piece_bytes`` (None: as `geometry.reduction_time.piece_elements` says).
     """
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self._endpoints = endpoints
+    def __init__(self, endpoints: Sequence[Endpoint], piece_bytes: int | None = None) -> None:
+        self._endpoints, self._piece_bytes = endpoints, piece_bytes
         self._early: list[Message] = []
         self._early_bytes = 0
         self._newest = -1
@@ -203,7 +207,7 @@ class Reducer:
             raise ClusterError(f"reduction {number} comes after {self._newest}; number reductions upwards")
         self._newest = number
         early, self._early, self._early_bytes = self._early, [], 0
-        self.current = Reduction(number, plan, names, rank, vector, self._endpoints)
+        self.current = Reduction(number, plan, names, rank, vector, self._endpoints, self._piece_bytes)
         self.current.start()
         for message in early:
             self.take(message)
@@ -282,9 +286,3 @@ def lane_name(name: str, lane: int) -> str:
 
 def _base(name: str) -> str:
     return name.partition("/lane")[0]
-
-
-def _piece_elements(count: int, itemsize: int) -> int:
-    """How long pieces are, the same on all ranks."""
-    wanted = -(-count // PIECES) * itemsize
-    return max(1, min(PIECE_BYTES_MOST, max(PIECE_BYTES_LEAST, wanted)) // itemsize)

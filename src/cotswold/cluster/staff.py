@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotswold.cluster.transport import Endpoint
-from cotswold.errors import MachineError
+from cotswold.errors import CotswoldError, MachineError
 from cotswold.host import Call, Process, Processes
 
 _PATIENCE_SECONDS = 0.5
@@ -46,7 +46,7 @@ class Staff:
         self._in_vain = 0
         """Workers in a row that ended before they joined."""
         self._joined: set[str] = set()
-        self._due: list[tuple[float, str]] = []
+        self._due: list[tuple[float, str | None]] = []
         """Workers to be started again: when, and where."""
         self._looked = 0.0
         self.last_words = ""
@@ -77,7 +77,10 @@ class Staff:
             raise MachineError(
                 "the cluster has no machine; start one with: cotswold worker --address ADDRESS"
             )
-        load = dict.fromkeys(self._machines, 0)
+        load = {
+            machine: sum(self.machine_of(name) == machine for name in self._workers)
+            for machine in self._machines
+        }
         for _ in range(count):
             machine = min(load, key=lambda one: ((load[one] + 1) / max(self._machines[one], 1), one))
             load[machine] += 1
@@ -104,14 +107,14 @@ class Staff:
         for due in [one for one in self._due if one[0] <= now]:
             self._due.remove(due)
             machine = due[1] if due[1] in self._processes.machines() else None
-            self._start_worker(machine)
+            self._try_to_start(machine, now)
         if now - self._looked >= _MACHINES_SECONDS:
             self._looked = now
             there = dict(self._processes.machines())
             for machine, cores in there.items():
                 if machine not in self._machines:
                     for _ in range(cores):
-                        self._start_worker(machine)
+                        self._try_to_start(machine, now)
             self._machines = there
 
     def signal(self, name: str, number: int = signal.SIGTERM) -> None:
@@ -135,6 +138,21 @@ class Staff:
         self._keep(self._processes.start(self._call_of(name), machine))
         self._workers.add(name)
 
+    def _try_to_start(self, machine: str | None, now: float) -> None:
+        """Start a worker; one that cannot be started is a worker that ended at once."""
+        try:
+            self._start_worker(machine)
+        except CotswoldError as error:
+            self.last_words = str(error)
+            self._in_vain += 1
+            self._start_again(machine, now)
+
+    def _start_again(self, machine: str | None, now: float) -> None:
+        """Have a worker started in the place of one that ended, unless that has been in vain too often."""
+        if self._restarts and self._in_vain < _HOPELESS:
+            wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
+            self._due.append((now + wait, machine))
+
     def _keep(self, process: Process) -> None:
         self._started[process.name] = process
         self._watched[process.fileno()] = process.name
@@ -153,7 +171,6 @@ class Staff:
             self.last_words = f"{name} {why}"
             self._in_vain += name not in self._joined
             self._joined.discard(name)
-            if self._restarts and code != 0 and self._in_vain < _HOPELESS:
-                wait = _PATIENCE_SECONDS * 2 ** (self._in_vain - 2) if self._in_vain > 1 else 0.0
-                self._due.append((now + wait, process.machine))
+            if code != 0:  # otherwise it was dismissed
+                self._start_again(process.machine, now)
         return Ended(name, why, code)

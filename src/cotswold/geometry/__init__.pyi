@@ -10,6 +10,7 @@ from .reduction import Step as Step
 from .reduction_time import Card as Card
 from .reduction_time import Host as Host
 from .reduction_time import Network as Network
+from .reduction_time import chosen_all_reduction as chosen_all_reduction
 from .reduction_time import chosen_plan as chosen_plan
 from .region import Region as Region
 from .stack import Smoothing as Smoothing
@@ -35,5 +36,6 @@ __all__ = [
     "Step",
     "Transfer",
     "Window",
+    "chosen_all_reduction",
     "chosen_plan",
 ]

@@ -52,16 +52,27 @@ def binomial_tree(order: Sequence[int], begin: int, end: int) -> list[Step]:
 def ring(order: Sequence[int], begin: int, end: int) -> list[Step]:
     """Every rank ends up with the sum of one part, each part having gone once around; then all parts go to
     the first rank."""
-    count = len(order)
-    parts = _parts(begin, end, count)
-    steps = []
-    for stage in range(count - 1):
-        for at in range(count):
-            first, last = parts[(at - stage - 1) % count]
-            if first < last:
-                steps.append(Step(stage, order[at], order[(at + 1) % count], first, last))
-    # after that rank `at` has the sum of part `at`
-    return steps + _gathered(order, parts, count - 1)
+    parts = _parts(begin, end, len(order))
+    return _around(order, parts, 0, adds=True) + _gathered(order, parts, len(order) - 1)
+
+
+def ring_to_all(order: Sequence[int], begin: int, end: int) -> list[Step]:
+    """Each part goes once around to be summed, and once more so that every rank has it."""
+    parts = _parts(begin, end, len(order))
+    return _around(order, parts, 0, adds=True) + _around(order, parts, len(order) - 1, adds=False)
+
+
+def _around(order: Sequence[int], parts: Sequence[tuple[int, int]], after: int, *, adds: bool) -> list[Step]:
+    """Each part once around the ring, all at the same time; before sums go around part i is rank i + 1's to
+    send, and rank i has its sum afterwards, which it sends first in the second turn."""
+    count, ahead = len(order), 1 if adds else 0
+    return [
+        Step(after + turn, order[at], order[(at + 1) % count], first, last, adds)
+        for turn in range(count - 1)
+        for at in range(count)
+        for first, last in [parts[(at - turn - ahead) % count]]
+        if first < last
+    ]
 
 
 def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
@@ -203,6 +214,16 @@ def reduction(count: int, way: Way, order: Sequence[int]) -> ReductionPlan:
 def all_reduction(plan: ReductionPlan) -> ReductionPlan:
     """Sum, and broadcast by the mirror: every rank has the sum afterwards."""
     return plan.followed_by(plan.mirrored())
+
+
+def ring_over_groups(count: int, groups: Sequence[Sequence[int]]) -> ReductionPlan:
+    """Sum within each group, around a ring of the first of each, and back: every rank has the sum."""
+    ranks = sum(map(len, groups))
+    inner = tuple(step for group in groups for step in star(group, 0, count)) if count else ()
+    within = ReductionPlan(ranks, groups[0][0], count, inner)
+    firsts = ring_to_all([group[0] for group in groups], 0, count)
+    between = ReductionPlan(ranks, None, count, tuple(firsts))
+    return within.followed_by(between).followed_by(within.mirrored())
 
 
 def _later(steps: Sequence[Step], earlier: Sequence[Step]) -> list[Step]:

@@ -12,15 +12,18 @@ has come, which is why long vectors are cut into pieces.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_plans import (
     Tree,
     Way,
+    all_reduction,
     binomial_tree,
     chain,
     hierarchy,
@@ -29,12 +32,14 @@ from cotswold.geometry.reduction_plans import (
     recursive_halving,
     reduction,
     ring,
+    ring_over_groups,
     star,
 )
 
-PIECES = 64
-"""Pieces of a vector, as predicted and as carried out: a chain over few hosts then costs some per cent more
-than one vector over a link."""
+PIECES = 128
+"""Of a vector, about: a chain over few hosts then costs two per cent more than one vector over a link."""
+PIECE_BYTES_LEAST, PIECE_BYTES_MOST = 1 << 15, 1 << 20
+PREDICTED_PIECES_MOST = 256
 _Resource = tuple[str, int, int]
 
 
@@ -66,7 +71,7 @@ class Network:
     """Of a switch, towards all others; hosts at switches without one reach only their own switch."""
     memory_bytes_per_second: int = 3_000_000_000
     message_ns: int = 100_000
-    """What a message costs besides its bytes."""
+    """What a message costs its receiver besides its bytes."""
 
     def __post_init__(self) -> None:
         ranks = sorted(rank for host in self.hosts for rank in host.ranks)
@@ -126,63 +131,104 @@ class Network:
         )
 
 
+def piece_elements(count: int, element_bytes: int) -> int:
+    """How many elements of a vector travel together: about `PIECES` pieces, within bounds on their bytes.
+
+    >>> piece_elements(10, 4), piece_elements(1_729_440, 4), piece_elements(10**9, 4)
+    (8192, 13512, 262144)
+    """
+    wanted = -(-count // PIECES) * element_bytes
+    return max(1, min(PIECE_BYTES_MOST, max(PIECE_BYTES_LEAST, wanted)) // element_bytes)
+
+
 def predicted_seconds(
-    plan: ReductionPlan, network: Network, element_bytes: int, pieces: int = PIECES
+    plan: ReductionPlan, network: Network, element_bytes: int, pieces: int | None = None
 ) -> float:
     """The time from the start of a plan, with a vector in ``pieces``, until the last message has been added.
 
-    ``pieces`` of 1 is a reduction that hands on whole vectors, as libraries' trees do.
+    Without a number of pieces they are those of `piece_elements`; 1 is a reduction that hands on whole
+    vectors, as libraries' trees do.
     """
     if plan.ranks != network.ranks:
         raise GeometryError(f"a plan of {plan.ranks} ranks does not suit a network of {network.ranks}")
     if not plan.steps:
         return 0.0
-    cut = plan.pieces(-(-plan.count // pieces))
+    if pieces is None:
+        least = -(-plan.count // PREDICTED_PIECES_MOST)
+        cut = plan.pieces(max(least, piece_elements(plan.count, element_bytes)))
+    else:
+        cut = plan.pieces(-(-plan.count // pieces))
     agendas = {rank: plan.agenda(rank, cut) for rank in range(plan.ranks)}
     return max(_ends(agendas, network, [(end - begin) * element_bytes for begin, end in cut]))
+
+
+class _Passing(NamedTuple):
+    """A message at a point of its way; such points are reached in this order."""
+
+    at: float
+    stage: int
+    piece: int
+    sender: int
+    receiver: int
+    lane: int
+    hop: int
+    arrived: float
+    """When its last byte has passed all that it has passed so far."""
 
 
 def _ends(
     agendas: Mapping[int, Sequence[Sequence[Item]]], network: Network, sizes: Sequence[int]
 ) -> Iterator[float]:
-    """When each message has been added, in the order in which they begin."""
-    at = {(rank, piece): 0 for rank in agendas for piece in range(len(sizes))}
+    """When each message has been added.
+
+    A message queues for one thing on its way after another; those behind it wait only where it is.
+    """
+    done = {(rank, piece): 0 for rank in agendas for piece in range(len(sizes))}
     """How far each rank is with each piece."""
-    came: dict[tuple[int, int], dict[int, float]] = {}
-    """When messages came that a rank could not use yet, by the rank and piece, and the sender."""
+    came: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
+    """When messages came that a rank could not use yet, by the rank and piece, then by stage and sender."""
     free: dict[_Resource, float] = {}
-    queue: list[tuple[float, int, int, int, int, int]] = []
+    queue: list[_Passing] = []
+    ways: dict[tuple[int, int, int], list[tuple[_Resource, int]]] = {}
 
     def proceed(rank: int, piece: int, now: float) -> None:
         """Let a rank do with a piece what can be done."""
-        items = agendas[rank][piece]
-        waiting = came.setdefault((rank, piece), {})
-        while (place := at[rank, piece]) < len(items):
+        items, waiting = agendas[rank][piece], came.setdefault((rank, piece), {})
+        while (place := done[rank, piece]) < len(items):
             item = items[place]
             if item.sends:
-                heapq.heappush(queue, (now, item.stage, piece, rank, item.other, item.lane))
-            elif (key := (item.stage << 32) + item.other) in waiting:
-                now = max(now, waiting.pop(key))
+                heapq.heappush(queue, _Passing(now, item.stage, piece, rank, item.other, item.lane, 0, 0.0))
+            elif (item.stage, item.other) in waiting:
+                now = max(now, waiting.pop((item.stage, item.other)))
             else:
                 return
-            at[rank, piece] += 1
+            done[rank, piece] += 1
 
     for rank in agendas:
         for piece in range(len(sizes)):
             proceed(rank, piece, 0.0)
     while queue:
-        begin, stage, piece, sender, receiver, lane = heapq.heappop(queue)
-        way = network.way_between(sender, receiver, lane)
-        start = max(begin, *(free.get(resource, 0.0) for resource, _ in way))
-        for resource, rate in way:
-            free[resource] = start + sizes[piece] / rate
-        end = start + sizes[piece] / min(rate for _, rate in way) + network.message_ns / 1e9
-        adder = ("adds", receiver, 0)
-        end = max(end, free.get(adder, 0.0)) + sizes[piece] / network.memory_bytes_per_second
+        one = heapq.heappop(queue)
+        who = one.sender, one.receiver, one.lane
+        way = ways[who] if who in ways else ways.setdefault(who, network.way_between(*who))
+        size = sizes[one.piece]
+        if one.hop < len(way):
+            resource, rate = way[one.hop]
+            start = max(one.at, free.get(resource, 0.0))
+            free[resource] = start + size / rate
+            arrived = max(one.arrived, free[resource])
+            # it goes on while it still comes in, but can be used only when all of it is there
+            at = arrived if one.hop + 1 == len(way) else start
+            passing = _Passing(at, one.stage, one.piece, *who, one.hop + 1, arrived)
+            heapq.heappush(queue, passing)
+            continue
+        adder = ("adds", one.receiver, 0)
+        end = max(one.at, free.get(adder, 0.0))
+        end += size / network.memory_bytes_per_second + network.message_ns / 1e9
         free[adder] = end
         yield end
-        came.setdefault((receiver, piece), {})[(stage << 32) + sender] = end
-        proceed(receiver, piece, end)
+        came.setdefault((one.receiver, one.piece), {})[one.stage, one.sender] = end
+        proceed(one.receiver, one.piece, end)
 
 
 def bound_seconds(network: Network, root: int, vector_bytes: int) -> float:
@@ -226,14 +272,43 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
 
 def chosen_plan(network: Network, count: int, element_bytes: int, root: int) -> tuple[str, ReductionPlan]:
     """The name and the plan with the least predicted time; of equals, the one with fewer messages."""
-    if network.ranks == 1:
-        return "nothing to send", ReductionPlan(1, 0, count, ())
-    plans = candidates(network, count, root)
-    name = min(
-        plans,
-        key=lambda one: (predicted_seconds(plans[one], network, element_bytes), len(plans[one].steps), one),
-    )
-    return name, plans[name]
+    return _fastest(candidates(network, count, root), network, element_bytes)
+
+
+def chosen_all_reduction(network: Network, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
+    """The same for a sum that every rank has afterwards."""
+    hosts = _tree_of_hosts(network, 0)
+    plans = {
+        f"{name}, and its mirror": all_reduction(plan) for name, plan in candidates(network, count, 0).items()
+    }
+    plans["ring over hosts, twice around"] = ring_over_groups(count, hosts)
+    return _fastest(plans, network, element_bytes)
+
+
+def _fastest(
+    plans: Mapping[str, ReductionPlan], network: Network, element_bytes: int
+) -> tuple[str, ReductionPlan]:
+    """The plan with the least predicted time; where the busiest link alone takes longer, none is made."""
+    busiest = {name: _busiest_seconds(plan, network, element_bytes) for name, plan in plans.items()}
+    best, least = "", (math.inf, 0, "")
+    for name in sorted(plans, key=lambda one: (busiest[one], one)):
+        if busiest[name] > least[0]:
+            break
+        plan = plans[name]
+        least, best = min(
+            (least, best), ((predicted_seconds(plan, network, element_bytes), len(plan.steps), name), name)
+        )
+    return best, plans[best]
+
+
+def _busiest_seconds(plan: ReductionPlan, network: Network, element_bytes: int) -> float:
+    """How long the most is to be passed by one card, link or memory: no prediction is less."""
+    loads: dict[_Resource, float] = {}
+    for step in plan.steps:
+        for resource, rate in network.way_between(step.sender, step.receiver, step.lane):
+            seconds = (step.end - step.begin) * element_bytes / rate
+            loads[resource] = loads.get(resource, 0.0) + seconds
+    return max(loads.values(), default=0.0)
 
 
 def _tree_of_hosts(network: Network, root: int) -> list[list[int]]:

@@ -5,6 +5,7 @@ from .fork_server import ForkServer as ForkServer
 from .forked import inherited as inherited
 from .interface import address_for_peers as address_for_peers
 from .interface import address_of_keeper as address_of_keeper
+from .interface import address_towards as address_towards
 from .interface import interface_to as interface_to
 from .interface import listener_at as listener_at
 from .listener import Listener as Listener
@@ -42,6 +43,7 @@ __all__ = [
     "Token",
     "address_for_peers",
     "address_of_keeper",
+    "address_towards",
     "available_bytes",
     "granted_cores",
     "how",

@@ -85,6 +85,11 @@ def address_for_peers(environ: Mapping[str, str]) -> str | None:
     return next((one for one in sorted(found, key=_loops_if_any) if one), None)
 
 
+def address_towards(host: str) -> str | None:
+    """The address of this machine from which it speaks to ``host``; None where it has no way there."""
+    return _own_address(host) or None
+
+
 def _means_this_host(host: str) -> bool:
     """Whether a text is the loopback wherever it is read; not a host's own name, which may lead there."""
     try:

@@ -11,7 +11,7 @@ Knows: who has which vectors, what each was told, digests. Does not know: portio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cotswold.server.asked import Event, Planner, Request
@@ -28,6 +28,8 @@ class Beginning:
     members: Members
     planner: Planner
     events: list[Event]
+    is_doubtful: Callable[[Member, float], bool]
+    """Whether a worker may be stopped: no broadcast waits for it."""
     attempt: int = 0
     """The newest attempt, of a beginning or a reduction, that anybody was told."""
     digests: tuple[int, ...] | None = None
@@ -37,7 +39,9 @@ class Beginning:
 
     def all(self, now: float) -> list[Send]:
         """Everybody is told."""
-        fresh = [member for member in self.members if self._is_fresh(member)]
+        fresh = [
+            member for member in self.members if self._is_fresh(member) and not self.is_doubtful(member, now)
+        ]
         plan = None
         if self.request.changed and len(fresh) > 1:
             plan = self.planner([member.name for member in fresh])
@@ -48,7 +52,7 @@ class Beginning:
         sends = []
         for member in self.members:
             member.entered()
-            sends.append(self._tell(member, fetches if self._is_fresh(member) else self._everything, now))
+            sends.append(self._tell(member, fetches if member in fresh else self._everything, now))
         return sends
 
     def one(self, member: Member, now: float) -> Send:

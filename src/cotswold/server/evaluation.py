@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from math import fsum
 
-from cotswold.server.asked import Account, Counted, Event, Planner, Request, Trouble
+from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
 from cotswold.server.beginning import Beginning
+from cotswold.server.counting import Counting
 from cotswold.server.failures import Failures
 from cotswold.server.granting import Choice, Granting
 from cotswold.server.members import Member, Members
@@ -110,19 +110,8 @@ class Evaluation:
             queues = Queues.shared(drawn, homes, sessions)
         self.granting = Granting(rules, members, self.ledger, queues, Failures(rules.deaths))
         self.events: list[Event] = []
-        self.beginning = Beginning(number, request, members, planner, self.events)
-        self._began = now
-        self._results: dict[tuple[int, int], PortionResult] = {}
-        """Of computed portions, by session and portion."""
-        self._counted: dict[int, PortionResult] = {}
-        self._by: dict[int, str] = {}
-        """Who computed each portion that counts."""
-        self._sums: dict[SumName, tuple[int, ...]] = {}
-        self._refused: set[SumName] = set()
-        self._backups: set[tuple[int, int]] = set()
-        """Session and portion of each backup copy."""
-        self._backups_used = self._lost = self._reductions = 0
-        self._left_out: list[int] = []
+        self.beginning = Beginning(number, request, members, planner, self.events, self.granting.is_doubtful)
+        self.counting = Counting(rules.dealing, now)
         self._reducing: dict[int, Reduce] = {}
         """What each member of the reduction was told, by session."""
         self._reduce_after = now
@@ -150,25 +139,25 @@ class Evaluation:
 
     def ready(self, member: Member, ready: Ready, now: float) -> list[Send]:
         """A worker has the point."""
-        return self.beginning.ready(member, ready, now) + self.advance(now)
+        return self.beginning.ready(member, ready, now) + self.advance(now, member)
 
     def computed(self, member: Member, held: Held, now: float) -> list[Send]:
         """A portion is in a worker's sum."""
         claim = self.ledger.claim_of(member.session, held.grant)
         if claim is None or claim.number == held.number:
             return []
-        mistake = self._mistake(held.result, claim.portion)
+        mistake = self.counting.mistake(held.result, claim.portion)
         if mistake is not None:
             return self.failed(member, held.grant, mistake, now)
         self._heard(member, claim, held.result, held.number, now)
-        return self.advance(now)
+        return self.advance(now, member)
 
     def _heard(self, member: Member, claim: Claim, result: PortionResult, number: int, now: float) -> None:
         if claim.number is None:
             member.timed(result.seconds)
             member.progress = now
         self.ledger.compute(member.session, claim.grant, number)
-        self._results[member.session, claim.portion] = result
+        self.counting.results[member.session, claim.portion] = result
 
     def failed(self, member: Member, grant: int, error: str, now: float) -> list[Send]:
         """A worker cannot compute a portion."""
@@ -191,18 +180,17 @@ class Evaluation:
         for claim in self.ledger.hand(member.session):
             if claim.portion in results:
                 self._heard(member, claim, results[claim.portion], name.number, now)
-        sends = []
-        if name not in self._refused and name not in self._sums:
-            mistakes = [self._mistake(result, result.portion) for result in pushed.results]
-            mistake = next((each for each in mistakes if each is not None), None)
-            if mistake is None and self.ledger.offer(
-                name, tuple(result.portion for result in pushed.results)
-            ):
+        sends: list[Send] = []
+        feeds: Member | None = member
+        if not self.counting.is_settled(name):
+            mistake = self.counting.mistake_of_sum(pushed.results)
+            if mistake is None and self.ledger.offer(name, tuple(results)):
                 sends += self._count(name, results)
             else:
                 self._refuse(member, name, tuple(results), mistake)
-        settled = Settled(member.session, self.number, pushed.number, accepted=name in self._sums)
-        return [*sends, Send(member.name, settled), *self.advance(now)]
+                feeds = None
+        settled = Settled(member.session, self.number, pushed.number, accepted=name in self.counting.sums)
+        return [*sends, Send(member.name, settled), *self.advance(now, feeds)]
 
     def aborted(self, member: Member, aborted: Aborted, now: float) -> list[Send]:
         """A broadcast or a reduction broke off at a worker."""
@@ -225,7 +213,7 @@ class Evaluation:
         if computing is not None and why is not None:
             self.granting.failures.died(computing.portion, member.session, why)
         freed = self.ledger.lose(member.session)
-        self._lost += len(freed)
+        self.counting.lost += len(freed)
         queues = self.granting.queues
         queues.give_back(freed)
         queues.end(member.session)
@@ -250,14 +238,13 @@ class Evaluation:
         """A worker says what it has in hand: what it has not heard is said again, what it said is heard."""
         if self.state in (State.CLOSING, State.OVER):
             return []
-        if beat.evaluation != self.number or beat.attempt < member.attempt:
-            if now - member.told < self.rules.retry_seconds:
-                return []
-            if self.state is State.REDUCING and member.session in self._reducing and member.is_ready:
-                member.told = now
-                return [Send(member.name, self._reducing[member.session])]
-            return self.beginning.again(member, now)
-        sends = []
+        is_late = now - member.told > self.rules.retry_seconds
+        if beat.evaluation != self.number or (not member.is_ready and beat.attempt < member.attempt):
+            return self.beginning.again(member, now) if is_late else []
+        sends: list[Send] = []
+        if self._is_reducing(member, member.attempt) and beat.attempt < member.attempt and is_late:
+            member.told = now
+            sends.append(Send(member.name, self._reducing[member.session]))
         for held in beat.held:
             sends += self.computed(member, held, now)
         if beat.held:
@@ -269,9 +256,9 @@ class Evaluation:
             if claim.grant not in has and now - claim.since > self.rules.retry_seconds:
                 self.ledger.restart(member.session, claim.grant, now)
                 sends.append(self._grant_message(member, claim))
-        if member.is_flushed and any(not held.flushed for held in beat.held):
+        if member.is_flushed and not beat.is_flushed:
             sends.append(Send(member.name, Flush(member.session, self.number)))
-        return sends + self.advance(now)
+        return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
         """Time has passed."""
@@ -279,11 +266,11 @@ class Evaluation:
 
     # --- what follows ---
 
-    def advance(self, now: float) -> list[Send]:
-        """Whatever is due now."""
+    def advance(self, now: float, member: Member | None = None) -> list[Send]:
+        """Whatever is due now; portions only for ``member`` where nobody else can have got room for one."""
         if self.state in (State.OPENING, State.CLOSING, State.OVER):
             return []
-        sends = self._leave_out(now)
+        self._leave_out(now)
         if self.state is State.COMPUTING and self.ledger.is_computed:
             self._move(State.DRAINING)
         if self.state is State.DRAINING and not self.ledger.is_computed:
@@ -292,16 +279,17 @@ class Evaluation:
             if self.state is State.COMPUTING:
                 self._move(State.DRAINING)
             self._move(State.CLOSING)
-            return sends + [Send(each.name, End(each.session, self.number)) for each in self.members]
+            return [Send(each.name, End(each.session, self.number)) for each in self.members]
+        sends = []
         if self.state is State.DRAINING and self.reduces and now >= self._reduce_after:
-            sends += self._reduce(now)
-        return sends + self._feed(now) + self._flush()
+            sends = self._reduce(now)
+        return sends + self._feed(now, member) + self._flush()
 
-    def _feed(self, now: float) -> list[Send]:
+    def _feed(self, now: float, only: Member | None) -> list[Send]:
         if self.state is State.REDUCING:
             return []
         sends = []
-        for member in self.members:
+        for member in self.members if only is None else (only,):
             while self.granting.may_take(member):
                 choice = self.granting.choose(member, now)
                 if choice is None:
@@ -314,7 +302,7 @@ class Evaluation:
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
         if choice.is_backup:
-            self._backups.add((member.session, choice.portion))
+            self.counting.backups.add((member.session, choice.portion))
             self.events.append(Event("backup", member.name, portions=(choice.portion,)))
             for other in self.ledger.claims(choice.portion):
                 if other.number is None and not other.apart:
@@ -343,56 +331,37 @@ class Evaluation:
                 sends.append(Send(member.name, Flush(member.session, self.number)))
         return sends
 
-    def _leave_out(self, now: float) -> list[Send]:
+    def _leave_out(self, now: float) -> None:
+        """At the deadline, what nobody has computed."""
         if not self.may_leave_out or self.rules.deadline is None or self.ledger.is_computed:
-            return []
+            return
         if not any(member.seconds for member in self.members):
-            return []
+            return
         usual = len(self.ledger.portions) / max(self.members.rate, 1e-9)
-        done = len(self.ledger.portions) - len(self._left_out) - self.ledger.uncomputed
-        if now - self._began < self.rules.deadline * usual or done < self.rules.least * len(
-            self.ledger.portions
-        ):
-            return []
+        done = len(self.ledger.portions) - len(self.counting.left_out) - self.ledger.uncomputed
+        is_due = now - self.counting.began >= self.rules.deadline * usual
+        if not is_due or done < self.rules.least * len(self.ledger.portions):
+            return
         left = sorted(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
         self.ledger.withdraw(left)
-        self._left_out += left
-        self.granting.gives = False
+        self.counting.left_out += left
         self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
-        return []
 
     # --- counting ---
 
-    def _mistake(self, result: PortionResult, portion: int) -> str | None:
-        """Why a result cannot be that of the portion."""
-        if result.portion != portion or not 0 <= portion < self.rules.dealing.portions:
-            return f"it answered for portion {result.portion}, and had portion {portion}"
-        samples = self.rules.dealing.samples(portion)
-        if result.samples != samples:
-            return f"it counted {result.samples} patterns in portion {portion}, which has {samples}"
-        return None
-
     def _count(self, name: SumName, results: Mapping[int, PortionResult]) -> list[Send]:
         """A sum is accepted."""
-        assert self._counted.keys().isdisjoint(results), "a portion counts once"
-        self._sums[name] = tuple(results)
-        for portion, result in results.items():
-            self._counted[portion] = result
-            self._note(portion, name.session)
+        self.counting.count(name, results, dict.fromkeys(results, self.members.of[name.session]))
+        for portion in results:
+            self.homes.of[portion] = name.session
         if self.request.gradient is None:
             return []
         assert self.ledger.log[-1] == name, "it was accepted just now"
         return self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
 
-    def _note(self, portion: int, session: int) -> None:
-        """Whose work it was."""
-        self._by[portion] = self.members.of[session].name
-        self.homes.of[portion] = session
-        self._backups_used += (session, portion) in self._backups
-
     def _refuse(self, member: Member, name: SumName, portions: Sequence[int], mistake: str | None) -> None:
         """Those of its portions that count nowhere are given again."""
-        self._refused.add(name)
+        self.counting.refused.add(name)
         self.events.append(Event("refused", member.name, mistake or "others were faster", tuple(portions)))
         for claim in self.ledger.hand(member.session):
             if claim.portion in portions and claim.number == name.number:
@@ -412,7 +381,8 @@ class Evaluation:
         if any(member.is_flushed and hand for member, hand in hands):
             return []  # it goes, and pushes its sums by itself
         claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
-        choice = chosen(claims, self.ledger.open)
+        doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
+        choice = chosen(claims, self.ledger.open, doubtful)
         for claim in claims:
             if claim.portion in choice.missing:
                 self.ledger.release(claim.session, claim.grant)
@@ -425,7 +395,7 @@ class Evaluation:
             sums.setdefault(name.session, []).append(name)
         plan = self.planner([self.members.of[session].name for session in sums])
         self.beginning.attempt += 1
-        self._reductions += 1
+        self.counting.reductions += 1
         self._reducing, sends = {}, []
         for session, names in sums.items():
             member = self.members.of[session]
@@ -446,24 +416,25 @@ class Evaluation:
     def _reduced(self, member: Member, pushed: Pushed, now: float) -> list[Send]:
         """All servers hold the sum of a reduction."""
         name = SumName(member.session, pushed.number)
-        if name in self._sums:
+        if name in self.counting.sums:
             return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
         if not self._is_reducing(member, pushed.attempt):
             return []
-        parts = [sum for reduce in self._reducing.values() for sum in reduce.portions]
-        portions = tuple(sorted(portion for sum in parts for portion in sum))
-        accepted = self.ledger.offer(name, portions)
+        who = {
+            portion: self.members.of[session]
+            for session, reduce in self._reducing.items()
+            for portion in (each for sum in reduce.portions for each in sum)
+        }
+        accepted = self.ledger.offer(name, tuple(sorted(who)))
         assert accepted, f"the reduction {pushed.attempt} has portions that count already"
-        self._sums[name] = portions
+        results = {portion: self.counting.results[by.session, portion] for portion, by in sorted(who.items())}
+        self.counting.count(name, results, who)
+        self.homes.of.update({portion: by.session for portion, by in who.items()})
         sends = self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
-        for session, reduce in self._reducing.items():
-            for portion in (each for sum in reduce.portions for each in sum):
-                self._counted[portion] = self._results[session, portion]
-                self._note(portion, session)
-            for number in reduce.numbers:
-                settled = Settled(session, self.number, number, accepted=True)
-                sends.append(Send(self.members.of[session].name, settled))
-        sends.append(Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True)))
+        settled = [(session, number) for session, each in self._reducing.items() for number in each.numbers]
+        for session, number in [*settled, (member.session, pushed.number)]:
+            message = Settled(session, self.number, number, accepted=True)
+            sends.append(Send(self.members.of[session].name, message))
         return sends + self.advance(now)
 
     def _is_reducing(self, member: Member, attempt: int) -> bool:
@@ -477,43 +448,15 @@ class Evaluation:
         """What the servers are told at the end."""
         assert self.state is State.CLOSING, "all counts"
         log = tuple(self.ledger.log) if self.request.gradient is not None else ()
-        return Close(self.number, log, 1 / self.samples, self.request.gradient)
-
-    @property
-    def samples(self) -> int:
-        """How many patterns count."""
-        return sum(result.samples for result in self._counted.values())
+        return Close(self.number, log, 1 / self.counting.samples, self.request.gradient)
 
     def closed(self, dots: tuple[float, ...], now: float) -> Counted:
         """The servers have closed it."""
         self._move(State.OVER)
-        portions = tuple(sorted(self._counted))
-        assert set(portions) == set(self.ledger.portions) - set(self._left_out), "all that was wanted counts"
-        results = [self._counted[portion] for portion in portions]
-        kinds = sorted({name for result in results for name, _ in result.details})
-        by_name: dict[str, int] = {}
-        for name in self._by.values():
-            by_name[name] = by_name.get(name, 0) + 1
-        account = Account(
-            now - self._began,
-            by_name,
-            len(self._backups),
-            self._backups_used,
-            len(self._refused),
-            self._lost,
-            tuple(sorted(self._left_out)),
-            self._reductions,
-        )
-        return Counted(
-            self.number,
-            dots,
-            total_of([result.value for result in results]),
-            {kind: total_of([dict(result.details).get(kind, 0.0) for result in results]) for kind in kinds},
-            portions,
-            self.samples,
-            self._sums,
-            account,
-        )
+        counted = self.counting.outcome(self.number, dots, now)
+        left = set(self.ledger.portions) - set(counted.account.left_out)
+        assert set(counted.portions) == left, "all that was wanted counts"
+        return counted
 
     @property
     def poisoned(self) -> Trouble | None:
@@ -538,11 +481,3 @@ class Evaluation:
     def _move(self, state: State) -> None:
         assert state in NEXT[self.state], f"an evaluation goes from {self.state} to {state}"
         self.state = state
-
-
-def total_of(values: Sequence[float]) -> float:
-    """Their sum, correctly rounded: it depends on no order."""
-    try:
-        return fsum(values)
-    except (OverflowError, ValueError):  # too large on the way, or infinities of both signs
-        return sum(values)

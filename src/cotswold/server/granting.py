@@ -41,8 +41,6 @@ class Granting:
     ledger: Ledger
     queues: Queues
     failures: Failures
-    gives: bool = True
-    """Whether free portions are still given; not after a deadline."""
 
     def may_take(self, member: Member) -> bool:
         """Whether a worker has room for a portion."""
@@ -61,9 +59,12 @@ class Granting:
         for portion in self.failures.portions:
             if self.ledger.is_free(portion) and self.failures.may_try(portion, session):
                 return Choice(portion, apart=True, is_backup=False)
-        if not self.gives:
-            return None
-        apart = member.is_flushed or self._ends_soon(member)
+        left = self.queues.waiting / max(self.members.rate, 1e-9)
+        own = self.members.seconds(session)
+        unfinished = len(self._unfinished(member))
+        if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
+            return None  # others would have finished before it even began
+        apart = member.is_flushed or left < _ALONE * own
         free = self.queues.next(
             session,
             self.members.seconds,
@@ -79,35 +80,37 @@ class Granting:
         """Whether nothing is free, but for what failed."""
         return self.queues.waiting == 0
 
-    def _ends_soon(self, member: Member) -> bool:
-        left = self.queues.waiting / max(self.members.rate, 1e-9)
-        return left < _ALONE * self.members.seconds(member.session)
-
     def _unfinished(self, member: Member) -> list[Claim]:
         return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
 
     def _backup(self, member: Member, now: float) -> int | None:
         """What others will finish last, and later than this worker could."""
+        if self.rules.copies == 1:
+            return None
         own = self.members.seconds(member.session)
-        latest = 0.5 * own
+        latest = (len(self._unfinished(member)) + 0.5) * own
         found: int | None = None
+        mean = self.members.mean_seconds
         for other in self.members:
             if other is member:
                 continue
-            for claim, seconds in self._expected(other, now):
+            for claim, seconds in self._expected(other, now, mean):
                 if seconds > latest and self._may_copy(claim, member, now):
                     latest, found = seconds, claim.portion
         return found
 
-    def _expected(self, member: Member, now: float) -> list[tuple[Claim, float]]:
+    def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
         """What is in a worker's hand, and in how many seconds it will be computed."""
-        if self._is_doubtful(member, now):
-            return [(claim, inf) for claim in self.ledger.hand(member.session)]
-        elapsed, seconds = now - member.progress, self.members.seconds(member.session)
+        hand = self.ledger.hand(member.session)
+        if not hand:
+            return []
+        if self.is_doubtful(member, now):
+            return [(claim, inf) for claim in hand]
+        elapsed, seconds = now - member.progress, member.seconds or mean
         late = elapsed > _LATE * seconds
         return [
             (claim, inf if late else (place + 1) * seconds - elapsed)
-            for place, claim in enumerate(self._unfinished(member))
+            for place, claim in enumerate(each for each in hand if each.number is None)
         ]
 
     def _may_copy(self, claim: Claim, member: Member, now: float) -> bool:
@@ -116,10 +119,11 @@ class Granting:
             return False
         if not self.failures.may_try(claim.portion, member.session):
             return False
-        trusted = [each for each in claims if not self._is_doubtful(self.members.of[each.session], now)]
+        trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
         if any(each.number is not None for each in trusted):
             return False  # somebody has computed it, and is well
-        return len(trusted) < self.rules.copies and self.rules.copies > 1
+        return len(trusted) < self.rules.copies
 
-    def _is_doubtful(self, member: Member, now: float) -> bool:
+    def is_doubtful(self, member: Member, now: float) -> bool:
+        """Whether a worker may be stopped, and what it has computed may be lost."""
         return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds

@@ -109,12 +109,21 @@ class Members:
     def seconds(self, session: int) -> float:
         """What a portion takes a session: its own speed, else the mean of the known ones, else 1."""
         member = self.of.get(session)
-        if member is not None and member.seconds is not None:
-            return member.seconds
-        known = [each.seconds for each in self if each.seconds is not None]
+        return self.mean_seconds if member is None or member.seconds is None else member.seconds
+
+    @property
+    def mean_seconds(self) -> float:
+        """What a portion takes a worker on average; 1 where that is not known."""
+        known = [each.seconds for each in self.of.values() if each.seconds is not None]
         return sum(known) / len(known) if known else 1.0
+
+    @property
+    def least_seconds(self) -> float:
+        """What a portion takes the fastest; 1 where that is not known."""
+        return min((each.seconds for each in self.of.values() if each.seconds is not None), default=1.0)
 
     @property
     def rate(self) -> float:
         """Portions a second of all that are ready."""
-        return sum(1 / self.seconds(member.session) for member in self if member.is_ready)
+        mean = self.mean_seconds
+        return sum(1 / (each.seconds or mean) for each in self.of.values() if each.is_ready)

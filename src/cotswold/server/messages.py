@@ -162,6 +162,8 @@ class Beat:
     """The newest attempt of its `Begin` or `Reduce`."""
     is_ready: bool
     """Whether it has the point."""
+    is_flushed: bool
+    """Whether it has heard `Flush`."""
     granted: tuple[int, ...]
     """Grants that wait or are being computed."""
     held: tuple[Held, ...]

@@ -29,11 +29,10 @@ class Homes:
         for portion in portions:
             home = found.get(self.of.get(portion, 0))
             (homeless if home is None else home).append(portion)
-        for place, session in enumerate(sessions):
-            run = homeless[
-                len(homeless) * place // len(sessions) : len(homeless) * (place + 1) // len(sessions)
-            ]
-            found[session] = sorted(found[session] + run) if run and found[session] else found[session] + run
+        takers = [session for session in sessions if not found[session]] or list(sessions)  # new ones first
+        for place, session in enumerate(takers):
+            start, stop = (len(homeless) * each // len(takers) for each in (place, place + 1))
+            found[session] = sorted(found[session] + homeless[start:stop])
         return found
 
 

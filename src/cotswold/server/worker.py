@@ -172,7 +172,8 @@ class Worker(Generic[Values]):
         """Evaluation and attempt of the newest `Begin`."""
         self._numbers = 0
         self._evaluation: _Evaluation[Values] | None = None
-        self._busy: tuple[_Evaluation[Values], Task[Values]] | None = None
+        self._busy: tuple[_Evaluation[Values], FetchTask | PortionTask[Values]] | None = None
+        self._exchanging: tuple[_Evaluation[Values], ReduceTask[Values]] | None = None
         self._leaving: str | None = None
         self._beaten = 0.0
 
@@ -264,11 +265,35 @@ class Worker(Generic[Values]):
     def task(self) -> Task[Values] | None:
         """The next thing to do; None while there is nothing, or one is being done."""
         evaluation = self._evaluation
-        if evaluation is None or self._busy is not None:
+        if evaluation is None or self._busy is not None or self._exchanging is not None:
             return None
+        reduction = self.reduction()
+        if reduction is not None:
+            return reduction
         task = self._next(evaluation)
         if task is not None:
             self._busy = (evaluation, task)
+        return task
+
+    def reduction(self) -> ReduceTask[Values] | None:
+        """A reduction that is to be done, beside the portion that is being computed; None where none is."""
+        evaluation = self._evaluation
+        if evaluation is None or self._exchanging is not None:
+            return None
+        reduce = evaluation.reduce
+        if reduce is not None and self._is_computing(evaluation, reduce):
+            return None
+        evaluation.reduce = None
+        # one that waited for the exchange before may be given up by now, and its sums settled
+        if reduce is None or any(number not in evaluation.sums for number in reduce.numbers):
+            return None
+        total = self._sums.zeros()
+        for number in reduce.numbers:
+            values = evaluation.sums[number].values
+            assert values is not None, "only gradients are reduced"
+            total = self._sums.add(total, values)
+        task = ReduceTask(reduce, total)
+        self._exchanging = (evaluation, task)
         return task
 
     def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
@@ -281,8 +306,15 @@ class Worker(Generic[Values]):
 
     def broke_off(self, lost: str, now: float) -> list[Send]:
         """A broadcast or a reduction came to nothing; ``lost`` names who could not be reached, if known."""
-        evaluation, _ = self._done()
-        if evaluation is None:
+        if self._exchanging is None:
+            evaluation, task = self._done()
+            assert isinstance(task, FetchTask), "a broadcast or a reduction was tried"
+            attempt = task.begin.attempt
+        else:
+            (before, reduction), self._exchanging = self._exchanging, None
+            evaluation = before if before is self._evaluation else None
+            attempt = reduction.reduce.attempt
+        if evaluation is None or attempt != evaluation.attempt:
             return []
         return self._abort(evaluation, lost)
 
@@ -336,10 +368,10 @@ class Worker(Generic[Values]):
 
     def reduced(self, result: Values | None, now: float) -> list[Send]:
         """The reduction of the task is done; the first member has the result, others None."""
-        evaluation, task = self._done()
-        if evaluation is None:
+        assert self._exchanging is not None, "a reduction was being done"
+        (evaluation, task), self._exchanging = self._exchanging, None
+        if evaluation is not self._evaluation:
             return []
-        assert isinstance(task, ReduceTask), "a reduction was done"
         is_first = task.reduce.plan.members[0] == self.name
         assert is_first is (result is not None), "the first member has the result"
         if result is None or task.reduce.attempt != evaluation.attempt:
@@ -390,17 +422,9 @@ class Worker(Generic[Values]):
         evaluation.grants[grant.number] = grant
         return []
 
-    def _next(self, evaluation: _Evaluation[Values]) -> Task[Values] | None:
+    def _next(self, evaluation: _Evaluation[Values]) -> FetchTask | PortionTask[Values] | None:
         if self.state is State.FETCHING:
             return FetchTask(evaluation.begin) if evaluation.aborted is None else None
-        if evaluation.reduce is not None:
-            reduce, evaluation.reduce = evaluation.reduce, None
-            total = self._sums.zeros()
-            for number in reduce.numbers:
-                values = evaluation.sums[number].values
-                assert values is not None, "only gradients are reduced"
-                total = self._sums.add(total, values)
-            return ReduceTask(reduce, total)
         if not evaluation.grants:
             return None
         grant = next(iter(evaluation.grants.values()))
@@ -516,7 +540,7 @@ class Worker(Generic[Values]):
 
     def _reduce(self, evaluation: _Evaluation[Values], reduce: Reduce) -> list[Send]:
         evaluation.attempt, evaluation.aborted, evaluation.reduce = reduce.attempt, None, None
-        if evaluation.computing is not None and evaluation.computing.number in reduce.numbers:
+        if self._is_computing(evaluation, reduce):
             evaluation.reduce = reduce  # looked at again once the portion is in
             return []
         has = {
@@ -529,6 +553,10 @@ class Worker(Generic[Values]):
         evaluation.reduce = reduce
         return []
 
+    def _is_computing(self, evaluation: _Evaluation[Values], reduce: Reduce) -> bool:
+        """Whether a portion is being added to one of the sums that are to be reduced."""
+        return evaluation.computing is not None and evaluation.computing.number in reduce.numbers
+
     def _abort(self, evaluation: _Evaluation[Values], lost: str) -> list[Send]:
         number = evaluation.begin.evaluation
         evaluation.aborted = Aborted(self.session, number, evaluation.attempt, lost)
@@ -540,7 +568,7 @@ class Worker(Generic[Values]):
     def _beat(self) -> Beat:
         evaluation = self._evaluation
         if evaluation is None:
-            return Beat(self.session, self._newest[0], self._newest[1], False, (), (), ())
+            return Beat(self.session, self._newest[0], self._newest[1], False, False, (), (), ())
         held, heard = [], []
         for sum in evaluation.sums.values():
             for grant, result in zip(sum.grants, sum.results, strict=True):
@@ -553,6 +581,7 @@ class Worker(Generic[Values]):
             evaluation.begin.evaluation,
             evaluation.attempt,
             self.state is State.READY,
+            evaluation.is_flushed,
             tuple(evaluation.grants),
             tuple(held),
             _runs(sorted(heard)),
@@ -574,7 +603,7 @@ class Worker(Generic[Values]):
                 sends += self._pushes(evaluation, sum) if sum.unkept else [self._pushed(evaluation, sum)]
         return sends
 
-    def _done(self) -> tuple[_Evaluation[Values] | None, Task[Values] | None]:
+    def _done(self) -> tuple[_Evaluation[Values] | None, FetchTask | PortionTask[Values]]:
         """The task that was being done, and its evaluation unless that is over."""
         assert self._busy is not None, "a task was being done"
         (evaluation, task), self._busy = self._busy, None

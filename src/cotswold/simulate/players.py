@@ -207,7 +207,7 @@ class WorkerPlayer:
     # --- tasks ---
 
     def _start(self) -> None:
-        task = self.worker.task()
+        task = self.worker.task() or self.worker.reduction()
         match task:
             case FetchTask():
                 self._fetching = _Fetching(self, task)
@@ -356,5 +356,3 @@ class _Fetching:
     def _stop(self, sends: list[Send]) -> None:
         self._player._fetching = None
         self._player._send(sends)
-
-

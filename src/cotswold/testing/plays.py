@@ -53,6 +53,8 @@ def tell(path: str, words: Sequence[str], variables: Sequence[str]) -> None:
         "variables": {name: os.environ.get(name) for name in variables},
         "in_main_thread": threading.current_thread() is threading.main_thread(),
         "read": sys.stdin.read(),
+        "interrupts": signal.getsignal(signal.SIGINT) == signal.default_int_handler,
+        "waits": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
     }
     _write(path, json.dumps(said))
     print("printed")

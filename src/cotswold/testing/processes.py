@@ -65,6 +65,7 @@ class ProcessesContract:
         assert (ended(process), process.why()) == (0, "ended with exit code 0")
         said = json.loads(path.read_text())
         assert said["words"] == words and said["read"] == "" and said["in_main_thread"]
+        assert said["interrupts"] and said["waits"]  # signals do what they do in a new process
         assert said["pid"] == process.pid == said["group"] != os.getpid()
         assert said["variables"] == {"COTSWOLD_PLAY": "1 2", "HOME": os.environ.get("HOME")}
         assert (tmp_path / "output").read_text().split("\n") == ["printed", "printed as an error", ""]

@@ -13,6 +13,7 @@ from typing import get_args
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.messages import Finish, Serving
 from cotswold.cluster.post import Letter, Post
+from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.transport import Endpoint, Lost
 from cotswold.errors import MachineError, UserError
 from cotswold.host import token_of
@@ -28,12 +29,13 @@ def main(
     coordinator: str,
     shards: Sequence[Sequence[object]],
     dtype: str,
-    host: str | None = None,
+    towards: str | None = None,
     encrypt: bool = True,
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``shards`` are the fields of each `Shard`. The token is in the environment. Raises MachineError where the
+    ``shards`` are the fields of each `Shard`; ``towards`` is the host of the coordinator, None where all
+    processes are on one. The token is in the environment. Raises MachineError where the
     coordinator ends first.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
@@ -41,7 +43,7 @@ def main(
     if token is None:
         raise UserError("a server needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
-    with Endpoint(token, name, host=host, encrypt=encrypt) as endpoint:
+    with Endpoint(token, name, host=own_host(towards), encrypt=encrypt) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))

@@ -23,6 +23,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
+from cotswold.cluster.roles.own_host import own_host
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
@@ -50,13 +51,13 @@ def main(
     work: str,
     arguments: Mapping[str, object],
     threads: int = 1,
-    host: str | None = None,
+    towards: str | None = None,
     encrypt: bool = True,
 ) -> int:
     """The life of the worker called ``name``, whose coordinator is at the address ``coordinator``.
 
-    The token is in the environment. Raises UserError where there is no such work, MachineError where the
-    coordinator ends first.
+    ``towards`` is the host of the coordinator, None where all processes are on one. The token is in the
+    environment. Raises UserError where there is no such work, MachineError where the coordinator ends first.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
@@ -64,7 +65,7 @@ def main(
     if token is None:
         raise UserError("a worker needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
     made: Work = function_of(work)(**arguments)  # type: ignore[assignment]  # whoever names it promises that
-    with Endpoint(token, name, host=host, encrypt=encrypt) as endpoint:
+    with Endpoint(token, name, host=own_host(towards), encrypt=encrypt) as endpoint:
         endpoint.connect(m.COORDINATOR, coordinator)
         worker = Worker(made, Post(endpoint), name)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
@@ -216,7 +217,7 @@ class Worker:
     def _look(self) -> None:
         """Do the next task, unless one is being done; on the thread that speaks."""
         with self._lock:
-            task = self._machine.task()
+            task = self._machine.task() or self._machine.reduction()
         self._begin(task)
 
     def _begin(self, task: Task[Array] | None) -> None:

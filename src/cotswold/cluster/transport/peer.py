@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
@@ -90,7 +91,8 @@ class Peer:
                 raise ClusterError(f"{name} cannot be reached at {endpoint}: {error.strerror}") from error
             hello = {"name": own_name, "address": str(own_address), "nonce": self.nonce, "probe": probe}
             hello["to"] = name
-            socket.send_multipart([HELLO, pack(hello)])
+            with suppress(zmq.Again):  # refused already, as the monitor says
+                socket.send_multipart([HELLO, pack(hello)], zmq.NOBLOCK)
         except BaseException:
             self.close()
             raise

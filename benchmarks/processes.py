@@ -1,0 +1,37 @@
+"""How soon a worker is there: forked from a process that has torch, beside a Python that imports it.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave
+from measures.command import Json, command, main, spreads
+from measures.processes import processes as measured
+
+
+def processes(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> None:
+    """How long a start of a worker takes, and until its death is heard.
+
+    Example: python benchmarks/processes.py
+
+    Parameters
+    ----------
+    rounds
+        How many times each.
+    out
+        A directory for processes.json.
+    json_
+        Print JSON.
+    """
+    found = document("processes", command(), **measured(at_least_one(rounds, "--rounds")))
+    leave(found, "processes", out, json_)
+    if not json_:
+        spreads("seconds", found["spread_seconds"])
+
+
+if __name__ == "__main__":
+    main(processes)

@@ -1,0 +1,140 @@
+"""Workers are started on machines by their cores, again when they end, and not for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import cast
+
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError
+from cotswold.host import Call, Process
+
+
+class Pretended:
+    """A process that ends when it is told how."""
+
+    pid = 1
+
+    def __init__(self, call: Call, machine: str) -> None:
+        self.name, self.machine = call.name, machine
+        self._read, self._write = os.pipe()
+        self.exit: int | None = None
+
+    def fileno(self) -> int:
+        return self._read
+
+    def code(self) -> int | None:
+        return self.exit
+
+    def why(self) -> str:
+        return f"ended with {self.exit}"
+
+    def send(self, number: int) -> None:
+        self.exit = -number
+
+    def end(self) -> None:
+        for each in (self._read, self._write):
+            os.close(each)
+
+
+class Machines:
+    """Starts processes that do nothing, on machines that a test changes."""
+
+    def __init__(self, **cores: int) -> None:
+        self.cores, self.started, self.broken = cores, list[Pretended](), False
+
+    def machines(self) -> Mapping[str, int]:
+        return self.cores
+
+    def start(self, call: Call, machine: str | None = None) -> Process:
+        if self.broken:
+            raise MachineError(f"{call.name} cannot be started")
+        self.started.append(Pretended(call, machine or next(iter(self.cores))))
+        return cast(Process, self.started[-1])
+
+    def close(self) -> None:
+        pass
+
+
+class Deaf:
+    """An endpoint that watches nothing."""
+
+    def watch(self, descriptor: int) -> None: ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+
+def staff_of(machines: Machines, *, restarts: bool = True) -> Staff:
+    return Staff(machines, cast(Endpoint, Deaf()), lambda name: Call(name, "os:getpid"), restarts=restarts)
+
+
+def end(staff: Staff, process: Pretended, code: int, now: float) -> None:
+    process.exit = code
+    assert staff.ended(process.fileno(), now) is not None
+
+
+def test_workers_are_spread_by_cores() -> None:
+    machines = Machines(large=4, small=2)
+    staff_of(machines).hire(6)
+    places = [each.machine for each in machines.started]
+    assert (places.count("large"), places.count("small")) == (4, 2)
+
+
+def test_a_worker_that_had_joined_is_started_again_at_once() -> None:
+    machines = Machines(here=2)
+    staff = staff_of(machines)
+    staff.hire(1)
+    for number in range(10):
+        staff.joined(machines.started[-1].name)
+        end(staff, machines.started[-1], -9, now=float(number))
+        staff.tick(float(number))
+        assert len(machines.started) == number + 2
+    assert len({each.name for each in machines.started}) == 11
+
+
+def test_starting_in_vain_comes_to_an_end() -> None:
+    machines = Machines(here=2)
+    staff = staff_of(machines)
+    staff.hire(1)
+    for now in range(100):
+        if machines.started[-1].exit is None:
+            end(staff, machines.started[-1], 1, float(now))
+        staff.tick(float(now))
+    assert len(machines.started) == 4
+    assert staff.is_hopeless and "ended with 1" in staff.last_words
+
+
+def test_a_worker_that_cannot_be_started_now_is_started_later() -> None:
+    machines = Machines(here=2)
+    staff = staff_of(machines)
+    staff.hire(1)
+    staff.joined(machines.started[0].name)
+    machines.broken = True
+    end(staff, machines.started[0], -9, 0.0)
+    staff.tick(0.0)
+    assert "cannot be started" in staff.last_words and not staff.is_hopeless
+    machines.broken = False
+    staff.tick(5.0)
+    assert len(machines.started) == 2
+
+
+def test_who_was_dismissed_is_not_started_again() -> None:
+    machines = Machines(here=2)
+    staff = staff_of(machines)
+    staff.hire(2)
+    end(staff, machines.started[0], 0, 0.0)
+    staff.tick(50.0)
+    assert len(machines.started) == 2
+
+
+def test_a_machine_that_joins_gets_workers() -> None:
+    machines = Machines(here=1)
+    staff = staff_of(machines)
+    staff.hire(1)
+    staff.tick(0.0)
+    machines.cores = {"here": 1, "there": 3}
+    staff.tick(10.0)
+    staff.tick(20.0)
+    assert [each.machine for each in machines.started] == ["here", "there", "there", "there"]
