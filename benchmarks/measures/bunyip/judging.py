@@ -54,7 +54,7 @@ def judge(run: cotswold.Run, made: JapaneseSet, threads: int | None = None) -> d
         if predicted.left_out or predicted.classes != made.classes:
             raise SourceError(
                 f"{made.path} and what {run.path} has learnt do not have the same characters, or samples "
-                f"were left out ({', '.join(predicted.left_out[:3]) or 'none'}); judge it on the set it learnt"
+                f"were left out ({', '.join(predicted.left_out[:3]) or 'none'}); judge its own set"
             )
         read = predicted.probabilities.argmax(1).astype(np.int64)
         found[part] = asdict(errors(read, made.held_out_labels(part), made))

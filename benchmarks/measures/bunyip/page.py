@@ -132,7 +132,7 @@ _STOPPED = (
     "The paper stopped when the error on its test set no longer fell, so its figures are of a set that was "
     "looked at. Here the validation set decides when a cell ends and which of its networks is kept; the "
     "others are looked at when the cell has ended, and decide nothing. The paper's cells took about 48 hours "
-    "each on its cluster; those here end after the FLOPs that the next table names, wherever they are by then."
+    "each on its cluster; those here end after the FLOPs that the next table names, wherever they are then."
 )
 
 

@@ -84,5 +84,6 @@ def _account(told: Told, price: Price) -> dict[str, float | int | None]:
 
 def _rounded(account: Account, price: Price) -> dict[str, float | int | None]:
     found = account.summary(price)
-    chosen = ("flops", "seconds", "flops_per_second", "cents_per_mflops", "dollars")
-    return {name: None if (value := found[name]) is None else rounded(value) for name in chosen}
+    chosen = ("flops_per_second", "cents_per_mflops", "dollars")
+    shown = {name: None if (value := found[name]) is None else rounded(value) for name in chosen}
+    return {"flops": account.flops, "seconds": rounded(account.seconds), **shown}
