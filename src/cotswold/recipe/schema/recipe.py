@@ -173,6 +173,8 @@ class Recipe(Section):
             raise ValueError(
                 f'network.output = "{self.network.output}" goes with layers and objective.loss = "squared"'
             )
+        if self.network.output_scale != 1 and (self.network.stacks or self.network.module):
+            raise ValueError("network.output_scale is for a network of layers; take it out")
         if not isinstance(self.objective, self.training.objective):
             raise ValueError(f"a {type(self.objective).__name__} is no objective of strategy {strategy}")
         if isinstance(self.training, StackTraining):
