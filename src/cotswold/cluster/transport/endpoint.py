@@ -54,6 +54,10 @@ from cotswold.host import Token
 Event = Message | Lost | Ready
 _NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 _HANDSHAKE_MS = 10_000
+_CURVE_BYTES = 256
+"""More than what encryption adds to a frame."""
+_BUSY = 16
+"""Among so many events at most it is looked whether a peer is lost."""
 _BATCH = 64
 """Messages taken in at a time, at most."""
 _REFUSED = (
@@ -97,6 +101,10 @@ class Endpoint:
         self._names: dict[bytes, str] = {}
         """Who is at the other end of a connection to here, by ZeroMQ's number of it."""
         self._events: deque[Event] = deque()
+        self._read: deque[tuple[str, int]] = deque()
+        """Blocks of peers' shared memory that nothing here refers to any more."""
+        self._busy = 0
+        """Events since all sockets, and not those of messages alone, were looked at."""
         self._watched: set[int] = set()
         self._poller = zmq.Poller()
         self._poll_out: set[str] = set()
@@ -177,9 +185,13 @@ class Endpoint:
         """The next event, within so many seconds (None: however long it takes); None where there is none."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
-            for each in list(self._peers.values()):
-                each.give_back(self.traffic)
-                self._await_room(each)
+            self._give_back()
+            self._busy += 1
+            if self._busy < _BUSY:
+                self._take_in()
+                if self._events:
+                    break
+            self._busy = 0
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = dict(self._poller.poll(None if left is None else math.ceil(1000 * left)))
             self._answer(ready)
@@ -191,6 +203,19 @@ class Endpoint:
         """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
         found = self._peers.get(peer)
         return 0 if found is None else found.waiting_bytes
+
+    def _give_back(self) -> None:
+        """Tell peers which blocks of theirs nothing here refers to any more."""
+        blocks: dict[str, list[int]] = {}
+        while self._read:
+            name, number = self._read.popleft()
+            blocks.setdefault(name, []).append(number)
+        for name, numbers in blocks.items():
+            # a process that took the name meanwhile has lent other blocks
+            peer = self._peers.get(name.partition("@")[0])
+            if peer is not None and peer.label == name:
+                peer.give_back(numbers, self.traffic)
+                self._await_room(peer)
 
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
@@ -253,7 +278,7 @@ class Endpoint:
         self._listeners.append((socket, monitor))
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
-        socket.maxmsgsize = FRAME_BYTES
+        socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
         socket.router_mandatory = 1
         socket.handshake_ivl = _HANDSHAKE_MS
         socket.backlog = 1024
@@ -274,7 +299,14 @@ class Endpoint:
 
     def _call(self, name: str, address: Address) -> None:
         peer = Peer(
-            self._context, self._keys, self.name, self._address, name, address, self._probe.descriptor
+            self._context,
+            self._keys,
+            self.name,
+            self._address,
+            name,
+            address,
+            self._probe.descriptor,
+            self._read,
         )
         self._peers[name] = peer
         self._poller.register(peer.socket, zmq.POLLIN)
@@ -285,12 +317,13 @@ class Endpoint:
         for descriptor in self._watched & ready.keys():
             assert isinstance(descriptor, int)
             self._events.append(Ready(descriptor))
-        self._take_in()
-        for _, monitor in self._listeners:
-            while monitor.poll(0):
+        for socket, monitor in self._listeners:
+            if socket in ready:
+                self._take_in_from(socket)
+            while monitor in ready and monitor.poll(0):
                 monitor.recv_multipart()
                 self.refused["strangers"] += 1
-        for peer in list(self._peers.values()):
+        for peer in list(self._peers.values()) if ready else ():
             if peer.socket in ready and self._peers.get(peer.name) is peer:
                 self._hear(peer)
             if peer.monitor in ready and self._peers.get(peer.name) is peer:
@@ -330,15 +363,19 @@ class Endpoint:
 
     def _take_in(self) -> None:
         for socket, _ in self._listeners:
-            for _ in range(_BATCH):
-                try:
-                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
-                    break
-                try:
-                    self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
-                except MalformedError as error:
-                    self.refused["oversized" if error.oversized else "malformed"] += 1
+            self._take_in_from(socket)
+
+    def _take_in_from(self, socket: zmq.Socket[bytes]) -> None:
+        """What has come, some messages at most."""
+        for _ in range(_BATCH):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            try:
+                self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
+            except MalformedError as error:
+                self.refused["oversized" if error.oversized else "malformed"] += 1
 
     def _take(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[memoryview]) -> None:
         """One message to here; raises MalformedError."""

@@ -60,15 +60,18 @@ class Peer:
         name: str,
         address: Address,
         probe: int,
+        read: deque[tuple[str, int]],
     ) -> None:
         self.name, self.address = name, address
         self.nonce = authentication.new_nonce()
+        self.label = f"{name}@{self.nonce}"
+        """The name of this process alone, whoever has the peer's name later."""
         self.is_welcome = False
         self._is_shared = False
         self._waiting: deque[list[bytes]] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
-        self.borrower = Borrower(address.process)
+        self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
         self.socket = context.socket(zmq.DEALER)
         self.monitor = self.socket.get_monitor_socket(_ENDED | _REFUSED)
@@ -125,10 +128,9 @@ class Peer:
         frames = [piece for one in buffers for piece in pieces(one)]
         self._send([DATA, pack([header, sizes]), *frames], traffic)
 
-    def give_back(self, traffic: Traffic) -> None:
+    def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are read."""
-        if read := self.borrower.take_read():
-            self._send([MEMORY, pack([read, []])], traffic)
+        self._send([MEMORY, pack([blocks, []])], traffic)
 
     def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""
