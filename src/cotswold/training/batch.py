@@ -126,9 +126,9 @@ def build(setting: Setting) -> Evaluations:
     """The runner of a recipe."""
     recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
+    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     if recipe.cluster.alone:
         return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
-    rows = rows_folder(setting.run.path, setting.open_things)
     for split in ("train", "validation"):
         if setting.store.splits.get(split):
             write_rows(setting.store, split, rows)
