@@ -43,7 +43,6 @@ class There:
         self._sent = 0
         self._recorder = recorder
         recorder.sent_bytes = self._take_sent
-        cluster.watch(self._tell)
 
     # ---- for the runner
 
@@ -58,7 +57,7 @@ class There:
         return len(self.cluster.workers)
 
     def listen(self, look: Look) -> None:
-        """Have this hear some times a second."""
+        """Have this hear some times a second, while an evaluation goes on."""
         self._look = look
 
     def state(self) -> Mapping[str, object]:
@@ -99,11 +98,14 @@ class There:
         """As `Objective.evaluate`, by the workers."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
+        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would end that as well
         try:
             found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         except BaseException:
             self.cluster.load(kept)  # the patterns of what is given up are drawn again
             raise
+        finally:
+            self.cluster.watch(None)
         now = self.cluster.status()
         if patterns is None and found.patterns != "all":
             draw = self.cluster.state().get("draws")

@@ -77,7 +77,7 @@ class Price(Section):
     def _has_a_price(self) -> Price:
         if self.max_dollars is not None and self.rent_dollars_per_hour is None:
             raise ValueError(
-                "max_dollars needs rent_dollars_per_hour, which says what an hour costs; give both"
+                "max_dollars needs price.rent_dollars_per_hour, which says what an hour costs; give both"
             )
         return self
 
