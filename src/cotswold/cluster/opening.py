@@ -18,6 +18,7 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Give, Given, Made, Serving
 from cotswold.cluster.plans import Planner
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint, Ready
@@ -71,6 +72,7 @@ class Opening:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
+        self._reach = Reach.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
         self.staff = Staff(processes, endpoint, self._worker, restarts=settings.restarts)
@@ -92,7 +94,7 @@ class Opening:
         shards = shards_of(made.size, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         for name in names:
-            self.staff.start(self._server(name, shards, made.dtype))
+            self.staff.start(self._server(name, shards, made.dtype), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "it was awaited"
@@ -114,8 +116,7 @@ class Opening:
             "work": self._task.work,
             "arguments": dict(self._task.arguments),
             "threads": self._settings.threads,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "worker", arguments)
 
@@ -125,8 +126,7 @@ class Opening:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": dtype,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "server", arguments)
 
