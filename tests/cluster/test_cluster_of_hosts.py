@@ -156,12 +156,63 @@ def test_a_link_that_is_cut_in_an_evaluation_costs_a_worker_and_no_pattern(fork_
     assert [more["name"] for kind, more in told if kind == "lost"] == ["worker-3"]
 
 
-def test_a_worker_behind_a_cut_link_to_a_server_is_done_without(fork_server: ForkServer) -> None:
+@pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])
+def test_a_worker_without_a_server_is_done_without_and_comes_back(
+    fork_server: ForkServer, travel: str
+) -> None:
+    told: Told = []
+    settings: dict[str, Any] = {"workers": 2, "spread_servers": True, "travel": travel, "silent_seconds": 0.7}
     with (
-        Hosts(3) as hosts,
-        opened(fork_server, hosts, workers=2, seconds=0.02, silent_seconds=0.7) as (cluster, processes),
+        Hosts(3) as hosts,  # workers on 0 and 1, the server on 2
+        opened(fork_server, hosts, told=told, seconds=0.02, **settings) as (cluster, _),
     ):
         begin(cluster, 2)
+        cluster.watch(once(lambda: hosts.cut(1, 2)))
+        check(cluster)
+        cluster.watch(None)
+        until(cluster, lambda: "worker-2" not in cluster.workers)
+        hosts.mend(1, 2)
+        until(cluster, lambda: cluster.status().workers == 2)
+        until(cluster, lambda: len(counted_by(cluster)) == 2)
+    (ended,) = [str(more["why"]) for kind, more in told if kind == "ended"]
+    assert "worker-2 lost server-0 (its connection ended)" in ended
+
+
+def test_a_server_behind_a_cut_link_is_an_error_that_names_it(fork_server: ForkServer) -> None:
+    settings: dict[str, Any] = {"workers": 2, "spread_servers": True, "silent_seconds": 0.5}
+    with (
+        Hosts(3) as hosts,
+        opened(fork_server, hosts, seconds=0.02, **settings) as (cluster, _),
+    ):
+        begin(cluster, 2)
+        cluster.watch(once(lambda: hosts.cut(0, 2)))
+        with pytest.raises(TroubleError, match="server-0 is gone: .*its connection ended"):
+            for _ in range(100):
+                check(cluster)
+
+
+def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_server: ForkServer) -> None:
+    told: Told = []
+    with (
+        Hosts(4) as hosts,  # the server on 0
+        opened(fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.5)
+        as (cluster, _),
+    ):
+        begin(cluster, 4)
+        pairs = [(1, 2), (1, 3), (2, 3)]
+        cluster.watch(once(lambda: [hosts.cut(*pair) for pair in pairs]))
+        check(cluster)
+        cluster.watch(None)
+        before = len(told)
+        check(cluster)
+        assert "aborted" not in [kind for kind, _ in told[before:]]  # it is known by now
+        assert len(counted_by(cluster)) == 4
+
+
+def counted_by(cluster: Cluster) -> Mapping[str, int]:
+    """Portions of the last evaluation by the workers that had them."""
+    assert cluster.last is not None
+    return {name: count for name, count in dict(cluster.last.account.by_name).items() if count}
 
 
 @pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])

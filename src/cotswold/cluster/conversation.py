@@ -40,8 +40,17 @@ class TroubleError(MachineError):
 class Conversation:
     """Whatever the coordinator says and hears."""
 
-    def __init__(self, post: Post, staff: Staff, machine: Coordinator, on_event: OnEvent) -> None:
+    def __init__(
+        self,
+        post: Post,
+        staff: Staff,
+        machine: Coordinator,
+        on_event: OnEvent,
+        complain: Callable[[str, str], None],
+    ) -> None:
+        """``complain`` hears which worker could not reach which other one."""
         self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
+        self._complain = complain
         self.on_progress: Callable[[], None] | None = None
         """Called some times a second while something is awaited; what it raises ends the waiting."""
         self._others: list[Callable[[AnyMessage], None]] = []
@@ -102,6 +111,8 @@ class Conversation:
 
     def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Let the state machine hear a message."""
+        if isinstance(message, m.Aborted) and message.lost:
+            self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
             self.staff.joined(message.name)

@@ -98,8 +98,9 @@ class Opening:
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "it was awaited"
-        machine = self._machine(made, shards, names)
-        conversation = Conversation(self._post, self.staff, machine, self._on_event)
+        planner = self._planner(made)
+        machine = self._machine(made, shards, names, planner)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
         dealing = machine.rules.dealing
         write(conversation, shards, names, POINT, self._given)
         for letter in self._joins:
@@ -134,7 +135,13 @@ class Opening:
         output = None if self._task.logs is None else self._task.logs / f"{name}.log"
         return Call(name, f"{_ROLES}.{role}:main", arguments, {VARIABLE: self._token.text}, output)
 
-    def _machine(self, made: Made, shards: Sequence[m.Shard], names: Sequence[str]) -> Coordinator:
+    def _planner(self, made: Made) -> Planner:
+        item_bytes = np.dtype(made.dtype).itemsize
+        return Planner(made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second)
+
+    def _machine(
+        self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
+    ) -> Coordinator:
         settings = self._settings
         rules = Rules(
             Dealing(settings.seed, made.patterns, settings.portion),
@@ -146,8 +153,6 @@ class Opening:
             silent_seconds=settings.silent_seconds,
             lonely_seconds=settings.alone_seconds,
         )
-        item_bytes = np.dtype(made.dtype).itemsize
-        planner = Planner(made.size, item_bytes, self.staff.machine_of, settings.link_bits_per_second)
         servers = [(name, self._serving[name]) for name in names]
         return Coordinator(rules, shards, servers, planner, time.monotonic())
 
