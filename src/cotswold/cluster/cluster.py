@@ -20,6 +20,7 @@ from torch import Tensor
 from cotswold.cluster.conversation import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
@@ -60,7 +61,6 @@ def open_cluster(
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
-    port: int = 0,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Cluster:
@@ -80,7 +80,14 @@ def open_cluster(
         processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
     endpoint = None
     try:
-        endpoint = Endpoint(token, m.COORDINATOR, host=host, port=port, encrypt=settings.encrypt)
+        endpoint = Endpoint(
+            token,
+            m.COORDINATOR,
+            host=host,
+            ports=Reach.of(settings, host).one_of_ports,
+            encrypt=settings.encrypt,
+            lost_seconds=settings.lost_seconds,
+        )
         task = Task(work, arguments, logs, host)
         opening = Opening(settings, task, processes, token, endpoint, on_event)
         try:

@@ -18,6 +18,7 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Give, Given, Made, Serving
 from cotswold.cluster.plans import Planner
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint, Ready
@@ -75,6 +76,7 @@ class Opening:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
+        self._reach = Reach.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
         self.staff = Staff(
@@ -99,12 +101,13 @@ class Opening:
         shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         for name in names:
-            self.staff.start(self._server(name, shards, made.dtype))
+            self.staff.start(self._server(name, shards, made.dtype), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "it was awaited"
-        machine = self._machine(made, shards, names)
-        conversation = Conversation(self._post, self.staff, machine, self._on_event)
+        planner = self._planner(made)
+        machine = self._machine(made, shards, names, planner)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
         dealing = machine.rules.dealing
         write(conversation, shards, names, POINT, self._given)
         for letter in self._joins:
@@ -121,8 +124,7 @@ class Opening:
             "work": self._task.work,
             "arguments": dict(self._task.arguments),
             "threads": self._settings.threads,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "worker", arguments)
 
@@ -132,8 +134,7 @@ class Opening:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": dtype,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "server", arguments)
 
@@ -141,9 +142,15 @@ class Opening:
         output = None if self._task.logs is None else self._task.logs / f"{name}.log"
         return Call(name, f"{_ROLES}.{role}:main", arguments, {VARIABLE: self._token.text}, output)
 
-    def _machine(self, made: Made, shards: Sequence[m.Shard], names: Sequence[str]) -> Coordinator:
-        settings, item_bytes = self._settings, np.dtype(made.dtype).itemsize
-        vector_bytes = made.size * item_bytes
+    def _planner(self, made: Made) -> Planner:
+        item_bytes = np.dtype(made.dtype).itemsize
+        return Planner(made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second)
+
+    def _machine(
+        self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
+    ) -> Coordinator:
+        settings = self._settings
+        vector_bytes = made.size * np.dtype(made.dtype).itemsize
         rules = Rules(
             Dealing(settings.seed, made.patterns, settings.portion),
             made.size,
@@ -155,7 +162,6 @@ class Opening:
             silent_seconds=settings.silent_seconds,
             lonely_seconds=settings.alone_seconds,
         )
-        planner = Planner(made.size, item_bytes, self.staff.machine_of, settings.link_bits_per_second)
         servers = [(name, self._serving[name]) for name in names]
         return Coordinator(rules, shards, servers, planner, time.monotonic())
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from cotswold.errors import UserError
 
+_SILENCES = 3
 Travel = Literal["bunyip", "sandblaster"]
 
 
@@ -44,6 +45,10 @@ class ClusterSettings:
     """Whether what goes between hosts is secret (CURVE: at about a fifth of the speed)."""
     shard_bytes: int = 1 << 20
     """The size of a shard, rounded to whole elements."""
+    ports: tuple[int, int] | None = None
+    """The first and the last port at which processes listen for those of other hosts; None for any."""
+    spread_servers: bool = False
+    """Whether parameter servers stand on all machines, by their cores; otherwise on the coordinator's."""
     link_bits_per_second: int = 1_000_000_000
     """Of the card of each machine: plans of reductions are chosen for it."""
     restarts: bool = True
@@ -55,10 +60,17 @@ class ClusterSettings:
     start_seconds: float = 120.0
     """How long processes may take until they have said hello."""
 
+    @property
+    def lost_seconds(self) -> float:
+        """For so long a connection may carry nothing that is acknowledged; then the peer is taken for gone."""
+        return _SILENCES * self.silent_seconds
+
     def __post_init__(self) -> None:
         for name in ("workers", "servers", "portion", "copies", "threads", "ranks", "link_bits_per_second"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
+        if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
+            raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: they lie between 1 and 65535")
         if not 0 < self.fraction <= 1:
             raise UserError(f"fraction = {self.fraction} of the patterns; it lies above 0 and is at most 1")
         if self.deadline is not None and not self.deadline > 0:

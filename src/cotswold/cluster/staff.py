@@ -93,8 +93,9 @@ class Staff:
             load[machine] += 1
             self._start_worker(machine)
 
-    def start(self, call: Call, machine: str | None = None) -> None:
-        """Start another process than a worker."""
+    def start(self, call: Call, *, spread: bool = False) -> None:
+        """Start another process than a worker: on the coordinator's machine, or wherever there is room."""
+        machine = None if spread else next(iter(self._processes.machines()), None)
         self._keep(self._processes.start(call, machine))
 
     def joined(self, name: str) -> None:

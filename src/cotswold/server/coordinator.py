@@ -136,9 +136,8 @@ class Coordinator:
 
     def trouble(self, now: float) -> Trouble | None:
         """Why nothing goes on, if nothing does."""
-        for name in self._rounds.silent:
-            if name in self._dead_servers:
-                return Trouble("server", f"parameter server {name} is gone: {self._dead_servers[name]}")
+        for name, why in self._dead_servers.items():  # its vectors are lost, whatever it is asked for
+            return Trouble("server", f"parameter server {name} is gone: {why}")
         evaluation = self._evaluation
         if evaluation is None:
             return None

@@ -176,7 +176,9 @@ class Cluster(Section):
         groups = self.groups
         if groups is None:
             if self.server is not None:
-                raise ValueError("[server] has cards at switches between groups; describe [groups], or take it out")
+                raise ValueError(
+                    "[server] has cards at switches between groups; describe [groups], or take it out"
+                )
             return self
         if self.switch is not None or self.hosts % groups.hosts or self.hosts == groups.hosts:
             raise ValueError(
