@@ -23,6 +23,7 @@ from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.travel import Contents
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
@@ -338,6 +339,7 @@ class Cluster:
         self._conversation.close(self._opened.servers)
         if self._own is not None:
             self._own.close()
+        remove_left_folders()  # of workers that were killed
 
     def __enter__(self) -> Self:
         return self

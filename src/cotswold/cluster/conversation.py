@@ -136,6 +136,7 @@ class Conversation:
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
+            self.staff.tick(time.monotonic())  # another is started at once
             self._on_event("ended", {"name": ended.name, "why": ended.why})
             self.deliver(self.machine.ended(ended.name, ended.why, time.monotonic()))
 
