@@ -174,8 +174,8 @@ class Evaluation:
         """All servers hold a sum: it counts whole, or not at all."""
         if pushed.attempt:
             return self._reduced(member, pushed, now)
-        if self.state is State.REDUCING and member.session in self._reducing:
-            return []  # its sums are in the reduction
+        if self.state is State.REDUCING:
+            return []  # all portions are in the reduction; should that break off, it is said again
         name = SumName(member.session, pushed.number)
         results = {result.portion: result for result in pushed.results}
         for claim in self.ledger.hand(member.session):
