@@ -41,13 +41,18 @@ class Conversation:
     def __init__(self, post: Post, staff: Staff, machine: Coordinator, on_event: OnEvent) -> None:
         self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
         self.on_progress: Callable[[], None] | None = None
-        """Called some times a second while something is awaited; what it raises ends the waiting."""
+        """Called some times a second while an evaluation is awaited; what it raises ends the waiting."""
+        self._shows_progress = False
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
 
     def outcome(self) -> Counted | RoundDone:
         """What was asked for, once it is done; raises TroubleError where nothing goes on."""
-        self.wait(lambda: self.machine.outcome is not None)
+        self._shows_progress = True
+        try:
+            self.wait(lambda: self.machine.outcome is not None)
+        finally:  # whoever is told to stop reads vectors next, and is not to be told again
+            self._shows_progress = False
         assert self.machine.outcome is not None, "it was awaited"
         return self.machine.outcome
 
@@ -110,12 +115,10 @@ class Conversation:
 
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
-        watching, self.on_progress = self.on_progress, None
         deadline = time.monotonic() + 5
         with suppress(TroubleError):  # a server that is gone ends no round
             while self.machine.is_round_under_way and time.monotonic() < deadline:
                 self.step(_TICK_SECONDS)
-        self.on_progress = watching
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 
@@ -159,5 +162,5 @@ class Conversation:
             raise TroubleError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )
-        if self.on_progress is not None:
+        if self.on_progress is not None and self._shows_progress:
             self.on_progress()
