@@ -11,6 +11,7 @@ that iteration began.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
@@ -223,7 +224,8 @@ class Evaluations:
         """Optimise to the end (True) or until a stop is asked for (False); saves in both cases."""
         if self._number == 0:
             self._recorder.event("stack", **self._describe)
-            self._validate()
+            with suppress(_StoppedError):  # the loop sees it
+                self._validate()
         elif self._ended is not None and not self._may_go_on():
             return True
         self._ended = None
