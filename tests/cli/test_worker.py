@@ -22,13 +22,21 @@ from cotswold.errors import UserError
         ({"address": "here:1", "port": 3}, "the port is the head's"),
         ({"head": True, "cores": 0}, "lends nothing"),
         ({"head": True}, "need the same secret"),
+        ({"head": True, "ports": "1-x"}, "'1-x' names no ports; write the first and the last"),
     ],
 )
 def test_a_machine_that_cannot_be_lent_is_told_why(
     words: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
-    given: dict[str, object] = {"head": False, "port": None, "cores": None, "token_file": None, **words}
+    given: dict[str, object] = {
+        "head": False,
+        "port": None,
+        "cores": None,
+        "ports": None,
+        "token_file": None,
+        **words,
+    }
     address = given.pop("address", None)
     with pytest.raises(UserError, match=said):
         lend(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
