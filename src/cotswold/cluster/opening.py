@@ -22,6 +22,7 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
@@ -32,6 +33,9 @@ from cotswold.server.rules import Rules
 
 POINT = "x"
 """The vector that has the parameters."""
+_FLUSH_SECONDS = 1.0
+_MEMORY_BYTES_PER_SECOND = 1e9
+"""At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
 _ROLES = "cotswold.cluster.roles"
 
 
@@ -75,7 +79,9 @@ class Opening:
         self._reach = Reach.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
-        self.staff = Staff(processes, endpoint, self._worker, restarts=settings.restarts)
+        self.staff = Staff(
+            processes, endpoint, self._worker, restarts=settings.restarts, ranks=settings.ranks
+        )
         self._deadline = time.monotonic() + settings.start_seconds
         self._made: dict[str, Made] = {}
         self._joins: list[Letter] = []
@@ -91,7 +97,8 @@ class Opening:
         made = next(iter(self._made.values()))
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
-        shards = shards_of(made.size, item_bytes, self._settings.shard_bytes, names)
+        layout = [Slot(*one) for one in made.layout]
+        shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         for name in names:
             self.staff.start(self._server(name, shards, made.dtype), spread=self._settings.spread_servers)
@@ -143,11 +150,13 @@ class Opening:
         self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
     ) -> Coordinator:
         settings = self._settings
+        vector_bytes = made.size * np.dtype(made.dtype).itemsize
         rules = Rules(
             Dealing(settings.seed, made.patterns, settings.portion),
             made.size,
             pushes=settings.travel == "sandblaster" or settings.deterministic,
             tree=settings.deterministic,
+            flush_seconds=flush_seconds(vector_bytes, settings, is_one_host=self._task.host is None),
             copies=settings.copies,
             deadline=settings.deadline,
             silent_seconds=settings.silent_seconds,
@@ -208,6 +217,13 @@ class Opening:
             raise UserError(f"{ended.name} {ended.why}")
         if ended.name.startswith("server") or self.staff.is_hopeless:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot begin")
+
+
+def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: bool) -> float:
+    """How old workers' sums become before they are pushed: often, for a death costs as much; but pushes take
+    a twentieth of what the servers' machine can receive, at most."""
+    rate = _MEMORY_BYTES_PER_SECOND if is_one_host else settings.link_bits_per_second / 8
+    return max(_FLUSH_SECONDS, 20 * settings.workers * vector_bytes / rate)
 
 
 def write(

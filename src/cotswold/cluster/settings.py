@@ -22,7 +22,7 @@ class ClusterSettings:
     """Workers that are started, and started again where one dies; others may join (`cotswold worker`)."""
     servers: int = 1
     """Parameter servers; their number changes no bit of a result."""
-    travel: Travel = "bunyip"
+    travel: Travel = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation begins, and push their sums."""
     portion: int = 320
@@ -39,6 +39,8 @@ class ClusterSettings:
     """Workers that may have one of the last portions; 1 for no backup copies."""
     threads: int = 1
     """Of a worker."""
+    ranks: int = 1
+    """Processes that a worker is, which leads the others: cores are shared out by it."""
     encrypt: bool = True
     """Whether what goes between hosts is secret (CURVE: at about a fifth of the speed)."""
     shard_bytes: int = 1 << 20
@@ -53,7 +55,7 @@ class ClusterSettings:
     """Whether a worker that died is started again."""
     silent_seconds: float = 10.0
     """A worker that has said nothing for so long gives its portions back."""
-    alone_seconds: float = 60.0
+    alone_seconds: float = 300.0
     """How long the cluster waits, without any worker, before it gives up."""
     start_seconds: float = 120.0
     """How long processes may take until they have said hello."""
@@ -64,7 +66,7 @@ class ClusterSettings:
         return _SILENCES * self.silent_seconds
 
     def __post_init__(self) -> None:
-        for name in ("workers", "servers", "portion", "copies", "threads", "link_bits_per_second"):
+        for name in ("workers", "servers", "portion", "copies", "threads", "ranks", "link_bits_per_second"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
         if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:

@@ -31,13 +31,20 @@ class Ended:
 
 
 class Staff:
-    """Workers and servers. ``call_of`` says what the worker of a name is to do."""
+    """Workers and servers. ``call_of`` says what the worker of a name is to do; it is of ``ranks``
+    processes."""
 
     def __init__(
-        self, processes: Processes, endpoint: Endpoint, call_of: Callable[[str], Call], *, restarts: bool
+        self,
+        processes: Processes,
+        endpoint: Endpoint,
+        call_of: Callable[[str], Call],
+        *,
+        restarts: bool,
+        ranks: int = 1,
     ) -> None:
         self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
-        self._restarts = restarts
+        self._restarts, self._ranks = restarts, ranks
         self._started: dict[str, Process] = {}
         self._watched: dict[int, str] = {}
         self._workers: set[str] = set()
@@ -112,7 +119,7 @@ class Staff:
             there = dict(self._processes.machines())
             for machine, cores in there.items():
                 if machine not in self._machines:
-                    for _ in range(cores - self._load(machine)):
+                    for _ in range(self._room(cores) - self._load(machine)):
                         self._try_to_start(machine, now)
             self._machines = there
 
@@ -131,6 +138,10 @@ class Staff:
         for name in list(self._started):
             self._let_go(name, 0.0)
 
+    def _room(self, cores: int) -> int:
+        """Workers for a machine with so many cores."""
+        return max(1, cores // self._ranks)
+
     def _load(self, machine: str) -> int:
         return sum(self.machine_of(name) == machine for name in self._workers)
 
@@ -142,7 +153,7 @@ class Staff:
         there = self._processes.machines()
         if machine in there:
             return machine
-        return next((one for one, cores in there.items() if self._load(one) < cores), None)
+        return next((one for one, cores in there.items() if self._load(one) < self._room(cores)), None)
 
     def _start_worker(self, machine: str | None) -> None:
         self._number += 1

@@ -18,6 +18,7 @@ from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
+from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
@@ -43,7 +44,6 @@ class There:
         self._sent = 0
         self._recorder = recorder
         recorder.sent_bytes = self._take_sent
-        cluster.watch(self._tell)
 
     # ---- for the runner
 
@@ -58,7 +58,7 @@ class There:
         return len(self.cluster.workers)
 
     def listen(self, look: Look) -> None:
-        """Have this hear some times a second."""
+        """Have this hear some times a second, while an evaluation goes on."""
         self._look = look
 
     def state(self) -> Mapping[str, object]:
@@ -99,11 +99,14 @@ class There:
         """As `Objective.evaluate`, by the workers."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
+        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would end that as well
         try:
             found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         except BaseException:
             self.cluster.load(kept)  # the patterns of what is given up are drawn again
             raise
+        finally:
+            self.cluster.watch(None)
         now = self.cluster.status()
         if patterns is None and found.patterns != "all":
             draw = self.cluster.state().get("draws")
@@ -162,6 +165,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         seed=training.seed,
         deadline=training.deadline,
         copies=cluster.copies,
+        ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
         ports=port_range(cluster.ports),
         spread_servers=cluster.spread_servers,
@@ -189,8 +193,8 @@ def spread(
         ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
         open_things.callback(ray.close)
         given, host = ray, ray.own_address
-    elif processes is not None:
-        given = processes()
+    else:
+        given = processes() if processes is not None else _fork_server(work)
         open_things.callback(given.close)
     cluster = open_cluster(
         settings_of(recipe),
@@ -203,6 +207,13 @@ def spread(
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
     return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def _fork_server(work: str) -> ForkServer:
+    """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
+    preloaded = ("torch", *(f"cotswold.cluster.roles.{role}" for role in ("worker", "server")))
+    environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
+    return ForkServer((*preloaded, work.partition(":")[0]), environ)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:

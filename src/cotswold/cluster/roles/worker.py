@@ -14,7 +14,8 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -62,10 +63,13 @@ def main(
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
-    made: Work = function_of(work)(**arguments)  # type: ignore[assignment]  # whoever names it promises that
-    with own_endpoint(name, Reach(**reach)) as endpoint:
+    with ExitStack() as held:
+        made: object = function_of(work)(**arguments)
+        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+            made = held.enter_context(made)
+        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(m.COORDINATOR, coordinator)
-        worker = Worker(made, Post(endpoint), name)
+        worker = Worker(cast(Work, made), Post(endpoint), name)  # whoever names it promises that
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0
@@ -83,6 +87,12 @@ class Worker:
                 "in one vector of float32 or float64"
             )
         self._parameters: Array = parameters.detach().numpy()
+        self._layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
+        if sum(rows * columns for _, rows, columns in self._layout) != self._parameters.size:
+            raise UserError(
+                f"the work's layout has {sum(rows * columns for _, rows, columns in self._layout)} numbers, "
+                f"and its parameters {self._parameters.size}; name each tensor once, in their order"
+            )
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
@@ -109,7 +119,7 @@ class Worker:
     def run(self) -> None:
         """Work until the coordinator dismisses it; raises MachineError where that or a server is lost."""
         size, patterns = self._parameters.size, self._work.patterns
-        made = Made(self._name, str(self._parameters.dtype), size, patterns, self._work.flops)
+        made = Made(self._name, str(self._parameters.dtype), size, patterns, self._work.flops, self._layout)
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
