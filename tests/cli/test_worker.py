@@ -64,6 +64,9 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert found["evaluation_wire_bytes"] == 2 * 3 * 4 * size
     assert 0 < float(str(found["dollars"])) <= 2.0 and found["limit_seconds"] == 3600
     assert "dollars" not in plan(recipe, overrides=["price={}"])
+    away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
+    words = "2 TCP ports, one a process, of 30000-30099 of its machine, encrypted"
+    assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
 
 
 def test_dry_runs_are_for_strategy_batch() -> None:
