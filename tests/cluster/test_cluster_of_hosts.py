@@ -196,7 +196,7 @@ def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_serve
     with (
         Hosts(4) as hosts,  # the server on 0
         opened(
-            fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.5
+            fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.8
         ) as (cluster, _),
     ):
         begin(cluster, 4)
