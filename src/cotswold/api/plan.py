@@ -175,7 +175,9 @@ def _ports(recipe: Recipe, processes: int) -> str:
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"
-    return f"{processes + 1} TCP ports, one a process, beside Ray's own"
+    which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
+    how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
+    return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
 
 
 def _evaluations(training: BatchTraining) -> float:

@@ -51,6 +51,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
+      COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
     Parameters
@@ -76,8 +77,9 @@ def train(
         For strategy batch: over how many processes the patterns are spread; short for
         --set cluster.workers=4.
     address
-        For strategy batch: a Ray cluster, host:port or auto, on whose machines these processes are started;
-        short for --set cluster.address=.... `cotswold worker` adds machines.
+        For strategy batch: HOST:PORT of the head of a cluster, on whose machines these processes are started;
+        short for --set cluster.address=.... `cotswold worker` makes the head, and adds machines, this one
+        too. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....

@@ -33,7 +33,8 @@ from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
 
-_PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+"""What whoever starts processes imports once."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def open_cluster(
     token = token or Token.new()
     own = None
     if processes is None:
-        processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
+        processes = own = ForkServer((*PRELOADED, work.partition(":")[0]))
     endpoint = None
     try:
         endpoint = Endpoint(

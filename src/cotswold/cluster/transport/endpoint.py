@@ -73,9 +73,10 @@ class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
     ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
-    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
-    loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
-    ``waiting_bytes`` wait is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
+    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
+    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it never is. A
+    message of more than ``message_bytes`` is refused; a peer for which more than ``waiting_bytes`` wait
+    is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
     """
 
     def __init__(
