@@ -58,6 +58,11 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert "dollars" not in plan(recipe, overrides=["price={}"])
 
 
+def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
+    assert plan(recipe, overrides=["mesh.grid=1x2"])["processes"] == 1 + 1 + 2
+    assert plan(recipe, overrides=["mesh.grid=1x2", "cluster.workers=3"])["processes"] == 1 + 1 + 3 * 2
+
+
 def test_dry_runs_are_for_strategy_batch() -> None:
     with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
         plan("demo")
