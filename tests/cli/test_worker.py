@@ -69,6 +69,11 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
 
 
+def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
+    assert plan(recipe, overrides=["mesh.grid=1x2"])["processes"] == 1 + 1 + 2
+    assert plan(recipe, overrides=["mesh.grid=1x2", "cluster.workers=3"])["processes"] == 1 + 1 + 3 * 2
+
+
 def test_dry_runs_are_for_strategy_batch() -> None:
     with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
         plan("demo")

@@ -19,7 +19,8 @@ class Cluster(Section):
     """Processes that live and die alone: workers compute, parameter servers keep the vectors."""
 
     workers: Processes = 1
-    """Worker processes. One, without `address`: everything in one process, without servers or sockets."""
+    """Workers, each a process, or the ranks of `mesh.grid`. One process without `address` does everything
+    itself, without servers or sockets."""
     servers: Processes = 1
     """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
     address: Text | None = None
