@@ -91,9 +91,7 @@ def _words() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--slow-rounds", type=int, default=3)
     parser.add_argument("--every", type=float, default=20.0, help="seconds between kills")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="of each of the two stretches of `killed`"
-    )
+    parser.add_argument("--kills", type=int, default=3, help="each after as long a stretch without")
     parser.add_argument("--out", type=Path, help="a folder for batch.json")
     return parser.parse_args()
 

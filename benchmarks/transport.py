@@ -31,6 +31,7 @@ LENGTHS = (1 << 16, 1 << 20, 16 << 20)
 BYTES = 1 << 28
 ECHOES = 2000
 PLAIN, CURVE, LOCAL, SHARED = "loopback, plain", "loopback, CURVE", "Unix socket", "shared memory"
+SETTINGS = (LOCAL, PLAIN, CURVE, SHARED)
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,12 @@ def make_endpoint(name: str, setting: str) -> Endpoint:
     os.environ["COTSWOLD_SHARED_MEMORY"] = "1" if setting == SHARED else "0"
     if setting in (PLAIN, CURVE):
         address.Address.is_here = property(lambda _: False)  # type: ignore[method-assign,assignment]  # as between hosts
-        endpoint._loops = lambda _: False
+        endpoint._loops = _never
     return Endpoint(TOKEN, name, host="127.0.0.1", encrypt=setting == CURVE)
+
+
+def _never(host: str) -> bool:
+    return False
 
 
 def serve_endpoint(setting: str, pipe: Connection) -> None:
@@ -76,7 +81,8 @@ def endpoint_seconds(setting: str, tasks: list[Task], address_there: str) -> lis
                     here.receive(0.001)
                 here.send("there", {"answer": last}, [data] if task.length else [])
                 if last:
-                    assert isinstance(here.receive(30), Message)
+                    answer = here.receive(30)
+                    assert isinstance(answer, Message), f"{setting}: {answer}"
 
         return [clocked(exchange, task) for task in tasks]
 
@@ -179,11 +185,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--setting", action="append", choices=SETTINGS, help="all by default")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     tasks = [Task(length, BYTES // length, False) for length in LENGTHS] + [Task(0, ECHOES, True)]
     rows = []
-    for setting in (LOCAL, PLAIN, CURVE, SHARED):
+    for setting in given.setting or SETTINGS:
         ours: list[list[float]] = []
         raw: list[list[float]] = []
         for _ in range(given.rounds):

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 import cotswold
 from cotswold.errors import MachineError, RecipeError, RunError, UserError
+from cotswold.recipe.schema import SupervisedTraining
 
 FACTORY = "tests.api.digits:both"
 SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
@@ -30,7 +31,8 @@ def accuracy(module: torch.nn.Module) -> float:
 def test_a_module_is_trained_in_place_and_the_run_has_one_at_rest(tmp_path: Path) -> None:
     module = network()
     run = cotswold.train(module, halves(), tmp_path / "run", loss="cross_entropy", **SETTINGS)
-    assert run.status == "finished" and run.recipe.training.epochs == 4
+    assert run.status == "finished"
+    assert isinstance(run.recipe.training, SupervisedTraining) and run.recipe.training.epochs == 4
     assert accuracy(module) == accuracy(run.network) == 1.0
     assert run.network is not module and not run.network.training
     assert "finished" in run._repr_html_()

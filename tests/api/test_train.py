@@ -16,6 +16,7 @@ from tests.training.runs import bits
 
 import cotswold
 from cotswold.errors import RecipeError, RunError, UserError
+from cotswold.recipe.schema import GreedyTraining
 
 Event = Mapping[str, object]
 
@@ -50,13 +51,14 @@ def test_a_finished_run_is_returned_with_its_trained_network(desk: Desk, tmp_pat
 def test_overrides_are_a_mapping_or_words_and_a_none_takes_a_field_away(desk: Desk, tmp_path: Path) -> None:
     fields = {"training.epochs": 0.5, "objective.sparsity": 0.2, "training.threads": None}
     run = trained(desk, tmp_path / "one", overrides=fields)
+    assert isinstance(run.recipe.training, GreedyTraining)
     assert (run.recipe.training.epochs, run.recipe.sparsity(0), run.recipe.training.threads) == (
         0.5,
         0.2,
         None,
     )
     run = trained(desk, tmp_path / "two", overrides=["training.epochs=0.5"])
-    assert run.recipe.training.epochs == 0.5
+    assert isinstance(run.recipe.training, GreedyTraining) and run.recipe.training.epochs == 0.5
 
 
 def test_a_recipe_may_be_an_object_that_python_has_changed(desk: Desk, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.products import problem
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import order
 from cotswold.ops.layout import empty_map
@@ -247,6 +248,8 @@ def random_cases(seed: str, cases: str) -> None:
     chance = random.Random(seed)
     for _ in range(int(cases)):
         turn(chance)
+        # A is copied wherever it can be, or nowhere
+        problem.PAGE_BYTES, problem.LANES_LEAST = chance.choice([(0, 0), (4096, 96)])
         case = Case(
             *chance.choice(KERNELS),
             any_layer(chance),

@@ -46,6 +46,16 @@ def test_a_kernel_that_is_given_one_number_too_far_dies_on_either_side() -> None
 
 
 @pytest.mark.slow
+def test_nothing_is_touched_beyond_the_layers_of_dense_networks() -> None:
+    done = guarded("fourth", str(FUZZ * CASES), script="guarded_dense")
+    assert done.returncode == 0 and done.stdout.endswith("alive\n"), (
+        done.returncode,
+        done.stdout.splitlines()[-1:],
+        done.stderr[-2000:],
+    )
+
+
+@pytest.mark.slow
 def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measured() -> None:
     done = guarded("third", str(FUZZ * CASES // 3), script="guarded_maps")
     assert done.returncode == 0 and done.stdout.endswith("alive\n"), (

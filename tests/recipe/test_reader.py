@@ -92,7 +92,8 @@ def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
 
 def test_an_unknown_key_like_no_other_brings_the_list() -> None:
     assert complaint(TEXT + "[price]\nzork = 1\n").endswith(
-        "price.zork is not a key; known here are hardware_dollars, rent_dollars_per_hour, max_dollars, max_hours"
+        "price.zork is not a key; known here are hardware_dollars, rent_dollars_per_hour, max_dollars, "
+        "max_hours"
     )
 
 

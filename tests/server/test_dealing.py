@@ -51,8 +51,8 @@ def test_a_cycle_draws_its_fraction_and_not_a_portion_more(
 
 
 def test_all_patterns_are_drawn_equally_often() -> None:
-    dealing = Dealing(1, 100, 1)
-    counts = [0] * 100
+    dealing = Dealing(1, 40, 1)
+    counts = [0] * 40
     for cycle in range(2000):
         for portion in dealing.drawn(cycle, 0.5):
             counts[portion] += 1

@@ -1,8 +1,10 @@
-"""A seeded life of a simulated cluster: messages lost, late and twice, workers killed, stopped, started and sent away."""
+"""A seeded life of a simulated cluster: messages lost, late, twice; workers killed, stopped, started."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 
 from tests.server.checker import Truth, check
@@ -11,14 +13,14 @@ from cotswold.optim.vectors import Combine, Command, Dot
 from cotswold.server.asked import Counted, Request
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.dealing import Dealing
-from cotswold.server.messages import COORDINATOR, Plan, Shard, Write
+from cotswold.server.messages import COORDINATOR, Plan, PortionResult, Shard, Write
 from cotswold.server.rounds import RoundDone
 from cotswold.server.rules import Rules
 from cotswold.server.shard import Server
 from cotswold.simulate.lists import Lists
 from cotswold.simulate.loop import Loop
 from cotswold.simulate.network import Faults, Network
-from cotswold.simulate.players import CoordinatorPlayer, Meetings, ServerPlayer, WorkerPlayer
+from cotswold.simulate.players import CoordinatorPlayer, Meetings, Portion, ServerPlayer, WorkerPlayer
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:
@@ -29,8 +31,9 @@ def shards(size: int, of_one: int, servers: int) -> list[Shard]:
     ]
 
 
-def star(names: object) -> Plan:
-    return Plan(tuple(names), ())  # type: ignore[arg-type]  # whoever reduces decides how
+def star(names: Sequence[str]) -> Plan:
+    """No steps: simulated workers meet, and that is all."""
+    return Plan(tuple(names), ())
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class World:
     rules: Rules
     servers: int = 2
     workers: int = 3
-    faults: Faults = Faults()
+    faults: Faults | None = None
     keeps: bool = False
     """Whether workers keep x and d, and d is broadcast."""
     deaths: float = 0.0
@@ -50,6 +53,11 @@ class World:
     departures: float = 0.0
     fraction: float = 1.0
     whole: bool = True
+    """Whether what portions add up to is whole numbers."""
+    speeds: tuple[float, ...] = ()
+    """Seconds that a portion takes on each worker, always; none for such as chance gives."""
+    restarts: bool = True
+    """Whether one worker at least is alive."""
 
 
 class Trial:
@@ -81,9 +89,10 @@ class Trial:
 
     # --- what befalls workers ---
 
-    def start(self, slower: float = 1.0) -> WorkerPlayer:
+    def start(self) -> WorkerPlayer:
         self.started += 1
-        speed = self.random.choice((1.0, 1.0, 1.0, 4.0)) * slower
+        speeds = self.world.speeds or (self.random.choice((0.1, 0.1, 0.1, 0.4)),)
+        speed = speeds[(self.started - 1) % len(speeds)]
         name = f"worker {self.started}"
         self.workers[name] = WorkerPlayer(
             self.network,
@@ -91,10 +100,20 @@ class Trial:
             name,
             self.shards,
             self.world.rules.dealing.patterns,
-            self.truth,
-            lambda portion: speed * self.random.uniform(0.05, 0.15),
+            self._portion(speed),
+            lambda portion: speed * (1 if self.world.speeds else self.random.uniform(0.5, 1.5)),
         )
         return self.workers[name]
+
+    def arrive(self) -> None:
+        self.start()
+
+    def _portion(self, seconds: float) -> Portion:
+        def portion(number: int, point: Sequence[float]) -> tuple[PortionResult, list[float]]:
+            result, gradient = self.truth(number, point)
+            return replace(result, seconds=seconds), gradient
+
+        return portion
 
     def kill(self, worker: WorkerPlayer) -> None:
         worker.kill()
@@ -112,7 +131,7 @@ class Trial:
             self.loop.after(random.uniform(0.1, 8), paused.go_on)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
-        if not alive or random.random() < world.arrivals / 10:
+        if (world.restarts and not alive) or random.random() < world.arrivals / 10:
             self.start()
         self.loop.after(0.1, self._chance)
 
@@ -190,7 +209,7 @@ def rules(
         "silent_seconds": 3.0,
         "retry_seconds": 0.5,
         "beat_seconds": 0.25,
-        "flush_portions": 3,
+        "flush_seconds": 0.3 if pushes else inf,
         "deaths": 99,
         **more,
     }

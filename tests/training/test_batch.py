@@ -329,8 +329,10 @@ def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path)
     run = cotswold.train(
         small(), data, tmp_path, loss="squared", strategy="batch", iterations=9, validation=data, portion=16
     )
-    steps = [event["loss"] for event in run.events if event["kind"] == "step"]
-    judged = [event["loss"] for event in run.events if event["kind"] == "validation"]
+    steps, judged = (
+        [float(str(event["loss"])) for event in run.events if event["kind"] == kind]
+        for kind in ("step", "validation")
+    )
     assert judged[1:] == pytest.approx(steps, rel=1e-9) and judged[0] > steps[0]
 
 

@@ -59,7 +59,7 @@ class Row:
     lowest: list[float]
     """Values after all evaluations that were allowed."""
     ratio: float | None = None
-    """Median evaluations over those of the rival."""
+    """Median evaluations over those of the rival; infinite (in JSON null) where most did not arrive."""
     allowed: float | None = None
     """How large the ratio may be."""
 
@@ -75,6 +75,7 @@ class Row:
         middle = self.evaluations_median
         return {
             **asdict(self),
+            "ratio": None if self.ratio == float("inf") else self.ratio,
             "evaluations_median": None if middle == float("inf") else middle,
             "evaluations_quartiles": spread,
             "lowest_median": median(self.lowest),

@@ -34,6 +34,7 @@ from cotswold.host.process import exit_code_of
 from cotswold.host.processes import function_of
 
 LENGTH = struct.Struct("=I")
+THREADS = "OMP_NUM_THREADS"
 _WORDS_BYTES_MOST = 4096
 _FILES_OF_START = 2
 
@@ -140,19 +141,20 @@ class ForkLoop:
             _print_to(output)
             _tell(status, pid=os.getpid())
             os.close(status)
-            os.environ.update(request["environ"])
-            code = self._call(request["function"], request["arguments"], saying)
+            code = self._call(request, saying)
         finally:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):
                     stream.flush()
             os._exit(code)
 
-    def _call(self, function: str, arguments: dict[str, object], saying: int) -> int:
+    def _call(self, request: dict[str, Any], saying: int) -> int:
         """Call the function; returns the exit code, and says what it raised."""
+        function = request["function"]
         try:
             self._prepare()
-            returned = function_of(function)(**arguments)
+            os.environ.update(request["environ"])
+            returned = function_of(function)(**request["arguments"])
             return returned if isinstance(returned, int) else 0
         except SystemExit as error:
             if error.code is None or isinstance(error.code, int):
@@ -214,10 +216,18 @@ def default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def main(control: int, path: Sequence[str], modules: Sequence[str]) -> None:
-    """The life of a fork server that was started by its words: see `fork_server`."""
-    sys.path[:] = path
-    ForkLoop(socket.socket(fileno=control), lambda: None).run(modules)
+def main(control: int, modules: Sequence[str], threads: str | None) -> None:
+    """The life of a fork server that was started by its words: see `fork_server`.
+
+    It runs with one thread of OpenMP's, and its processes find in their variable what the user had set.
+    """
+
+    def prepare() -> None:
+        os.environ.pop(THREADS, None)
+        if threads is not None:
+            os.environ[THREADS] = threads
+
+    ForkLoop(socket.socket(fileno=control), prepare).run(modules)
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:

@@ -20,7 +20,7 @@ from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, open_file
 from cotswold.host.child import Child
 from cotswold.host.cores import granted_cores
-from cotswold.host.fork_loop import send
+from cotswold.host.fork_loop import THREADS, send
 from cotswold.host.forked import Fork
 from cotswold.host.processes import Call, how
 
@@ -30,8 +30,8 @@ END_SECONDS = 10.0
 """The longest that the end of a process that was killed is waited for."""
 _STATUS_BYTES = 1 << 16
 _PROGRAM = (
-    "import json, sys; control, path, modules = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from cotswold.host.fork_loop import main; main(control, path, modules)"
+    "import json, sys; control, path, modules, threads = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from cotswold.host.fork_loop import main; main(control, modules, threads)"
 )
 
 
@@ -44,15 +44,17 @@ class ForkServer:
     """
 
     def __init__(self, modules: Iterable[str] = ("torch",), environ: Mapping[str, str] = os.environ) -> None:
-        """The server gets ``environ``, and what it starts inherits that. Raises MachineError where the host
-        has no room for a process.
+        """The server gets ``environ``, and what it starts inherits that.
+
+        torch computes there with one thread until it is told otherwise: the server must have no threads, for
+        no fork would have them. Raises MachineError where the host has no room for a process.
         """
         control, theirs = socket.socketpair()
         with theirs:
-            given = json.dumps([theirs.fileno(), sys.path, list(modules)])
-            words = [sys.executable, "-P", "-c", _PROGRAM, given]
+            given = json.dumps([theirs.fileno(), sys.path, list(modules), environ.get(THREADS)])
+            words, alone = [sys.executable, "-P", "-c", _PROGRAM, given], {**environ, THREADS: "1"}
             with _started(control):
-                self._keep(control, Child.start(words, environ, handed=[theirs.fileno()]))
+                self._keep(control, Child.start(words, alone, handed=[theirs.fileno()]))
 
     @classmethod
     def of_this_process(

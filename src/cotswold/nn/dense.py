@@ -178,8 +178,9 @@ class DenseNetwork:
             raise UserError(f"targets must be class numbers or values, not {targets.dtype}")
         if tuple(targets.shape) != (patterns,):
             raise GeometryError(f"class numbers must be ({patterns},), not {tuple(targets.shape)}")
-        if patterns and not 0 <= int(targets.min()) <= int(targets.max()) < outputs:
+        least, most = (int(end) for end in targets.long().aminmax()) if patterns else (0, 0)
+        if not 0 <= least <= most < outputs:
             raise UserError(
                 f"classes of a network of {outputs} outputs are 0 to {outputs - 1}; "
-                f"targets are {int(targets.min())} to {int(targets.max())}"
+                f"targets are {least} to {most}"
             )

@@ -156,6 +156,7 @@ class Evaluation:
         if claim.number is None:
             member.timed(result.seconds)
             member.progress = now
+            self.granting.failures.computed(claim.portion)
         self.ledger.compute(member.session, claim.grant, number)
         self.counting.results[member.session, claim.portion] = result
 
@@ -209,9 +210,9 @@ class Evaluation:
     def lost(self, member: Member, why: str | None, now: float) -> list[Send]:
         """A session is over; ``why`` its process ended, None for one that was silent."""
         hand = self.ledger.hand(member.session)
-        computing = next((claim for claim in hand if claim.number is None), None)
-        if computing is not None and why is not None:
-            self.granting.failures.died(computing.portion, member.session, why)
+        if why is not None:
+            unfinished = [claim.portion for claim in hand if claim.number is None]
+            self.granting.failures.died(member.session, unfinished, why)
         freed = self.ledger.lose(member.session)
         self.counting.lost += len(freed)
         queues = self.granting.queues
@@ -224,6 +225,15 @@ class Evaluation:
             self._reduce_after = now
             self._move(State.DRAINING)
         return sends + self.advance(now)
+
+    def retry(self, now: float) -> list[Send]:
+        """What failed is tried again, by all."""
+        self.granting.failures.forget()
+        self.granting.queues.clear()
+        self.granting.queues.give_back(
+            [each for each in sorted(self.ledger.open) if self.ledger.is_free(each)]
+        )
+        return self.advance(now)
 
     def leaving(self, member: Member, now: float) -> list[Send]:
         """A worker wants to go: others take what would have been its share, and it pushes what it has."""
@@ -261,8 +271,16 @@ class Evaluation:
         return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
-        """Time has passed."""
-        return self.advance(now)
+        """Time has passed: nobody waits for a worker that may be stopped."""
+        sends: list[Send] = []
+        for member in self.members:
+            if not self.granting.is_doubtful(member, now):
+                continue
+            if self.beginning.is_awaited(member.name):
+                sends += self.beginning.broken(now)
+            if self.state is State.REDUCING and member.session in self._reducing:
+                self._move(State.DRAINING)
+        return sends + self.advance(now)
 
     # --- what follows ---
 
@@ -301,12 +319,14 @@ class Evaluation:
         sends = []
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
+        if self.granting.is_risky(member, choice) and not member.is_flushed:
+            member.is_flushed = True
+            sends.append(Send(member.name, Flush(member.session, self.number)))
         if choice.is_backup:
             self.counting.backups.add((member.session, choice.portion))
             self.events.append(Event("backup", member.name, portions=(choice.portion,)))
             for other in self.ledger.claims(choice.portion):
                 if other.number is None and not other.apart:
-                    self.ledger.apart(other.session, other.grant)
                     apart = Apart(other.session, self.number, other.grant)
                     sends.append(Send(self.members.of[other.session].name, apart))
         member.grants += 1
@@ -332,7 +352,7 @@ class Evaluation:
         return sends
 
     def _leave_out(self, now: float) -> None:
-        """At the deadline, what nobody has computed."""
+        """At the deadline, what nobody has computed and no worker's sum hangs on."""
         if not self.may_leave_out or self.rules.deadline is None or self.ledger.is_computed:
             return
         if not any(member.seconds for member in self.members):
@@ -342,8 +362,17 @@ class Evaluation:
         is_due = now - self.counting.began >= self.rules.deadline * usual
         if not is_due or done < self.rules.least * len(self.ledger.portions):
             return
-        left = sorted(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
+        # what a worker may be adding to a sum of others is waited for: the sum would be refused with it
+        left = [
+            portion
+            for portion in sorted(self.ledger.open)
+            if not self.ledger.is_in_sum(portion)
+            and all(claim.apart for claim in self.ledger.claims(portion))
+        ]
+        if not left:
+            return
         self.ledger.withdraw(left)
+        self.granting.queues.clear()
         self.counting.left_out += left
         self.events.append(Event("deadline", "", f"{len(left)} portions are left out", tuple(left)))
 
@@ -383,6 +412,8 @@ class Evaluation:
         claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
         doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
         choice = chosen(claims, self.ledger.open, doubtful)
+        if any(name.session in doubtful for name in choice.sums):
+            return []  # it wakes up, or others copy what it has, or it is lost
         for claim in claims:
             if claim.portion in choice.missing:
                 self.ledger.release(claim.session, claim.grant)
@@ -473,8 +504,7 @@ class Evaluation:
         portion = min(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
         return Trouble(
             "poisoned",
-            f"portion {portion} fails on every worker: {failures.error(portion)}; "
-            "the sums of the others are kept, and it is tried again on a worker that joins",
+            f"{failures.sentence(portion)}; what others have computed is kept",
             portion,
         )
 

@@ -37,7 +37,7 @@ class Claim:
     portion: int
     grant: int
     apart: bool
-    """Whether it was told to keep the portion in a sum of its own."""
+    """Whether it was granted as a sum of its own."""
     since: float
     """When it was granted."""
     number: int | None = None
@@ -140,12 +140,6 @@ class Ledger:
         claim = self.claim_of(session, grant)
         assert claim is not None, "there is a claim to start anew"
         self._put(replace(claim, number=None, since=now))
-
-    def apart(self, session: int, grant: int) -> None:
-        """The session is told to keep the portion in a sum of its own."""
-        claim = self.claim_of(session, grant)
-        assert claim is not None, "there is a claim to keep apart"
-        self._put(replace(claim, apart=True))
 
     def release(self, session: int, grant: int) -> int | None:
         """The session gives a grant back; its portion where that is now free."""

@@ -72,6 +72,12 @@ class Queues:
                 return portion
         return None
 
+    def clear(self) -> None:
+        """Nothing is free any more."""
+        self.common.clear()
+        for queue in self.own.values():
+            queue.clear()
+
     def give_back(self, portions: Sequence[int]) -> None:
         """These are free again, and come before all other common ones."""
         self.common.extendleft(reversed(portions))

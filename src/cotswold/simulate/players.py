@@ -141,10 +141,12 @@ class WorkerPlayer:
         self.size = max(shard.stop for shard in shards)
         self.worker = Worker(name, f"address of {name}", patterns, self.size, ListSums(shards))
         self._point: list[float] = []
+        self._computing: int | None = None
         self._vectors: dict[str, list[float]] = {}
         self._paused: list[Callable[[], None]] | None = None
         """What comes once it goes on; None while it runs."""
         self._fetching: _Fetching | None = None
+        self._reducing: ReduceTask[list[float]] | None = None
         network.players[name] = self
         self._tick()
 
@@ -203,8 +205,19 @@ class WorkerPlayer:
                 self._fetching.pulled(message)
             return
         self._send(self.worker.receive(sender, cast(ToWorker, message), self._network.loop.now))
+        if self._fetching is not None and self.worker.is_outdated:
+            self._fetching = None
+            self._send(self.worker.broke_off("", self._network.loop.now))
+        if self._reducing is not None and self.worker.is_reduction_outdated:
+            self._reducing = None
+            self._send(self.worker.broke_off("", self._network.loop.now))
 
     # --- tasks ---
+
+    @property
+    def computing(self) -> int | None:
+        """The portion that it is computing."""
+        return self._computing
 
     def _start(self) -> None:
         task = self.worker.task() or self.worker.reduction()
@@ -213,9 +226,10 @@ class WorkerPlayer:
                 self._fetching = _Fetching(self, task)
                 self._fetching.next()
             case PortionTask():
+                self._computing = task.grant.portion
                 self._later(self.seconds(task.grant.portion), lambda: self._compute(task))
             case ReduceTask():
-                reduce = task.reduce
+                reduce, self._reducing = task.reduce, task
                 key = ("reduce", reduce.evaluation, reduce.attempt)
                 self._meetings.enter(
                     key,
@@ -229,6 +243,7 @@ class WorkerPlayer:
 
     def _compute(self, task: PortionTask[list[float]]) -> None:
         now = self._network.loop.now
+        self._computing = None
         self.computed += 1
         try:
             result, gradient = self._portion(task.grant.portion, self._point)
@@ -241,6 +256,9 @@ class WorkerPlayer:
         self._send(self.worker.computed(result, now))
 
     def _reduced(self, task: ReduceTask[list[float]], brought: object) -> None:
+        if self._reducing is not task:
+            return
+        self._reducing = None
         now = self._network.loop.now
         if brought is None:
             self._send(self.worker.broke_off("", now))

@@ -126,9 +126,9 @@ def build(setting: Setting) -> Evaluations:
     """The runner of a recipe."""
     recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
-    if recipe.cluster.alone:
+    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
+    if recipe.alone:
         return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
-    rows = rows_folder(setting.run.path, setting.open_things)
     for split in ("train", "validation"):
         if setting.store.splits.get(split):
             write_rows(setting.store, split, rows)
@@ -136,7 +136,7 @@ def build(setting: Setting) -> Evaluations:
     there = spread(
         recipe,
         setting.run.path,
-        "cotswold.training.works:in_worker",
+        "cotswold.training.works:in_worker" if recipe.gang is None else "cotswold.training.gang:in_gang",
         arguments,
         setting.recorder,
         setting.open_things,

@@ -47,13 +47,17 @@ from cotswold.cluster.transport.frames import (
     unpack,
 )
 from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import MESSAGES_AHEAD, Peer, Traffic
+from cotswold.cluster.transport.peer import LOST_SECONDS, MESSAGES_AHEAD, Peer, Traffic
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
 Event = Message | Lost | Ready
 _NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
 _HANDSHAKE_MS = 10_000
+_CURVE_BYTES = 256
+"""More than what encryption adds to a frame."""
+_BUSY = 16
+"""Among so many events at most it is looked whether a peer is lost."""
 _BATCH = 64
 """Messages taken in at a time, at most."""
 _REFUSED = (
@@ -63,13 +67,17 @@ _REFUSED = (
 )
 
 
+class _TakenError(Exception):
+    """Somebody else listens there."""
+
+
 class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
-    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here. With
-    ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
+    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
+    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
     loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
-    ``waiting_bytes`` wait is dropped.
+    ``waiting_bytes`` wait is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
     """
 
     def __init__(
@@ -78,8 +86,9 @@ class Endpoint:
         name: str,
         *,
         host: str | None = None,
-        port: int = 0,
+        ports: Sequence[int] = (),
         encrypt: bool = True,
+        lost_seconds: float = LOST_SECONDS,
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
     ) -> None:
@@ -92,11 +101,16 @@ class Endpoint:
         self.refused: Counter[str] = Counter()
         """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
         self._message_bytes, self._waiting_bytes = message_bytes, waiting_bytes
+        self._lost_seconds = lost_seconds
         self._keys = Keys.of(token)
         self._peers: dict[str, Peer] = {}
         self._names: dict[bytes, str] = {}
         """Who is at the other end of a connection to here, by ZeroMQ's number of it."""
         self._events: deque[Event] = deque()
+        self._read: deque[tuple[str, int]] = deque()
+        """Blocks of peers' shared memory that nothing here refers to any more."""
+        self._busy = 0
+        """Events since all sockets, and not those of messages alone, were looked at."""
         self._watched: set[int] = set()
         self._poller = zmq.Poller()
         self._poll_out: set[str] = set()
@@ -113,8 +127,7 @@ class Endpoint:
             mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
             tcp = None
             if host is not None:
-                shown = f"[{host}]" if ":" in host else host
-                tcp = self._listen(f"tcp://{shown}:{port or '*'}", mode)
+                tcp = self._listen_at(host, ports, mode)
             self._address = Address(this_host(), os.getpid(), challenge, unix, tcp, mode)
         except BaseException:
             self.close()
@@ -177,9 +190,13 @@ class Endpoint:
         """The next event, within so many seconds (None: however long it takes); None where there is none."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
-            for each in list(self._peers.values()):
-                each.give_back(self.traffic)
-                self._await_room(each)
+            self._give_back()
+            self._busy += 1
+            if self._busy < _BUSY:
+                self._take_in()
+                if self._events:
+                    break
+            self._busy = 0
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = dict(self._poller.poll(None if left is None else math.ceil(1000 * left)))
             self._answer(ready)
@@ -191,6 +208,19 @@ class Endpoint:
         """Bytes sent to a peer that it has not taken, as far as is known here; 0 for one that is lost."""
         found = self._peers.get(peer)
         return 0 if found is None else found.waiting_bytes
+
+    def _give_back(self) -> None:
+        """Tell peers which blocks of theirs nothing here refers to any more."""
+        blocks: dict[str, list[int]] = {}
+        while self._read:
+            name, number = self._read.popleft()
+            blocks.setdefault(name, []).append(number)
+        for name, numbers in blocks.items():
+            # a process that took the name meanwhile has lent other blocks
+            peer = self._peers.get(name.partition("@")[0])
+            if peer is not None and peer.label == name:
+                peer.give_back(numbers, self.traffic)
+                self._await_room(peer)
 
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
@@ -246,6 +276,19 @@ class Endpoint:
     ) -> None:
         self.close()
 
+    def _listen_at(self, host: str, ports: Sequence[int], mode: Mode) -> str:
+        """Listen at one of these ports that is free, or at any; what it became."""
+        shown = f"[{host}]" if ":" in host else host
+        for port in ports or ("*",):
+            try:
+                return self._listen(f"tcp://{shown}:{port}", mode)
+            except _TakenError:
+                continue
+        raise MachineError(
+            f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
+            f"{ports[-1]}, are taken; give a port to each process of a machine, and some more"
+        )
+
     def _listen(self, where: str, mode: Mode) -> str:
         """Listen at an address; what it became."""
         socket = self._context.socket(zmq.ROUTER)
@@ -253,7 +296,7 @@ class Endpoint:
         self._listeners.append((socket, monitor))
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
-        socket.maxmsgsize = FRAME_BYTES
+        socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
         socket.router_mandatory = 1
         socket.handshake_ivl = _HANDSHAKE_MS
         socket.backlog = 1024
@@ -262,6 +305,12 @@ class Endpoint:
         try:
             socket.bind(where)
         except zmq.ZMQError as error:
+            self._listeners.pop()
+            socket.disable_monitor()
+            monitor.close(0)
+            socket.close(0)
+            if error.errno == zmq.EADDRINUSE:
+                raise _TakenError from error
             raise MachineError(
                 f"the endpoint {self.name} cannot listen at {where}: {error.strerror}; name a free port and "
                 "an address of this machine"
@@ -274,7 +323,15 @@ class Endpoint:
 
     def _call(self, name: str, address: Address) -> None:
         peer = Peer(
-            self._context, self._keys, self.name, self._address, name, address, self._probe.descriptor
+            self._context,
+            self._keys,
+            self.name,
+            self._address,
+            name,
+            address,
+            self._probe.descriptor,
+            self._read,
+            self._lost_seconds,
         )
         self._peers[name] = peer
         self._poller.register(peer.socket, zmq.POLLIN)
@@ -285,12 +342,13 @@ class Endpoint:
         for descriptor in self._watched & ready.keys():
             assert isinstance(descriptor, int)
             self._events.append(Ready(descriptor))
-        self._take_in()
-        for _, monitor in self._listeners:
-            while monitor.poll(0):
+        for socket, monitor in self._listeners:
+            if socket in ready:
+                self._take_in_from(socket)
+            while monitor in ready and monitor.poll(0):
                 monitor.recv_multipart()
                 self.refused["strangers"] += 1
-        for peer in list(self._peers.values()):
+        for peer in list(self._peers.values()) if ready else ():
             if peer.socket in ready and self._peers.get(peer.name) is peer:
                 self._hear(peer)
             if peer.monitor in ready and self._peers.get(peer.name) is peer:
@@ -330,15 +388,19 @@ class Endpoint:
 
     def _take_in(self) -> None:
         for socket, _ in self._listeners:
-            for _ in range(_BATCH):
-                try:
-                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
-                    break
-                try:
-                    self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
-                except MalformedError as error:
-                    self.refused["oversized" if error.oversized else "malformed"] += 1
+            self._take_in_from(socket)
+
+    def _take_in_from(self, socket: zmq.Socket[bytes]) -> None:
+        """What has come, some messages at most."""
+        for _ in range(_BATCH):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            try:
+                self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
+            except MalformedError as error:
+                self.refused["oversized" if error.oversized else "malformed"] += 1
 
     def _take(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[memoryview]) -> None:
         """One message to here; raises MalformedError."""

@@ -68,12 +68,14 @@ class Lender:
 
 
 class Borrower:
-    """Blocks of one peer that are mapped here."""
+    """Blocks of the peer called ``name`` that are mapped here.
 
-    def __init__(self, process: int) -> None:
-        self._process = process
+    In ``read`` it notes, with that name, blocks that nothing refers to any more.
+    """
+
+    def __init__(self, name: str, process: int, read: deque[tuple[str, int]]) -> None:
+        self._name, self._process, self._read = name, process, read
         self._blocks: dict[int, Block] = {}
-        self._read: deque[int] = deque()
 
     def views(self, loan: Loan, sizes: Sequence[int]) -> list[memoryview]:
         """The buffers in a block; raises MalformedError where they are not there."""
@@ -86,16 +88,9 @@ class Borrower:
             raise MalformedError("buffers reach beyond their block")
         # an object of this message's own, that lives as long as any view or tensor of it
         owner = (ctypes.c_char * count).from_buffer(block.memory)
-        weakref.finalize(owner, self._read.append, loan.number).atexit = False
+        weakref.finalize(owner, self._read.append, (self._name, loan.number)).atexit = False
         whole = memoryview(owner).cast("B")
         return [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-
-    def take_read(self) -> list[int]:
-        """Blocks that nothing refers to any more, since this was asked last."""
-        numbers = []
-        while self._read:
-            numbers.append(self._read.popleft())
-        return numbers
 
     def drop(self, number: int) -> None:
         """The peer uses a block no more."""

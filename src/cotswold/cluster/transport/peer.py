@@ -26,8 +26,10 @@ MESSAGES_AHEAD = 16
 """Frames that ZeroMQ keeps for a peer, at most; further ones wait here, where they are counted."""
 CONNECT_MS = 20_000
 """How long a connection is tried."""
-SILENT_MS = 30_000
+LOST_SECONDS = 30.0
 """After how long a host that does not acknowledge what TCP sends is taken for gone."""
+_PROBES = 4
+"""Questions, evenly spread over that time, to a host to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -60,15 +62,19 @@ class Peer:
         name: str,
         address: Address,
         probe: int,
+        read: deque[tuple[str, int]],
+        lost_seconds: float = LOST_SECONDS,
     ) -> None:
         self.name, self.address = name, address
         self.nonce = authentication.new_nonce()
+        self.label = f"{name}@{self.nonce}"
+        """The name of this process alone, whoever has the peer's name later."""
         self.is_welcome = False
         self._is_shared = False
         self._waiting: deque[list[bytes]] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
-        self.borrower = Borrower(address.process)
+        self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
         self.socket = context.socket(zmq.DEALER)
         self.monitor = self.socket.get_monitor_socket(_ENDED | _REFUSED)
@@ -80,9 +86,10 @@ class Peer:
             socket.reconnect_ivl = -1
             if endpoint.startswith("tcp"):
                 socket.connect_timeout = CONNECT_MS
-                socket.tcp_maxrt = SILENT_MS
-                socket.tcp_keepalive = 1
-                socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 10, 5, 4
+                socket.tcp_maxrt = round(1000 * lost_seconds)
+                socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, _PROBES
+                pause = max(1, round(lost_seconds / (_PROBES + 1)))
+                socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = pause
                 socket.ipv6 = "[" in endpoint
             authentication.call_as(socket, keys, mode, address.challenge, own_name, self.nonce)
             try:
@@ -125,10 +132,9 @@ class Peer:
         frames = [piece for one in buffers for piece in pieces(one)]
         self._send([DATA, pack([header, sizes]), *frames], traffic)
 
-    def give_back(self, traffic: Traffic) -> None:
+    def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are read."""
-        if read := self.borrower.take_read():
-            self._send([MEMORY, pack([read, []])], traffic)
+        self._send([MEMORY, pack([blocks, []])], traffic)
 
     def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""

@@ -1,7 +1,7 @@
-from .run import Layer as Layer
-from .run import padded as padded
-from .run import partials_of as partials_of
-from .run import run as run
+from .passes import Layer as Layer
+from .passes import padded as padded
+from .passes import partials_of as partials_of
+from .passes import run as run
 from .write import DenseJob as DenseJob
 from .write import Pass as Pass
 

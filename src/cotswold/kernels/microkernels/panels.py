@@ -15,8 +15,6 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import INT, NOTHING, POINTER, Lanes, Writer, integer, loop
 from cotswold.kernels.microkernels.tile import Tile, heights
 
-PAGE_BYTES = 4096
-"""A pitch from which on copying may pay."""
 APART = 16
 """Numbers between two panels."""
 

@@ -23,7 +23,6 @@ from cotswold.kernels.microkernels.driver import (
     ProductJob,
     ProductKind,
 )
-from cotswold.kernels.microkernels.panels import PAGE_BYTES
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import Pitches, name_of
 from cotswold.kernels.products.plan import Grain, Plan
@@ -34,7 +33,9 @@ from cotswold.kernels.products.plan_product import few_plan, product_plan
 FEW_GAIN = 1.15
 """By how much neurons in the lanes must save work, for their results are transposed afterwards."""
 BYTES = {"float32": 4, "float64": 8, "bfloat16": 2}
-LANES_MOST = 96
+PAGE_BYTES = 4096
+"""A pitch of A from which on copying it pays."""
+LANES_LEAST = 96
 """Images from which on several tiles of lanes read one panel."""
 PACKED_ROWS = 4
 """Rows of products of bfloat16 that take as long as packing what they are multiplied with."""
@@ -149,7 +150,7 @@ class Problem:
         if not self.kind.panels or self.dtype == "bfloat16" or self.layer.y.size > 1:
             return False
         pitch, _ = self.operand_pitches
-        return pitch * BYTES[self.dtype] >= PAGE_BYTES and self.images >= LANES_MOST
+        return pitch * BYTES[self.dtype] >= PAGE_BYTES and self.images >= LANES_LEAST
 
     @property
     def measured_as(self) -> Problem:

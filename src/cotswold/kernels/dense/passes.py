@@ -21,7 +21,7 @@ from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
-from cotswold.kernels.products.problem import processor_of
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 
 OPERANDS = (
     DenseJob.SUMS,
@@ -60,13 +60,15 @@ def partials_of(layer: Layer) -> Tensor:
     return torch.empty(-(-layer.rows // GROUP), PARTIALS, padded(layer.lanes), device="cpu")
 
 
-def run(what: Pass, layer: Layer, operands: Mapping[DenseJob, Tensor]) -> None:
+def run(
+    what: Pass, layer: Layer, operands: Mapping[DenseJob, Tensor], overrides: Overrides = NO_OVERRIDES
+) -> None:
     """Do a pass over matrices of float32, in place.
 
     ``SUMS`` and ``OTHER`` are rows of lanes, ``BIASES`` and ``BIAS_GRADIENT`` a number a row, ``CLASSES``
     int32 in whole vectors, ``PARTIALS`` as `partials_of` has them.
     """
-    processor, threads = processor_of(), torch.get_num_threads()
+    processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
     threads = threads if layer.rows * layer.lanes >= ALONE else 1
     ready(
         ("dense", what, layer, processor, threads),

@@ -1,0 +1,51 @@
+"""Passes over random layers of dense networks, with what they read and write.
+
+Knows: which operands a pass takes, how large they must be. Does not know: what is tested.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cotswold.kernels.dense import DenseJob, Layer, Pass, padded, partials_of
+
+ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
+PASSES = [
+    *(Pass(step, name) for step in ("activate", "slope") for name in ACTIVATIONS),
+    *(
+        Pass("squared", name, values, slopes)
+        for name in ("tanh", "sigmoid", "identity")
+        for values in (False, True)
+        for slopes in (False, True)
+    ),
+    Pass("softmax", slopes=False),
+    Pass("softmax"),
+    Pass("softmax_slopes"),
+]
+
+
+def layer(rows: int, lanes: int, apart: int) -> Layer:
+    """A layer whose rows have so many numbers between them."""
+    return Layer(rows, lanes, lanes + apart, lanes + apart, -0.9, 0.8)
+
+
+def operands(of: Layer, seed: int) -> dict[DenseJob, Tensor]:
+    """Random ones; what lies between rows is NaN."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows() -> Tensor:
+        found = torch.full((of.rows, of.pitch), torch.nan)
+        found[:, : of.lanes] = torch.randn(of.rows, of.lanes, generator=generator)
+        return found
+
+    classes = torch.full((padded(of.lanes),), -1, dtype=torch.int32)
+    classes[: of.lanes] = torch.randint(of.rows, (of.lanes,), generator=generator)
+    return {
+        DenseJob.SUMS: rows(),
+        DenseJob.OTHER: rows().tanh(),
+        DenseJob.BIASES: torch.randn(of.rows, generator=generator),
+        DenseJob.BIAS_GRADIENT: torch.randn(of.rows, generator=generator),
+        DenseJob.CLASSES: classes,
+        DenseJob.PARTIALS: torch.rand(partials_of(of).shape, generator=generator),
+    }
