@@ -145,8 +145,10 @@ def test_in_float32_a_method_gets_past_where_the_decrease_is_lost_in_rounding(ki
         vectors = TensorVectors(torch.zeros(8))
         objective = Patterns(vectors)
         method = kind(vectors, objective, **settings)
-        while method.step().failure is None and method.state().values["number"] < 80:  # type: ignore[operator]
-            pass
+        for _ in range(80):
+            if method.step().failure is not None:
+                break
+        method.settle()
         return float(objective.value(vectors["x"][0], "0")[1].norm())
 
     strong = StrongWolfe(curvature=0.9 if kind is LBFGSMethod else 0.4)
