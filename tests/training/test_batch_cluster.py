@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,6 +111,21 @@ def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
     assert torch.equal(
         vector(whole), vector(trained(data, tmp_path / "cut", **settings, workers=2, resume=True))
     )
+
+
+@pytest.mark.parametrize("kind", ["stack", "validation"])
+def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data, tmp_path: Path) -> None:
+    stop = Stop()
+
+    def ask(event: Mapping[str, object]) -> None:
+        if event["kind"] == kind and event.get("step") in (None, 2):
+            stop.signal = signal.SIGTERM
+            time.sleep(0.2)  # so that the cluster looks around while it is read or validated next
+
+    settings: dict[str, object] = {"workers": 2, "validation": 0.2, "iterations": 4}
+    cut = trained(data, tmp_path / "cut", **settings, on_event=ask, stop=stop)
+    assert cut.status == "interrupted" and len(cut.checkpoints) == 1
+    assert trained(data, tmp_path / "cut", **settings, resume=True).status == "finished"
 
 
 def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
+from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
@@ -42,7 +43,6 @@ class There:
         self._sent = 0
         self._recorder = recorder
         recorder.sent_bytes = self._take_sent
-        cluster.watch(self._tell)
 
     # ---- for the runner
 
@@ -57,7 +57,7 @@ class There:
         return len(self.cluster.workers)
 
     def listen(self, look: Look) -> None:
-        """Have this hear some times a second."""
+        """Have this hear some times a second, while an evaluation goes on."""
         self._look = look
 
     def state(self) -> Mapping[str, object]:
@@ -103,11 +103,14 @@ class There:
         """As `Objective.evaluate`, by the workers."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
+        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would end that as well
         try:
             found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         except BaseException:
             self.cluster.load(kept)  # the patterns of what is given up are drawn again
             raise
+        finally:
+            self.cluster.watch(None)
         now = self.cluster.status()
         if patterns is None and found.patterns != "all":
             draw = self.cluster.state().get("draws")
@@ -166,6 +169,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         seed=training.seed,
         deadline=training.deadline,
         copies=cluster.copies,
+        ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
         link_bits_per_second=round(1e6 * cluster.link_megabits),
         silent_seconds=cluster.silence,
@@ -191,8 +195,8 @@ def spread(
         host = address_for_peers(os.environ)
         given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))
         open_things.callback(given.close)
-    elif processes is not None:
-        given = processes()
+    else:
+        given = processes() if processes is not None else _fork_server(work)
         open_things.callback(given.close)
     cluster = open_cluster(
         settings_of(recipe),
@@ -205,6 +209,13 @@ def spread(
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
     return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def _fork_server(work: str) -> ForkServer:
+    """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
+    preloaded = ("torch", *(f"cotswold.cluster.roles.{role}" for role in ("worker", "server")))
+    environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
+    return ForkServer((*preloaded, work.partition(":")[0]), environ)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:
