@@ -137,6 +137,11 @@ class Cluster:
         return found
 
     @property
+    def epsilon(self) -> float:
+        """From 1 to the next number of a vector."""
+        return float(torch.finfo(self.dtype).eps)
+
+    @property
     def patterns(self) -> int:
         """How many patterns there are."""
         return self._opened.made.patterns

@@ -93,7 +93,7 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
         return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
     searches: dict[str, Search | None] = {
         "wolfe": None,  # the method's own, with a curvature that suits it
-        "approximate": ApproximateWolfe(),
+        "approximate": ApproximateWolfe(curvature=0.4),
         "bunyip": BunyipSearch(),
     }
     search = searches[training.search]

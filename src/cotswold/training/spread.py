@@ -83,6 +83,11 @@ class There:
 
     # ---- for the method
 
+    @property
+    def epsilon(self) -> float:
+        """From 1 to the next number of a vector."""
+        return self.cluster.epsilon
+
     def run(self, commands: Sequence[Command]) -> list[float]:
         """One round on the servers."""
         return self.cluster.vectors.run(commands)

@@ -34,7 +34,7 @@ _BETAS = {
     "hager-zhang": "Hager-Zhang",
 }
 _SEARCHES = {
-    "wolfe": "strong Wolfe conditions",
+    "wolfe": "strong Wolfe conditions, approximate ones where float32 hides a decrease",
     "approximate": "approximate Wolfe conditions",
     "bunyip": "Bunyip's (exponential steps, bracket by slopes on part of the patterns, a parabola)",
 }
