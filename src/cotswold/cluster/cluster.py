@@ -20,6 +20,7 @@ from torch import Tensor
 from cotswold.cluster.conversation import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
@@ -60,7 +61,6 @@ def open_cluster(
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
-    port: int = 0,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Cluster:
@@ -80,7 +80,14 @@ def open_cluster(
         processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
     endpoint = None
     try:
-        endpoint = Endpoint(token, m.COORDINATOR, host=host, port=port, encrypt=settings.encrypt)
+        endpoint = Endpoint(
+            token,
+            m.COORDINATOR,
+            host=host,
+            ports=Reach.of(settings, host).one_of_ports,
+            encrypt=settings.encrypt,
+            lost_seconds=settings.lost_seconds,
+        )
         task = Task(work, arguments, logs, host)
         opening = Opening(settings, task, processes, token, endpoint, on_event)
         try:
@@ -109,6 +116,8 @@ class Cluster:
         self._contents.written(POINT)
         self._sets = Sets(opened.dealing)
         self._backups = 0
+        self._halted: tuple[object, ...] | None = None
+        """What was asked for in an evaluation that met trouble, which is on still."""
         self.last: Counted | None = None
         """The newest evaluation: which portions count, by whom, what was given again."""
 
@@ -188,6 +197,7 @@ class Cluster:
         """Do as commanded on all shards, in one round; the dots. Raises KeyError for an unknown vector."""
         self._contents.check(commands)
         self._require_servers()
+        self._give_up_halted()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
         assert not isinstance(done, Counted), "a round was asked for"
@@ -227,6 +237,7 @@ class Cluster:
                 f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have "
                 f"{self.size} of {self.dtype}"
             )
+        self._give_up_halted()
         values = vector.detach().contiguous().numpy()
         write(self._conversation, self._opened.shards, self._opened.servers, name, values)
         self._contents.written(name)
@@ -242,26 +253,30 @@ class Cluster:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end."""
+        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end.
+
+        The same asked again, before any other command, goes on where it was, with what is computed already,
+        and what failed is tried again: after `hire`, say.
+        """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
         self._contents.check([*before, *after], made=made)
         self._require_servers()
         kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
-        self._contents.ran(before)
         request = Request(
             at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
         )
-        if self._settings.travel == "bunyip":
-            request = self._contents.fetching(at).asked_in(request)
-        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+        self._begin(request, (request, kept))
         try:
             done = self._conversation.outcome()
-        except BaseException:
+        except TroubleError:
             self._sets.load(kept)  # what was to be drawn is drawn again
-            self._contents.forget_held()
-            self._conversation.abandon()
+            self._halted = (request, kept)
+            raise
+        except BaseException:
+            self._sets.load(kept)
+            self._abandon()
             raise
         if not isinstance(done, Counted):
             raise TroubleError(f"{done.error}; resume the run")
@@ -362,6 +377,27 @@ class Cluster:
             },
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
+
+    def _begin(self, request: Request, asked: tuple[object, ...]) -> None:
+        """Ask for an evaluation, or for what is left of it."""
+        if self._halted == asked:
+            self._halted = None
+            self._conversation.deliver(self._machine.retry(time.monotonic()))
+            return
+        self._give_up_halted()
+        self._contents.ran(request.before)
+        if self._settings.travel == "bunyip":
+            request = self._contents.fetching(request.at).asked_in(request)
+        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+
+    def _give_up_halted(self) -> None:
+        if self._halted is not None:
+            self._halted = None
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self._contents.forget_held()
+        self._conversation.abandon()
 
     def _lost_servers(self) -> str:
         return self._conversation.lost_servers(self._opened.servers)

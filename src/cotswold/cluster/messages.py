@@ -19,6 +19,8 @@ class Made:
     patterns: int
     flops: tuple[int, int]
     """Of one pattern: of the value, and of the gradient with the value."""
+    layout: tuple[tuple[str, int, int], ...]
+    """The tensors that lie in the parameters: name, rows, numbers a row."""
 
 
 @dataclass(frozen=True)

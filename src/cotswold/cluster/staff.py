@@ -31,13 +31,20 @@ class Ended:
 
 
 class Staff:
-    """Workers and servers. ``call_of`` says what the worker of a name is to do."""
+    """Workers and servers. ``call_of`` says what the worker of a name is to do; it is of ``ranks``
+    processes."""
 
     def __init__(
-        self, processes: Processes, endpoint: Endpoint, call_of: Callable[[str], Call], *, restarts: bool
+        self,
+        processes: Processes,
+        endpoint: Endpoint,
+        call_of: Callable[[str], Call],
+        *,
+        restarts: bool,
+        ranks: int = 1,
     ) -> None:
         self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
-        self._restarts = restarts
+        self._restarts, self._ranks = restarts, ranks
         self._started: dict[str, Process] = {}
         self._watched: dict[int, str] = {}
         self._workers: set[str] = set()
@@ -86,8 +93,9 @@ class Staff:
             load[machine] += 1
             self._start_worker(machine)
 
-    def start(self, call: Call, machine: str | None = None) -> None:
-        """Start another process than a worker."""
+    def start(self, call: Call, *, spread: bool = False) -> None:
+        """Start another process than a worker: on the coordinator's machine, or wherever there is room."""
+        machine = None if spread else next(iter(self._processes.machines()), None)
         self._keep(self._processes.start(call, machine))
 
     def joined(self, name: str) -> None:
@@ -113,7 +121,7 @@ class Staff:
             there = dict(self._processes.machines())
             for machine, cores in there.items():
                 if machine not in self._machines:
-                    for _ in range(cores):
+                    for _ in range(max(1, cores // self._ranks)):
                         self._try_to_start(machine, now)
             self._machines = there
 

@@ -156,6 +156,7 @@ class Evaluation:
         if claim.number is None:
             member.timed(result.seconds)
             member.progress = now
+            self.granting.failures.computed(claim.portion)
         self.ledger.compute(member.session, claim.grant, number)
         self.counting.results[member.session, claim.portion] = result
 
@@ -209,9 +210,9 @@ class Evaluation:
     def lost(self, member: Member, why: str | None, now: float) -> list[Send]:
         """A session is over; ``why`` its process ended, None for one that was silent."""
         hand = self.ledger.hand(member.session)
-        computing = next((claim for claim in hand if claim.number is None), None)
-        if computing is not None and why is not None:
-            self.granting.failures.died(computing.portion, member.session, why)
+        if why is not None:
+            unfinished = [claim.portion for claim in hand if claim.number is None]
+            self.granting.failures.died(member.session, unfinished, why)
         freed = self.ledger.lose(member.session)
         self.counting.lost += len(freed)
         queues = self.granting.queues
@@ -224,6 +225,15 @@ class Evaluation:
             self._reduce_after = now
             self._move(State.DRAINING)
         return sends + self.advance(now)
+
+    def retry(self, now: float) -> list[Send]:
+        """What failed is tried again, by all."""
+        self.granting.failures.forget()
+        self.granting.queues.clear()
+        self.granting.queues.give_back(
+            [each for each in sorted(self.ledger.open) if self.ledger.is_free(each)]
+        )
+        return self.advance(now)
 
     def leaving(self, member: Member, now: float) -> list[Send]:
         """A worker wants to go: others take what would have been its share, and it pushes what it has."""
@@ -309,6 +319,9 @@ class Evaluation:
         sends = []
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
+        if self.granting.is_risky(member, choice) and not member.is_flushed:
+            member.is_flushed = True
+            sends.append(Send(member.name, Flush(member.session, self.number)))
         if choice.is_backup:
             self.counting.backups.add((member.session, choice.portion))
             self.events.append(Event("backup", member.name, portions=(choice.portion,)))
@@ -491,8 +504,7 @@ class Evaluation:
         portion = min(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
         return Trouble(
             "poisoned",
-            f"portion {portion} fails on every worker: {failures.error(portion)}; "
-            "the sums of the others are kept, and it is tried again on a worker that joins",
+            f"{failures.sentence(portion)}; what others have computed is kept",
             portion,
         )
 

@@ -56,7 +56,7 @@ class Shard:
     start: int
     stop: int
     tensor: str
-    """The tensor that the range lies in; empty where it lies in several."""
+    """The tensor that the range lies in."""
     block: int
     """Which block of rows of that tensor: with the tensor's name what routes it."""
 
@@ -264,9 +264,9 @@ class Welcome:
     tree: bool
     """Whether its sums must be nodes of the tree."""
     pushes: bool
-    """Whether its sums go to the servers by themselves; otherwise it keeps them for a reduction."""
-    flush_portions: int
-    """How many portions it sums before it pushes unasked."""
+    """Whether its last sums go to the servers by themselves; otherwise it keeps them for a reduction."""
+    flush_seconds: float
+    """How old a sum becomes before it is pushed unasked."""
     beat_seconds: float
     retry_seconds: float
     shards: tuple[Shard, ...]

@@ -125,6 +125,8 @@ class _Sum(Generic[Values]):
     unkept: set[str] = field(default_factory=set)
     """Servers that have not acknowledged it."""
     sent: float = 0.0
+    began: float = 0.0
+    """When its first portion was begun."""
 
 
 @dataclass
@@ -342,6 +344,8 @@ class Worker(Generic[Values]):
         sum = evaluation.computing
         assert sum is not None, "a portion goes into a sum"
         evaluation.computing = None
+        if not sum.results:
+            sum.began = now - result.seconds
         sum.grants.append(grant.number)
         sum.results.append(result)
         if sum.values is None:
@@ -349,7 +353,7 @@ class Worker(Generic[Values]):
         if sum.node is not None and not self._is_apart(evaluation, grant):
             sum = self._merged(evaluation, sum)
         number, sends = sum.number, []
-        if self._is_due(evaluation, sum, grant):
+        if self._is_due(evaluation, sum, grant, now):
             sends = self._flush(evaluation, sum, now)
         elif len(evaluation.sums) > NODES and sum.node is not None:
             sends = self._flush_all(evaluation, now)
@@ -481,11 +485,11 @@ class Worker(Generic[Values]):
 
     # --- sums ---
 
-    def _is_due(self, evaluation: _Evaluation[Values], sum: _Sum[Values], grant: Grant) -> bool:
+    def _is_due(self, evaluation: _Evaluation[Values], sum: _Sum[Values], grant: Grant, now: float) -> bool:
         assert self.welcome is not None, "it is in a session"
-        if not self.welcome.pushes:
-            return evaluation.is_flushed
-        return self._is_apart(evaluation, grant) or len(sum.results) >= self.welcome.flush_portions
+        if now - sum.began >= self.welcome.flush_seconds:
+            return True
+        return self._is_apart(evaluation, grant) if self.welcome.pushes else evaluation.is_flushed
 
     def _flush_all(self, evaluation: _Evaluation[Values], now: float) -> list[Send]:
         sends = []

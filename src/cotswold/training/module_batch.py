@@ -70,25 +70,31 @@ def build(
     training = recipe.training
     assert isinstance(training, BatchTraining), "chosen by it"
     if team.mesh is not None:
-        raise UserError("strategy batch is spread by workers=, not by a grid of ranks; start one process")
+        raise UserError(
+            "strategy batch starts its workers, and their ranks, itself (workers=, grid=); start one process"
+        )
     portion = training.portion
     held = None
     if given.validation is not None:
         held = SamplePatterns(_map_style("the validation set", given.validation, portion))
     learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
     work = ModuleWork(given.module, given.loss, learnt, held, portion)
-    if recipe.cluster.alone:
+    if recipe.alone:
         return in_one_process(work, recipe, recorder, ModuleEvaluations)
     if recipe.cluster.address is not None:
         raise UserError(
             "a module that is there cannot be sent to other machines; leave address out to spread it over "
             "this one, or train a recipe"
         )
+    work_of, arguments = "cotswold.training.works:inherited_work", dict[str, object]()
+    if recipe.gang is not None:
+        work_of = "cotswold.training.gang:inherited_gang"
+        arguments = {"grid": recipe.gang, "timeout_seconds": recipe.mesh.timeout}
     there = spread(
         recipe,
         run,
-        "cotswold.training.works:inherited_work",
-        {},
+        work_of,
+        arguments,
         recorder,
         open_things,
         lambda: live_processes({INHERITED: work}),

@@ -18,6 +18,7 @@ from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
+from cotswold.geometry import Grid
 from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
@@ -163,6 +164,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         seed=training.seed,
         deadline=training.deadline,
         copies=cluster.copies,
+        ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
         link_bits_per_second=round(1e6 * cluster.link_megabits),
         silent_seconds=cluster.silence,
@@ -188,8 +190,8 @@ def spread(
         host = address_for_peers(os.environ)
         given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))
         open_things.callback(given.close)
-    elif processes is not None:
-        given = processes()
+    else:
+        given = processes() if processes is not None else _fork_server(work)
         open_things.callback(given.close)
     cluster = open_cluster(
         settings_of(recipe),
@@ -202,6 +204,13 @@ def spread(
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
     return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def _fork_server(work: str) -> ForkServer:
+    """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
+    preloaded = ("torch", *(f"cotswold.cluster.roles.{role}" for role in ("worker", "server")))
+    environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
+    return ForkServer((*preloaded, work.partition(":")[0]), environ)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:

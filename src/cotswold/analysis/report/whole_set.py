@@ -116,7 +116,7 @@ def _facts(
             found.append((label, shown(value)))
     if training.fraction < 1:
         found.append(("Fraction that ends an evaluation", percent(training.fraction)))
-    if not recipe.cluster.alone:
+    if not recipe.alone:
         cluster = recipe.cluster
         found.append(("Processes asked for", f"{cluster.workers} workers, {cluster.servers} servers"))
         found.append(("Travel of the point", cluster.travel.capitalize()))

@@ -47,7 +47,7 @@ from cotswold.cluster.transport.frames import (
     unpack,
 )
 from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import MESSAGES_AHEAD, Peer, Traffic
+from cotswold.cluster.transport.peer import LOST_SECONDS, MESSAGES_AHEAD, Peer, Traffic
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
@@ -67,13 +67,17 @@ _REFUSED = (
 )
 
 
+class _TakenError(Exception):
+    """Somebody else listens there."""
+
+
 class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
-    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here. With
-    ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
+    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
+    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
     loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
-    ``waiting_bytes`` wait is dropped.
+    ``waiting_bytes`` wait is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
     """
 
     def __init__(
@@ -82,8 +86,9 @@ class Endpoint:
         name: str,
         *,
         host: str | None = None,
-        port: int = 0,
+        ports: Sequence[int] = (),
         encrypt: bool = True,
+        lost_seconds: float = LOST_SECONDS,
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
     ) -> None:
@@ -96,6 +101,7 @@ class Endpoint:
         self.refused: Counter[str] = Counter()
         """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
         self._message_bytes, self._waiting_bytes = message_bytes, waiting_bytes
+        self._lost_seconds = lost_seconds
         self._keys = Keys.of(token)
         self._peers: dict[str, Peer] = {}
         self._names: dict[bytes, str] = {}
@@ -121,8 +127,7 @@ class Endpoint:
             mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
             tcp = None
             if host is not None:
-                shown = f"[{host}]" if ":" in host else host
-                tcp = self._listen(f"tcp://{shown}:{port or '*'}", mode)
+                tcp = self._listen_at(host, ports, mode)
             self._address = Address(this_host(), os.getpid(), challenge, unix, tcp, mode)
         except BaseException:
             self.close()
@@ -271,6 +276,19 @@ class Endpoint:
     ) -> None:
         self.close()
 
+    def _listen_at(self, host: str, ports: Sequence[int], mode: Mode) -> str:
+        """Listen at one of these ports that is free, or at any; what it became."""
+        shown = f"[{host}]" if ":" in host else host
+        for port in ports or ("*",):
+            try:
+                return self._listen(f"tcp://{shown}:{port}", mode)
+            except _TakenError:
+                continue
+        raise MachineError(
+            f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
+            f"{ports[-1]}, are taken; give a port to each process of a machine, and some more"
+        )
+
     def _listen(self, where: str, mode: Mode) -> str:
         """Listen at an address; what it became."""
         socket = self._context.socket(zmq.ROUTER)
@@ -287,6 +305,12 @@ class Endpoint:
         try:
             socket.bind(where)
         except zmq.ZMQError as error:
+            self._listeners.pop()
+            socket.disable_monitor()
+            monitor.close(0)
+            socket.close(0)
+            if error.errno == zmq.EADDRINUSE:
+                raise _TakenError from error
             raise MachineError(
                 f"the endpoint {self.name} cannot listen at {where}: {error.strerror}; name a free port and "
                 "an address of this machine"
@@ -307,6 +331,7 @@ class Endpoint:
             address,
             self._probe.descriptor,
             self._read,
+            self._lost_seconds,
         )
         self._peers[name] = peer
         self._poller.register(peer.socket, zmq.POLLIN)
