@@ -129,8 +129,9 @@ def test_hosts_give_what_one_process_gives_and_only_plain_ones_are_read_by_other
     with (
         Hosts(3) as hosts,
         recorded(hosts, 1) as heard,
-        opened(fork_server, hosts, workers=3, servers=2, encrypt=encrypt, travel=travel, spread_servers=True)
-        as (cluster, _),
+        opened(
+            fork_server, hosts, workers=3, servers=2, encrypt=encrypt, travel=travel, spread_servers=True
+        ) as (cluster, _),
     ):
         begin(cluster, 3)
         check(cluster)
@@ -195,8 +196,9 @@ def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_serve
     told: Told = []
     with (
         Hosts(4) as hosts,  # the server on 0
-        opened(fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.5)
-        as (cluster, _),
+        opened(
+            fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.5
+        ) as (cluster, _),
     ):
         begin(cluster, 4)
         pairs = [(1, 2), (1, 3), (2, 3)]
