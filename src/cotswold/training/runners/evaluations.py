@@ -19,7 +19,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, Piece
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Iteration, MethodState
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
@@ -240,6 +240,12 @@ class Evaluations:
             except _StoppedError:
                 self._save()
                 return False
+            except DivergedError:  # the point itself is of no use; the last checkpoint may be
+                raise
+            except Exception:  # a worker's error, no workers: what the iteration began from is still there
+                with suppress(CotswoldError):  # but for what a lost server had
+                    self._save()
+                raise
         self._ended = why
         self._recorder.event("stack_end", stack="layers", step=self._number, why=why, **self._totals())
         self._save()
