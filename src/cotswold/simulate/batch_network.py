@@ -58,9 +58,11 @@ def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:
     if len(hosts) == 1:
         cards = [()]
     inside, outside = cluster.inside, cluster.network
-    latency_us = max(link.latency_us for link in (inside, outside if len(hosts) > 1 else None) if link) if (
-        inside or (outside and len(hosts) > 1)
-    ) else 0.0
+    latency_us = (
+        max(link.latency_us for link in (inside, outside if len(hosts) > 1 else None) if link)
+        if (inside or (outside and len(hosts) > 1))
+        else 0.0
+    )
     memory = cluster.device.bandwidth if inside is None else inside.gbits / 8
     uplinks = {}
     if cluster.switch is not None:

@@ -107,12 +107,15 @@ def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
     if not isinstance(training, schema.BatchTraining):
         raise ClusterError(f"{recipe.name} is {training.strategy}; evaluations are those of strategy batch")
     if patterns < 1 or outputs < 1:
-        raise ClusterError(f"{patterns} patterns and {outputs} outputs are no training set; give at least 1 of each")
+        raise ClusterError(
+            f"{patterns} patterns and {outputs} outputs are no training set; give at least 1 of each"
+        )
     return BatchWork(
         layers=layer_work(recipe, outputs),
         patterns=patterns,
         fraction=training.fraction,
         travel=recipe.cluster.travel,
         servers=recipe.cluster.servers,
-        sample_bytes=recipe.input.size * {"uint8": 1, "float16": 2}.get(str(getattr(recipe.data, "dtype", "")), 4),
+        sample_bytes=recipe.input.size
+        * {"uint8": 1, "float16": 2}.get(str(getattr(recipe.data, "dtype", "")), 4),
     )
