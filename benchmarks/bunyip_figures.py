@@ -7,8 +7,8 @@ processors (figure 8), beside what the paper states in words; no constant is fit
 
 Measured: evaluations of the three workloads of figure 8 by one process and by two workers of a cluster,
 beside what is predicted from the rate of a portion in the same round; and reductions of eight processes on
-four hosts with links of 100 Mb/s (root; left out with --reductions 0), which give figure 6 as it would be of
-eight workers of this machine. --tflop bounds an evaluation that is measured: a workload that has more has fewer
+four hosts with links of 100 Mb/s (root; left out with --reductions 0), which give figure 6 as of eight
+workers of this machine. --tflop bounds an evaluation that is measured: a workload that has more has fewer
 patterns. --rounds 0 measures nothing. Takes some 10 minutes.
 """
 
