@@ -75,7 +75,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     layers = planned_layers(recipe, outputs)
     size = sum(layer.parameters for layer in layers)
     vector = FLOAT_BYTES * size
-    patterns, exact = _patterns(recipe)
+    patterns, exact = patterns_in(recipe)
     alone = recipe.alone
     servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
     vectors = _vectors(training)
@@ -133,7 +133,7 @@ def _cost(recipe: Recipe, seconds: float) -> Row:
     return row
 
 
-def _patterns(recipe: Recipe) -> tuple[int, bool]:
+def patterns_in(recipe: Recipe) -> tuple[int, bool]:
     """Patterns for training, and whether that is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
