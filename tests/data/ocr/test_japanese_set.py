@@ -298,6 +298,6 @@ def test_an_array_is_written_as_numpy_writes_it(tmp_path: Path) -> None:
 def test_a_full_disk_is_called_so_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "writing_whole", lambda path: open("/dev/full", "wb"))
+    monkeypatch.setattr(making, "writing_whole", lambda path: Path("/dev/full").open("wb"))
     with pytest.raises(DiskFullError, match="run the same command again"):
         making.save(tmp_path / "scans.npy", np.zeros(1 << 16, np.uint64))
