@@ -19,6 +19,7 @@ from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleErr
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
+from cotswold.server.dealing import words
 from cotswold.testing import stopped
 
 WORK = "tests.cluster.works:least_squares"
@@ -212,6 +213,43 @@ def test_a_portion_that_fails_everywhere_is_named_with_its_error(opened: Opener)
         assert torch.equal(cluster.read("y"), torch.zeros(SIZE, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("travel", ["bunyip", "sandblaster"])
+def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired(
+    opened: Opener, travel: str
+) -> None:
+    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}
+    with opened(arguments=slow, workers=1, restarts=False, travel=travel) as cluster:
+        cluster.write("x", some_point())
+
+        def kill(status: ClusterStatus) -> None:
+            if status.done > 30:
+                os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+                cluster.watch(None)
+
+        cluster.watch(kill)
+        with pytest.raises(TroubleError, match="every worker is dead"):
+            cluster.evaluate("x", "g")
+        assert torch.equal(cluster.read("x"), some_point())  # as a checkpoint does
+        cluster.hire(1)
+        value, gradient = alone(some_point())
+        assert cluster.evaluate("x", "g").value == pytest.approx(value, rel=1e-13)
+        np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
+        assert cluster.last is not None and cluster.last.evaluation == 1
+        assert cluster.last.account.by_name["worker-1"] > 10
+
+
+def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> None:
+    with opened("tests.cluster.works:poisoned", {"bad": 17}) as cluster:
+        with pytest.raises(TroubleError):
+            cluster.evaluate("x", "g")
+        with pytest.raises(TroubleError, match="cannot be read"):
+            cluster.evaluate("x", "g")  # tried again, and no better
+        assert cluster.status().evaluation == 1
+        good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
+        cluster.replay([words(good)])
+        assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_patterns, good)))
+
+
 def test_a_gradient_that_is_no_number_is_seen_in_the_dots(opened: Opener) -> None:
     with opened("tests.cluster.works:poisoned", {"bad": 17, "nan": True}) as cluster:
         found = cluster.evaluate("x", "g", after=[Dot("g", "g")])
@@ -257,6 +295,28 @@ def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors
         cluster.watch(None)
         cluster.write("x", some_point())
         assert cluster.evaluate("x", "g").value == pytest.approx(alone(some_point())[0], rel=1e-13)
+
+
+def test_who_was_told_to_stop_can_read_and_write_what_a_checkpoint_needs(opened: Opener) -> None:
+    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}) as cluster:
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        for _ in range(3):
+            time.sleep(0.15)  # longer than from one call to the next
+            cluster.write("x", cluster.read("x"))
+        assert cluster.validate() is not None
+
+
+def test_a_validation_without_any_worker_says_so(opened: Opener) -> None:
+    with opened(workers=1, restarts=False) as cluster:
+        os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+        with pytest.raises(TroubleError, match="no worker is left"):
+            cluster.validate()
 
 
 def test_unknown_vectors_are_refused_before_anything_is_done(opened: Opener) -> None:

@@ -13,6 +13,7 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.plans import Planner, reduction_of
 from cotswold.cluster.sets import ALL, Sets
 from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.work import Slot
 from cotswold.errors import UserError
 from cotswold.server.dealing import Dealing
 
@@ -59,17 +60,40 @@ def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
         Sets(DEALING).replay([text])
 
 
-@given(st.integers(1, 500_000), st.sampled_from([64, 1 << 16, 1 << 20]), st.integers(1, 5))
-def test_shards_follow_each_other_and_their_cut_knows_no_servers(size: int, each: int, servers: int) -> None:
+SLOTS = st.lists(
+    st.builds(Slot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=6
+)
+
+
+@given(SLOTS, st.sampled_from([256, 1 << 14, 1 << 20]), st.integers(1, 5))
+def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
+    layout: list[Slot], each: int, servers: int
+) -> None:
     names = [f"s{number}" for number in range(servers)]
-    shards = shards_of(size, 4, each, names)
-    assert [one.start for one in shards] == [0, *(one.stop for one in shards[:-1])]
-    assert shards[-1].stop == size
+    shards = shards_of(layout, 4, each, names)
+    assert [one.start for one in shards] == [0, *(one.stop for one in shards)][: len(shards)]
     assert [one.number for one in shards] == list(range(len(shards)))
-    alone = shards_of(size, 4, each, ["alone"])
+    left = list(shards)
+    for slot in layout:
+        block = 0
+        numbers = slot.rows * slot.columns
+        while numbers:
+            one = left.pop(0)
+            assert (one.tensor, one.block) == (slot.name, block)
+            assert (one.stop - one.start) % slot.columns == 0
+            assert one.stop - one.start <= max(slot.columns, each // 4 + slot.columns)
+            numbers, block = numbers - (one.stop - one.start), block + 1
+    assert not left
+    alone = shards_of(layout, 4, each, ["alone"])
     assert [(one.start, one.stop) for one in shards] == [(one.start, one.stop) for one in alone]
     order = [names.index(one.server) for one in shards]
     assert order == sorted(order)
+
+
+def test_servers_have_equal_parts_of_large_tensors() -> None:
+    shards = shards_of([Slot("w", 4096, 1024), Slot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
+    sizes = [sum(one.stop - one.start for one in shards if one.server == f"s{n}") for n in range(3)]
+    assert max(sizes) - min(sizes) <= 2 << 18
 
 
 @pytest.mark.parametrize("hosts", ["aaaa", "aabb", "abab", "abcd", "a"])

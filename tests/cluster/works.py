@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster import PortionSum
+from cotswold.cluster import PortionSum, Slot
 from cotswold.errors import MachineError
 
 
@@ -26,6 +26,10 @@ class LeastSquares:
     @property
     def parameters(self) -> Tensor:
         return self._parameters
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        return [Slot("weight", len(self._parameters), 1)]
 
     @property
     def patterns(self) -> int:

@@ -74,4 +74,5 @@ class Patterns:
         value, slope = self.value(self._vectors[at][0], patterns)
         if gradient is not None:
             self._vectors.make(gradient)[0].copy_(slope)
-        return Evaluation(value, tuple(self._vectors.run(after)), patterns, round(200 * self._fraction))
+        rounded = float(torch.tensor(value, dtype=self._vectors["x"][0].dtype))
+        return Evaluation(rounded, tuple(self._vectors.run(after)), patterns, round(200 * self._fraction))

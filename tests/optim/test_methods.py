@@ -128,6 +128,33 @@ def test_a_method_that_is_stopped_and_resumed_goes_on_with_the_same_bits(
     assert torch.equal(stopped["x"][0], vectors["x"][0])
 
 
+def test_a_state_stays_as_it_was_while_the_method_goes_on() -> None:
+    vectors = TensorVectors(zeros())
+    method = LBFGSMethod(vectors, Patterns(vectors), memory=2)
+    for _ in range(3):
+        method.step()
+    values = method.state().values
+    before = json.dumps(values)
+    method.step()
+    assert json.dumps(values) == before
+
+
+@pytest.mark.parametrize("kind", [LBFGSMethod, CGMethod])
+def test_in_float32_a_method_gets_past_where_the_decrease_is_lost_in_rounding(kind: type[Method]) -> None:
+    def gradient_left(**settings: Any) -> float:
+        vectors = TensorVectors(torch.zeros(8))
+        objective = Patterns(vectors)
+        method = kind(vectors, objective, **settings)
+        for _ in range(80):
+            if method.step().failure is not None:
+                break
+        method.settle()
+        return float(objective.value(vectors["x"][0], "0")[1].norm())
+
+    strong = StrongWolfe(curvature=0.9 if kind is LBFGSMethod else 0.4)
+    assert gradient_left() < 0.1 * gradient_left(search=strong)
+
+
 def test_a_state_of_another_method_is_refused() -> None:
     vectors = TensorVectors(zeros())
     state = CGMethod(vectors, Patterns(vectors)).state()

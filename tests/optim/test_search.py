@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotswold.optim import ApproximateWolfe, BunyipSearch, Search, StrongWolfe
+from cotswold.optim import ApproximateWolfe, BunyipSearch, RoundedWolfe, Search, StrongWolfe
 from cotswold.optim.search import Ask, Outcome, Start, Trial
 
 Line = Callable[[float], tuple[float, float]]
@@ -17,6 +17,7 @@ SEARCHES: dict[str, Search] = {
     "strong": StrongWolfe(),
     "strict": StrongWolfe(curvature=0.1),
     "approximate": ApproximateWolfe(),
+    "rounded": RoundedWolfe(StrongWolfe(), ApproximateWolfe()),
     "bunyip": BunyipSearch(),
 }
 LINES: dict[str, Line] = {
@@ -55,6 +56,7 @@ def test_a_search_finds_a_lower_step_that_meets_its_conditions(kind: str, line: 
     (value, slope), (start, start_slope) = function(outcome.step), function(0.0)
     assert value < start
     if outcome.weak is None and not isinstance(demands, BunyipSearch):
+        demands = demands.strong if isinstance(demands, RoundedWolfe) else demands
         assert isinstance(demands, StrongWolfe | ApproximateWolfe)
         assert abs(slope) <= -demands.curvature * start_slope
     if isinstance(demands, StrongWolfe):
@@ -161,6 +163,25 @@ def test_the_approximate_conditions_accept_a_value_that_rounding_raised() -> Non
 
     assert search(ApproximateWolfe(), line, 1.0)[0] == Outcome(1.0)
     assert search(StrongWolfe(), line, 1.0)[0].step is None
+    assert search(SEARCHES["rounded"], line, 1.0) == (Outcome(1.0), [Ask(1.0)])
+
+
+def test_the_approximate_search_follows_where_rounding_hid_a_decrease_that_was_promised() -> None:
+    def line(a: float) -> tuple[float, float]:  # the slope promises 1e-3, and 1e-9 is there
+        return 1.0 + (1e-7 if a > 0 else 0.0), 1e-3 * (2e6 * a - 2) if a < 1e-6 else 1e-3 * (2 - 2e-6 / a)
+
+    assert search(StrongWolfe(), line, 1.0)[0].step is None
+    found = search(SEARCHES["rounded"], line, 1.0)[0].step
+    assert found is not None and abs(line(found)[1]) <= 0.9 * 2e-3
+
+
+@pytest.mark.parametrize("slope", [-1.0, -1e-2])
+def test_a_decrease_that_can_be_seen_is_searched_by_values_and_strong_wolfe(slope: float) -> None:
+    def line(a: float) -> tuple[float, float]:
+        return 1.0 + slope * (a - a * a / 20), slope * (1 - a / 10)
+
+    assert search(SEARCHES["rounded"], line, 0.1) == search(SEARCHES["strong"], line, 0.1)
+    assert search(SEARCHES["rounded"], line, 0.1) != search(SEARCHES["approximate"], line, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +191,7 @@ def test_the_approximate_conditions_accept_a_value_that_rounding_raised() -> Non
         lambda: StrongWolfe(trials=0),
         lambda: ApproximateWolfe(decrease=0.6),
         lambda: ApproximateWolfe(growth=1.0),
+        lambda: RoundedWolfe(StrongWolfe(), ApproximateWolfe(), visible=0.0),
         lambda: BunyipSearch(part=0.0),
         lambda: BunyipSearch(growth=1.0),
     ],

@@ -13,11 +13,16 @@ from cotswold.server.asked import Counted, Request
 from cotswold.server.messages import Dismiss, Join, PortionResult, Send
 from cotswold.simulate.players import WorkerPlayer
 
-TRAVELS = {"pushed": {}, "along the tree": {"tree": True}, "reduced": {"pushes": False}}
+TRAVELS: dict[str, dict[str, object]] = {
+    "pushed": {"flush_seconds": 0.8},
+    "along the tree": {"flush_seconds": 0.8, "tree": True},
+    "reduced": {"pushes": False},
+    "reduced, handed over": {"flush_seconds": 0.8, "pushes": False},
+}
 
 
 def trial(travel: str = "pushed", speeds: tuple[float, ...] = (0.1, 0.1), **more: object) -> Trial:
-    settings = {"portions": 100, "flush_portions": 8, "silent_seconds": 10.0, **TRAVELS[travel], **more}
+    settings = {"portions": 100, "silent_seconds": 10.0, **TRAVELS[travel], **more}
     keeps = not settings.get("pushes", True)
     fraction = settings.pop("fraction", 1.0)
     world = World(
@@ -60,7 +65,9 @@ def test_a_stopped_worker_costs_its_share_and_does_no_harm_when_it_wakes_up(trav
     stopped.pause()
     for number in (1, 2):
         seconds, _ = timed(cluster, number)
-        doubt = 4 * 0.25 if (travel, number) == ("reduced", 1) else 0  # until nobody waits for its broadcast
+        doubt = (
+            4 * 0.25 if (travel.startswith("reduced"), number) == (True, 1) else 0
+        )  # until nobody waits for its broadcast
         assert seconds < 1.04 * 10 + doubt
     cluster.loop.after(2.0, stopped.go_on)
     cluster.evaluate(3)
@@ -73,7 +80,7 @@ def test_a_death_gives_back_what_was_not_counted(travel: str) -> None:
     cluster.loop.after(2.5, lambda: cluster.kill(workers(cluster)[1]))
     seconds, counted = timed(cluster, 0)
     assert counted.account.lost >= 1
-    unsaved = {"pushed": 9, "along the tree": 17, "reduced": 26}[travel]
+    unsaved = {"pushed": 9, "along the tree": 17, "reduced": 26, "reduced, handed over": 9}[travel]
     assert counted.account.lost <= unsaved
     assert seconds < 2.5 + 5.0 + 0.1 * unsaved + 0.2
 
@@ -172,7 +179,7 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
     trouble = coordinator.trouble(cluster.loop.now)
     assert trouble is not None
     assert (trouble.kind, trouble.portion) == ("poisoned", 7)
-    assert "portion 7 is unreadable (on 2 workers)" in trouble.sentence
+    assert "portion 7 is unreadable (on 2 workers); what others have computed is kept" in trouble.sentence
     computed = sum(worker.computed for worker in workers(cluster))
     cluster.truth.failing = set()  # mended, on a machine that joins
     cluster.start()
@@ -269,3 +276,46 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
 def test_portions_that_there_are_not_are_refused(portions: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="there are portions 0 to 99"):
         trial().coordinator.evaluate(Request("x", "g", portions=portions))
+
+
+def test_no_portion_is_to_blame_where_workers_are_killed_all_the_time() -> None:
+    cluster = trial(speeds=(0.1, 0.1, 0.1), portions=100, deaths=3)
+
+    def kill_one() -> None:
+        alive = [worker for worker in workers(cluster) if worker.is_alive]
+        cluster.kill(alive[cluster.random.randrange(len(alive))])
+        cluster.start()
+        cluster.loop.after(0.3, kill_one)
+
+    cluster.loop.after(0.3, kill_one)
+    for number in range(3):
+        cluster.evaluate(number)
+        assert cluster.coordinator.coordinator.trouble(cluster.loop.now) is None
+
+
+@pytest.mark.parametrize("travel", ["pushed", "reduced"])
+def test_two_portions_that_kill_are_found_while_workers_are_started_again(travel: str) -> None:
+    cluster = trial(travel, speeds=(0.1, 0.1), portions=20, deaths=3)
+    deadly = {3, 12}
+
+    def die_of_it() -> None:
+        for worker in workers(cluster):
+            if worker.is_alive and worker.computing in deadly:
+                cluster.kill(worker)
+                cluster.start()
+        cluster.loop.after(0.05, die_of_it)
+
+    die_of_it()
+    cluster.coordinator.evaluate(Request("x", "g"))
+    coordinator = cluster.coordinator.coordinator
+    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=60)
+    trouble = coordinator.trouble(cluster.loop.now)
+    assert trouble is not None
+    assert trouble.portion == 3 and "portion 3 kills every worker: killed by signal 9" in trouble.sentence
+    assert cluster.started <= 2 + 2 * 4
+    deadly.clear()
+    cluster.network.send(cluster.coordinator.name, coordinator.retry(cluster.loop.now))
+    assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
+    outcome = cluster.coordinator.outcome
+    assert isinstance(outcome, Counted)
+    check(cluster.truth, range(20), cluster.point, outcome, cluster.vector("g"), tree=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 
 from tests.server.checker import Truth, check
@@ -208,7 +209,7 @@ def rules(
         "silent_seconds": 3.0,
         "retry_seconds": 0.5,
         "beat_seconds": 0.25,
-        "flush_portions": 3,
+        "flush_seconds": 0.3 if pushes else inf,
         "deaths": 99,
         **more,
     }

@@ -21,7 +21,7 @@ import cotswold
 from cotswold import training
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.ray_machine import start_head
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.run import Stop
 from cotswold.testing import wait_until
@@ -124,6 +124,21 @@ def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
     )
 
 
+@pytest.mark.parametrize("kind", ["stack", "validation"])
+def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data, tmp_path: Path) -> None:
+    stop = Stop()
+
+    def ask(event: Mapping[str, object]) -> None:
+        if event["kind"] == kind and event.get("step") in (None, 2):
+            stop.signal = signal.SIGTERM
+            time.sleep(0.2)  # so that the cluster looks around while it is read or validated next
+
+    settings: dict[str, object] = {"workers": 2, "validation": 0.2, "iterations": 4}
+    cut = trained(data, tmp_path / "cut", **settings, on_event=ask, stop=stop)
+    assert cut.status == "interrupted" and len(cut.checkpoints) == 1
+    assert trained(data, tmp_path / "cut", **settings, resume=True).status == "finished"
+
+
 def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path) -> None:
     settings: dict[str, object] = {"fraction": 0.5, "cycle": 2, "deterministic": True, "iterations": 6}
     first = trained(data, tmp_path / "first", **settings, workers=2)
@@ -158,19 +173,39 @@ def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: 
 
 
 class Poisoned(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Sample 77 cannot be read as long as a file is there."""
+
+    def __init__(self, data: Data, rotten: Path) -> None:
+        self.data, self.rotten = data, rotten
+
     def __len__(self) -> int:
         return 200
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        if number == 77:
+        if number == 77 and self.rotten.exists():
             raise ValueError("sample 77 is rotten")
-        return torch.ones(6), torch.tensor(1)
+        return self.data[0][number], self.data[1][number]
 
 
-def test_a_sample_that_fails_on_every_worker_is_named_and_the_run_can_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(CotswoldError, match="sample 77 is rotten"):
-        trained(Poisoned(), tmp_path / "run", workers=2)  # type: ignore[arg-type]
-    assert cotswold.Run(tmp_path / "run").status == "failed"
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
+    workers: int, data: Data, tmp_path: Path
+) -> None:
+    rotten = tmp_path / "rotten"
+    samples = Poisoned(data, rotten)
+
+    def spoil(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == 2:
+            rotten.touch()
+
+    words = {"strategy": "batch", "loss": "cross_entropy", "iterations": 4, "workers": workers}
+    with pytest.raises(Exception, match="sample 77 is rotten"):
+        cotswold.train(made(), samples, tmp_path / "run", on_event=spoil, **words)  # type: ignore[arg-type]  # as above
+    run = cotswold.Run(tmp_path / "run")
+    assert run.status == "failed" and [each.name for each in run.checkpoints] == ["00000002"]
+    rotten.unlink()
+    again = cotswold.train(made(), samples, run.path, resume=True, **words)  # type: ignore[arg-type]  # as above
+    assert again.status == "finished" and len(losses(again)) == 4
 
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster import PortionSum
+from cotswold.cluster import PortionSum, Slot
 from cotswold.nn import DenseNetwork
 
 SIZES = (400, 480, 3203)
@@ -32,6 +32,11 @@ class Bunyip:
     def parameters(self) -> Tensor:
         """Flat."""
         return self._parameters
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """Weights and biases."""
+        return [Slot.of_shape(slot.name, slot.shape) for slot in self._network.layout]
 
     @property
     def patterns(self) -> int:

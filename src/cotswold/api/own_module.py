@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cotswold.launch import World
     from cotswold.recipe import Recipe
-    from cotswold.recipe.schema import Cluster, LayerTraining
+    from cotswold.recipe.schema import Cluster, LayerTraining, Mesh
     from cotswold.training.module_batch import Factory
     from cotswold.training.team import Team
 
@@ -51,6 +51,7 @@ class ModuleRequest:
     validation: Given | float | None
     training: LayerTraining
     cluster: Cluster
+    mesh: Mesh
     resume: Resumed
 
     @classmethod
@@ -65,6 +66,7 @@ class ModuleRequest:
         settings: Mapping[str, object],
         threads: int | None,
         resume: Resumed,
+        grid: str | None = None,
     ) -> ModuleRequest:
         """What the words of `train` ask for; raises UserError where they do not fit together, RecipeError for
         settings that the strategy does not have.
@@ -87,8 +89,8 @@ class ModuleRequest:
             directory = directory or Path("runs") / given.partition(":")[2]
             kept = _kept(directory, resume)
             known = _loss(loss, kept, directory), _validation(validation, kept)
-            sections = training_section(strategy, values, spread, kept)
-            return cls(None, given, None, directory, *known, *sections, resume)
+            learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
+            return cls(None, given, None, directory, *known, learnt, cluster, mesh, resume)
         _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
             raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
@@ -96,8 +98,8 @@ class ModuleRequest:
         samples: Any = dataset
         kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
         known = _loss(loss, kept, directory), _validation(validation, kept)
-        sections = training_section(strategy, values, spread, kept)
-        return cls(module, None, samples, directory, *known, *sections, resume)
+        learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
+        return cls(module, None, samples, directory, *known, learnt, cluster, mesh, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""
@@ -182,16 +184,18 @@ def training_section(
     values: Mapping[str, object],
     spread: Mapping[str, object] | None = None,
     kept: Recipe | None = None,
-) -> tuple[LayerTraining, Cluster]:
-    """`[training]` and `[cluster]` of a module's run, what is not given as it was ``kept``; of the fields of
-    `[training]` only those that are given count as set. Raises RecipeError for a field or a value that it
-    does not have."""
+    grid: str | None = None,
+) -> tuple[LayerTraining, Cluster, Mesh]:
+    """`[training]`, `[cluster]` and `[mesh]` of a module's run, what is not given as it was ``kept``; of the
+    fields of `[training]` only those that are given count as set. Raises RecipeError for a field or a value
+    that it does not have."""
     from cotswold.recipe import from_values
     from cotswold.recipe.schema import StackTraining
 
     before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     clustered = {} if kept is None else kept.cluster.model_dump()
     strategy = strategy or ("supervised" if kept is None else kept.training.strategy)
+    cut = grid if grid is not None or kept is None else kept.gang
     table: dict[str, object] = {
         "name": "module",
         "data": {"type": "dataset"},
@@ -201,6 +205,8 @@ def training_section(
             **{name: value for name, value in {**before, **values}.items() if value is not None},
         },
         "cluster": {k: v for k, v in {**clustered, **(spread or {})}.items() if v is not None},
+        # of other strategies the ranks know their grid themselves
+        "mesh": {"grid": cut} if strategy == "batch" and cut is not None else {},
     }
     made = from_values(table, "train()")
     found = made.training
@@ -208,7 +214,7 @@ def training_section(
         raise UserError(
             f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised or batch"
         )
-    return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster
+    return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster, made.mesh
 
 
 def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
@@ -224,7 +230,8 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
             request.make()
             with team(world, request, grid) as members:
                 return _trained(request, members, hearing)
-    shape = Grid(1, 1) if grid in (None, "none") else Grid.parse(str(grid))
+    gangs = request.training.strategy == "batch"  # workers lead ranks of their own
+    shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleWords.from_request(request, shape)
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
@@ -251,6 +258,7 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         directory=request.directory,
         settings=request.training,
         cluster=request.cluster,
+        mesh=request.mesh,
         validation=request.validation,
         resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         team=team,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.threads import computing
 from cotswold.errors import UserError
+from cotswold.geometry import Grid
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -56,7 +57,7 @@ def plan(
             f"{found.name} is trained by {found.training.strategy}; dry runs are for strategy batch, and "
             "cotswold info and cotswold simulate count the others"
         )
-    with computing(threads if found.cluster.alone else 1, found):
+    with computing(threads if found.alone else 1, found):
         return _counted(with_features(found) if found.data.store is None else _stored(found), found.training)
 
 
@@ -74,8 +75,8 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     layers = planned_layers(recipe, outputs)
     size = sum(layer.parameters for layer in layers)
     vector = FLOAT_BYTES * size
-    patterns, exact = _patterns(recipe)
-    alone = cluster.alone
+    patterns, exact = patterns_in(recipe)
+    alone = recipe.alone
     servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
     vectors = _vectors(training)
     server_vectors = (vectors + workers) // max(servers, 1)
@@ -84,7 +85,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     seconds = _seconds(recipe, training, outputs)
     counted = max(1, round(patterns * training.fraction))
     row: Row = {
-        "processes": 1 if alone else 1 + servers + workers,
+        "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
         "workers": workers,
         "servers": servers,
         "ports": _ports(recipe, servers + workers),
@@ -108,11 +109,16 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
 
 
 def _at_once(recipe: Recipe) -> int:
-    """Workers that compute at the same time: on this machine not more than it has cores."""
+    """Processes that compute at the same time: on this machine not more than it has cores."""
     from cotswold.api.processes import cores
 
-    workers = recipe.cluster.workers
-    return workers if recipe.cluster.address is not None else max(1, min(workers, cores()))
+    computing = recipe.cluster.workers * _ranks(recipe)
+    return computing if recipe.cluster.address is not None else max(1, min(computing, cores()))
+
+
+def _ranks(recipe: Recipe) -> int:
+    """Processes of a worker."""
+    return 1 if recipe.gang is None else Grid.parse(recipe.gang).size
 
 
 def _cost(recipe: Recipe, seconds: float) -> Row:
@@ -127,7 +133,7 @@ def _cost(recipe: Recipe, seconds: float) -> Row:
     return row
 
 
-def _patterns(recipe: Recipe) -> tuple[int, bool]:
+def patterns_in(recipe: Recipe) -> tuple[int, bool]:
     """Patterns for training, and whether that is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
@@ -165,11 +171,13 @@ def _worker_vectors(recipe: Recipe) -> int:
 
 
 def _ports(recipe: Recipe, processes: int) -> str:
-    if recipe.cluster.alone:
+    if recipe.alone:
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"
-    return f"{processes + 1} TCP ports, one a process, beside Ray's own"
+    which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
+    how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
+    return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
 
 
 def _evaluations(training: BatchTraining) -> float:

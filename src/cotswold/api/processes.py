@@ -59,7 +59,7 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
 
 def local_grid(wanted: Recipe, tell: Tell) -> Grid:
     """The grid of ranks that this process is to start: 1x1 where the recipe asks for none."""
-    if wanted.mesh.grid is None:
+    if wanted.mesh.grid is None or wanted.gang is not None:  # workers lead ranks of their own
         return Grid(1, 1)
     if wanted.mesh.grid != AUTO:
         return Grid.parse(wanted.mesh.grid)

@@ -89,7 +89,7 @@ def train(
         if stores is not None or overrides:
             raise UserError("stores and overrides belong to a recipe; a module's settings are given by name")
         own = ModuleRequest.of(
-            recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume
+            recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume, grid
         )
         outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
         return run_of(outcome, stop, module=own.made)

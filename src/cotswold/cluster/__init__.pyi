@@ -5,6 +5,7 @@ from .conversation import TroubleError as TroubleError
 from .settings import ClusterSettings as ClusterSettings
 from .settings import Travel as Travel
 from .work import PortionSum as PortionSum
+from .work import Slot as Slot
 from .work import Work as Work
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
+    "Slot",
     "Travel",
     "TroubleError",
     "Work",

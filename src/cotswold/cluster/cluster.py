@@ -20,9 +20,11 @@ from torch import Tensor
 from cotswold.cluster.conversation import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.travel import Contents
 from cotswold.cluster.validating import Validating
 from cotswold.errors import MachineError, UserError
@@ -32,7 +34,8 @@ from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
 
-_PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+"""What whoever starts processes imports once."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,6 @@ def open_cluster(
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
-    port: int = 0,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
 ) -> Cluster:
@@ -78,10 +80,17 @@ def open_cluster(
     token = token or Token.new()
     own = None
     if processes is None:
-        processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
+        processes = own = ForkServer((*PRELOADED, work.partition(":")[0]))
     endpoint = None
     try:
-        endpoint = Endpoint(token, m.COORDINATOR, host=host, port=port, encrypt=settings.encrypt)
+        endpoint = Endpoint(
+            token,
+            m.COORDINATOR,
+            host=host,
+            ports=Reach.of(settings, host).one_of_ports,
+            encrypt=settings.encrypt,
+            lost_seconds=settings.lost_seconds,
+        )
         task = Task(work, arguments, logs, host)
         opening = Opening(settings, task, processes, token, endpoint, on_event)
         try:
@@ -110,6 +119,8 @@ class Cluster:
         self._contents.written(POINT)
         self._sets = Sets(opened.dealing)
         self._backups = 0
+        self._halted: tuple[object, ...] | None = None
+        """What was asked for in an evaluation that met trouble, which is on still."""
         self.last: Counted | None = None
         """The newest evaluation: which portions count, by whom, what was given again."""
 
@@ -125,6 +136,11 @@ class Cluster:
         """Of the vectors."""
         found: torch.dtype = getattr(torch, self._opened.made.dtype)
         return found
+
+    @property
+    def epsilon(self) -> float:
+        """From 1 to the next number of a vector."""
+        return float(torch.finfo(self.dtype).eps)
 
     @property
     def patterns(self) -> int:
@@ -173,7 +189,7 @@ class Cluster:
         )
 
     def watch(self, on_progress: Callable[[ClusterStatus], None] | None) -> None:
-        """Call a function some times a second while something is awaited; what it raises ends that."""
+        """Call a function some times a second in each evaluation, which ends with what it raises."""
         if on_progress is None:
             self._conversation.on_progress = None
         else:
@@ -189,6 +205,7 @@ class Cluster:
         """Do as commanded on all shards, in one round; the dots. Raises KeyError for an unknown vector."""
         self._contents.check(commands)
         self._require_servers()
+        self._give_up_halted()
         self._conversation.deliver(self._machine.run(commands, time.monotonic()))
         done = self._conversation.outcome()
         assert not isinstance(done, Counted), "a round was asked for"
@@ -228,6 +245,7 @@ class Cluster:
                 f"the vector {name} has {tuple(vector.shape)} of {vector.dtype}; the cluster's have "
                 f"{self.size} of {self.dtype}"
             )
+        self._give_up_halted()
         values = vector.detach().contiguous().numpy()
         write(self._conversation, self._opened.shards, self._opened.servers, name, values)
         self._contents.written(name)
@@ -243,26 +261,30 @@ class Cluster:
         after: Sequence[Command] = (),
         patterns: str | None = None,
     ) -> Evaluation:
-        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end."""
+        """See `optim.Objective.evaluate`. Raises TroubleError where it cannot come to an end.
+
+        The same asked again, before any other command, goes on where it was, with what is computed already,
+        and what failed is tried again: after `hire`, say.
+        """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
         self._contents.check([*before, *after], made=made)
         self._require_servers()
         kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
-        self._contents.ran(before)
         request = Request(
             at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
         )
-        if self._settings.travel == "bunyip":
-            request = self._contents.fetching(at).asked_in(request)
-        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+        self._begin(request, (request, kept))
         try:
             done = self._conversation.outcome()
-        except BaseException:
+        except TroubleError:
             self._sets.load(kept)  # what was to be drawn is drawn again
-            self._contents.forget_held()
-            self._conversation.abandon()
+            self._halted = (request, kept)
+            raise
+        except BaseException:
+            self._sets.load(kept)
+            self._abandon()
             raise
         if not isinstance(done, Counted):
             raise TroubleError(f"{done.error}; resume the run")
@@ -306,7 +328,7 @@ class Cluster:
             if len(self._machine.members):
                 alone_since = now
             elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
-                raise TroubleError("there is no worker any more that could validate; resume the run")
+                raise TroubleError("no worker is left that could validate; resume the run")
             for name, ask in validating.grant(self._machine.members):
                 self._conversation.post.send(name, ask)
             return validating.is_done
@@ -329,6 +351,7 @@ class Cluster:
         self._conversation.close(self._opened.servers)
         if self._own is not None:
             self._own.close()
+        remove_left_folders()  # of workers that were killed
 
     def __enter__(self) -> Self:
         return self
@@ -361,6 +384,27 @@ class Cluster:
             },
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
+
+    def _begin(self, request: Request, asked: tuple[object, ...]) -> None:
+        """Ask for an evaluation, or for what is left of it."""
+        if self._halted == asked:
+            self._halted = None
+            self._conversation.deliver(self._machine.retry(time.monotonic()))
+            return
+        self._give_up_halted()
+        self._contents.ran(request.before)
+        if self._settings.travel == "bunyip":
+            request = self._contents.fetching(request.at).asked_in(request)
+        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+
+    def _give_up_halted(self) -> None:
+        if self._halted is not None:
+            self._halted = None
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self._contents.forget_held()
+        self._conversation.abandon()
 
     def _lost_servers(self) -> str:
         return self._conversation.lost_servers(self._opened.servers)

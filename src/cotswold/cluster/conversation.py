@@ -15,7 +15,7 @@ from typing import get_args
 from cotswold.cluster.messages import Finish, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Ready
+from cotswold.cluster.transport import Lost, Ready
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Trouble
@@ -26,6 +26,8 @@ OnEvent = Callable[[str, Mapping[str, object]], None]
 """Hears what is worth writing down: its kind, and more by name."""
 _TICK_SECONDS = 0.1
 _LATE_SECONDS = 0.5
+_END_SECONDS = 1.0
+"""For so long the end of a process is awaited whose connection has ended."""
 _BACKLOG = 10_000
 """Messages that are heard before anything else, where nobody has listened for a while."""
 _HEARD = get_args(m.FromWorker | m.FromServer)
@@ -38,16 +40,34 @@ class TroubleError(MachineError):
 class Conversation:
     """Whatever the coordinator says and hears."""
 
-    def __init__(self, post: Post, staff: Staff, machine: Coordinator, on_event: OnEvent) -> None:
+    def __init__(
+        self,
+        post: Post,
+        staff: Staff,
+        machine: Coordinator,
+        on_event: OnEvent,
+        complain: Callable[[str, str], None],
+    ) -> None:
+        """``complain`` hears which worker could not reach which other one."""
         self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
+        self._complain = complain
         self.on_progress: Callable[[], None] | None = None
-        """Called some times a second while something is awaited; what it raises ends the waiting."""
+        """Called some times a second while an evaluation is awaited; what it raises ends the waiting."""
+        self._shows_progress = False
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
+        self._cut: dict[str, tuple[float, str]] = {}
+        """Peers whose connections ended while their processes seem to run: since when, and why."""
+        self._given_up: set[str] = set()
+        """Those of them for which no end was heard."""
 
     def outcome(self) -> Counted | RoundDone:
         """What was asked for, once it is done; raises TroubleError where nothing goes on."""
-        self.wait(lambda: self.machine.outcome is not None)
+        self._shows_progress = True
+        try:
+            self.wait(lambda: self.machine.outcome is not None)
+        finally:  # whoever is told to stop reads vectors next, and is not to be told again
+            self._shows_progress = False
         assert self.machine.outcome is not None, "it was awaited"
         return self.machine.outcome
 
@@ -88,12 +108,16 @@ class Conversation:
                     self.heard(sender, message)
             case Ready(descriptor):
                 self._ended(descriptor)
-            case _:  # a lost peer whose process lives is heard of by its silence
+            case Lost(peer, why) if self.staff.is_watched(peer):
+                self._cut.setdefault(peer, (time.monotonic(), why))
+            case _:
                 pass
         return event is not None
 
     def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Let the state machine hear a message."""
+        if isinstance(message, m.Aborted) and message.lost:
+            self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
             self.staff.joined(message.name)
@@ -110,12 +134,10 @@ class Conversation:
 
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
-        watching, self.on_progress = self.on_progress, None
         deadline = time.monotonic() + 5
         with suppress(TroubleError):  # a server that is gone ends no round
             while self.machine.is_round_under_way and time.monotonic() < deadline:
                 self.step(_TICK_SECONDS)
-        self.on_progress = watching
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 
@@ -131,15 +153,26 @@ class Conversation:
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that do not run any more, in words; empty where all do."""
-        return " and ".join(name for name in servers if not self.staff.is_watched(name))
+        gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
+        return " and ".join(gone)
 
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
+            self.staff.tick(time.monotonic())  # another is started at once
             self._on_event("ended", {"name": ended.name, "why": ended.why})
             self.deliver(self.machine.ended(ended.name, ended.why, time.monotonic()))
 
+    def _give_up_lost(self, now: float) -> None:
+        """Whoever was lost, and whose end is not heard of, is behind a link that was cut."""
+        for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
+            _, why = self._cut.pop(name)
+            if self.staff.is_watched(name):
+                self._given_up.add(name)
+                self.deliver(self.machine.ended(name, f"{self.staff.machine_of(name)}: {why}", now))
+
     def _tick(self, now: float) -> None:
+        self._give_up_lost(now)
         self.deliver(self.machine.tick(now))
         self.staff.tick(now)
         for event in self.machine.take_events():
@@ -158,5 +191,5 @@ class Conversation:
             raise TroubleError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )
-        if self.on_progress is not None:
+        if self.on_progress is not None and self._shows_progress:
             self.on_progress()

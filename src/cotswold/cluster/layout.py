@@ -1,31 +1,41 @@
 """How a flat vector is cut into shards, and which server has which.
 
-Knows: integers. Does not know: numbers, messages.
+Knows: integers, names of tensors. Does not know: numbers, messages' ways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.optim.blocks import BLOCK
+from cotswold.cluster.work import Slot
 from cotswold.server.messages import Shard
 
 
-def shards_of(size: int, item_bytes: int, shard_bytes: int, servers: Sequence[str]) -> tuple[Shard, ...]:
-    """Ranges of a vector of ``size`` numbers, of about ``shard_bytes`` each, dealt to servers in runs.
+def shards_of(
+    layout: Sequence[Slot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
+) -> tuple[Shard, ...]:
+    """The tensors in blocks of whole rows, of about ``shard_bytes`` each, dealt to servers in runs.
 
-    A shard is whole blocks of what a dot adds up at a time, where it is that long; so neither the number of
-    servers nor that of shards changes a bit.
+    A shard is named by its tensor and its block, whose size depends on the tensor alone: so the number of
+    servers changes no bit, and each block keeps its name on other servers.
 
-    >>> [(one.server, one.start, one.stop) for one in shards_of(150_000, 4, 1 << 18, ["a", "b"])]
-    [('a', 0, 65536), ('a', 65536, 131072), ('b', 131072, 150000)]
+    >>> from cotswold.cluster.work import Slot
+    >>> layout = [Slot("weight", 300, 400), Slot("bias", 300, 1)]
+    >>> for one in shards_of(layout, 4, 1 << 18, ["a", "b"]):
+    ...     print(one.server, one.tensor, one.block, one.start, one.stop)
+    a weight 0 0 60000
+    b weight 1 60000 120000
+    b bias 0 120000 120300
     """
-    step = max(1, shard_bytes // item_bytes)
-    if step >= BLOCK:
-        step -= step % BLOCK
-    starts = range(0, size, step)
-    each = -(-len(starts) // len(servers))
-    return tuple(
-        Shard(number, servers[number // each], start, min(start + step, size), "", number)
-        for number, start in enumerate(starts)
-    )
+    size = sum(slot.rows * slot.columns for slot in layout)
+    found: list[Shard] = []
+    start = 0
+    for slot in layout:
+        blocks = min(slot.rows, -(-slot.rows * slot.columns * item_bytes // shard_bytes))
+        for block in range(blocks):
+            rows = slot.rows * (block + 1) // blocks - slot.rows * block // blocks
+            stop = start + rows * slot.columns
+            server = servers[(start + stop) * len(servers) // (2 * size)]  # where its middle lies
+            found.append(Shard(len(found), server, start, stop, slot.name, block))
+            start = stop
+    return tuple(found)

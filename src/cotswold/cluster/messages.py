@@ -21,6 +21,8 @@ class Made:
     """Of one pattern: of the value, and of the gradient with the value."""
     held: int
     """Patterns for validation."""
+    layout: tuple[tuple[str, int, int], ...]
+    """The tensors that lie in the parameters: name, rows, numbers a row."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ from cotswold.cluster.layout import shards_of
 from cotswold.cluster.messages import Give, Given, Made, Serving
 from cotswold.cluster.plans import Planner
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint, Ready
+from cotswold.cluster.work import Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, Processes, Token
 from cotswold.host.token import VARIABLE
@@ -31,6 +33,9 @@ from cotswold.server.rules import Rules
 
 POINT = "x"
 """The vector that has the parameters."""
+_FLUSH_SECONDS = 1.0
+_MEMORY_BYTES_PER_SECOND = 1e9
+"""At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
 _ROLES = "cotswold.cluster.roles"
 
 
@@ -71,9 +76,12 @@ class Opening:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
+        self._reach = Reach.of(settings, task.host).said()
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
-        self.staff = Staff(processes, endpoint, self._worker, restarts=settings.restarts)
+        self.staff = Staff(
+            processes, endpoint, self._worker, restarts=settings.restarts, ranks=settings.ranks
+        )
         self._deadline = time.monotonic() + settings.start_seconds
         self._made: dict[str, Made] = {}
         self._joins: list[Letter] = []
@@ -89,15 +97,17 @@ class Opening:
         made = next(iter(self._made.values()))
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
-        shards = shards_of(made.size, item_bytes, self._settings.shard_bytes, names)
+        layout = [Slot(*one) for one in made.layout]
+        shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         for name in names:
-            self.staff.start(self._server(name, shards, made.dtype))
+            self.staff.start(self._server(name, shards, made.dtype), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "it was awaited"
-        machine = self._machine(made, shards, names)
-        conversation = Conversation(self._post, self.staff, machine, self._on_event)
+        planner = self._planner(made)
+        machine = self._machine(made, shards, names, planner)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
         dealing = machine.rules.dealing
         write(conversation, shards, names, POINT, self._given)
         for letter in self._joins:
@@ -114,8 +124,7 @@ class Opening:
             "work": self._task.work,
             "arguments": dict(self._task.arguments),
             "threads": self._settings.threads,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "worker", arguments)
 
@@ -125,8 +134,7 @@ class Opening:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": dtype,
-            "towards": self._task.host,
-            "encrypt": self._settings.encrypt,
+            "reach": self._reach,
         }
         return self._call(name, "server", arguments)
 
@@ -134,20 +142,26 @@ class Opening:
         output = None if self._task.logs is None else self._task.logs / f"{name}.log"
         return Call(name, f"{_ROLES}.{role}:main", arguments, {VARIABLE: self._token.text}, output)
 
-    def _machine(self, made: Made, shards: Sequence[m.Shard], names: Sequence[str]) -> Coordinator:
+    def _planner(self, made: Made) -> Planner:
+        item_bytes = np.dtype(made.dtype).itemsize
+        return Planner(made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second)
+
+    def _machine(
+        self, made: Made, shards: Sequence[m.Shard], names: Sequence[str], planner: Planner
+    ) -> Coordinator:
         settings = self._settings
+        vector_bytes = made.size * np.dtype(made.dtype).itemsize
         rules = Rules(
             Dealing(settings.seed, made.patterns, settings.portion),
             made.size,
             pushes=settings.travel == "sandblaster" or settings.deterministic,
             tree=settings.deterministic,
+            flush_seconds=flush_seconds(vector_bytes, settings, is_one_host=self._task.host is None),
             copies=settings.copies,
             deadline=settings.deadline,
             silent_seconds=settings.silent_seconds,
             lonely_seconds=settings.alone_seconds,
         )
-        item_bytes = np.dtype(made.dtype).itemsize
-        planner = Planner(made.size, item_bytes, self.staff.machine_of, settings.link_bits_per_second)
         servers = [(name, self._serving[name]) for name in names]
         return Coordinator(rules, shards, servers, planner, time.monotonic())
 
@@ -203,6 +217,13 @@ class Opening:
             raise UserError(f"{ended.name} {ended.why}")
         if ended.name.startswith("server") or self.staff.is_hopeless:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot begin")
+
+
+def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: bool) -> float:
+    """How old workers' sums become before they are pushed: often, for a death costs as much; but pushes take
+    a twentieth of what the servers' machine can receive, at most."""
+    rate = _MEMORY_BYTES_PER_SECOND if is_one_host else settings.link_bits_per_second / 8
+    return max(_FLUSH_SECONDS, 20 * settings.workers * vector_bytes / rate)
 
 
 def write(

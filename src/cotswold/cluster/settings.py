@@ -10,6 +10,7 @@ from typing import Literal
 
 from cotswold.errors import UserError
 
+_SILENCES = 3
 Travel = Literal["bunyip", "sandblaster"]
 
 
@@ -21,7 +22,7 @@ class ClusterSettings:
     """Workers that are started, and started again where one dies; others may join (`cotswold worker`)."""
     servers: int = 1
     """Parameter servers; their number changes no bit of a result."""
-    travel: Travel = "bunyip"
+    travel: Travel = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation begins, and push their sums."""
     portion: int = 320
@@ -38,25 +39,38 @@ class ClusterSettings:
     """Workers that may have one of the last portions; 1 for no backup copies."""
     threads: int = 1
     """Of a worker."""
+    ranks: int = 1
+    """Processes that a worker is, which leads the others: cores are shared out by it."""
     encrypt: bool = True
     """Whether what goes between hosts is secret (CURVE: at about a fifth of the speed)."""
     shard_bytes: int = 1 << 20
     """The size of a shard, rounded to whole elements."""
+    ports: tuple[int, int] | None = None
+    """The first and the last port at which processes listen for those of other hosts; None for any."""
+    spread_servers: bool = False
+    """Whether parameter servers stand on all machines, by their cores; otherwise on the coordinator's."""
     link_bits_per_second: int = 1_000_000_000
     """Of the card of each machine: plans of reductions are chosen for it."""
     restarts: bool = True
     """Whether a worker that died is started again."""
     silent_seconds: float = 10.0
     """A worker that has said nothing for so long gives its portions back."""
-    alone_seconds: float = 60.0
+    alone_seconds: float = 300.0
     """How long the cluster waits, without any worker, before it gives up."""
     start_seconds: float = 120.0
     """How long processes may take until they have said hello."""
 
+    @property
+    def lost_seconds(self) -> float:
+        """For so long a connection may carry nothing that is acknowledged; then the peer is lost."""
+        return _SILENCES * self.silent_seconds
+
     def __post_init__(self) -> None:
-        for name in ("workers", "servers", "portion", "copies", "threads", "link_bits_per_second"):
+        for name in ("workers", "servers", "portion", "copies", "threads", "ranks", "link_bits_per_second"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} = {getattr(self, name)}: a cluster needs at least one")
+        if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
+            raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: they lie between 1 and 65535")
         if not 0 < self.fraction <= 1:
             raise UserError(f"fraction = {self.fraction} of the patterns; it lies above 0 and is at most 1")
         if self.deadline is not None and not self.deadline > 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 from torch import Tensor
@@ -23,12 +24,34 @@ class PortionSum:
     """Further sums, such as how many were right."""
 
 
+@dataclass(frozen=True)
+class Slot:
+    """A tensor in the vector of parameters: rows of numbers that belong together."""
+
+    name: str
+    rows: int
+    """Rows of a matrix, or blocks of filters: a shard has whole ones."""
+    columns: int
+    """Numbers of a row."""
+
+    @classmethod
+    def of_shape(cls, name: str, shape: Sequence[int]) -> Slot:
+        """The slot of a tensor, whose first dimension counts its rows."""
+        rows = shape[0] if shape else 1
+        return cls(name, rows, prod(shape) // max(rows, 1))
+
+
 class Work(Protocol):
     """A sum over patterns, as a function of parameters that lie in one vector."""
 
     @property
     def parameters(self) -> Tensor:
         """The parameters, flat ``(size,)``, contiguous, on the CPU; whoever writes into it sets them."""
+        ...
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """The tensors that lie in the vector, one after the other."""
         ...
 
     @property

@@ -23,6 +23,16 @@ from cotswold.files.opening import open_file
 from cotswold.files.untrusted import MalformedError, parse_object, take
 
 _BYTES_MAX = 4096
+_held: set[int] = set()
+"""Files of locks that this process holds: a fork of it, which may outlive it for a moment, holds none."""
+
+
+def _let_go_in_fork() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_fork)
 
 
 class DirectoryLock:
@@ -57,14 +67,16 @@ class DirectoryLock:
                 f"{self._directory} cannot be locked ({error.strerror}); use a file system that has locks"
             ) from error
         self._file = file
+        _held.add(file)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None:
+        if self._file in _held:
+            _held.remove(self._file)
             os.close(self._file)
-            self._file = None
+        self._file = None
 
 
 def _holder(content: bytes) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from cotswold.errors import GeometryError
 from cotswold.geometry.reduction import Item, ReductionPlan
 from cotswold.geometry.reduction_plans import (
+    WAYS,
     Tree,
     Way,
     all_reduction,
@@ -29,9 +30,7 @@ from cotswold.geometry.reduction_plans import (
     hierarchy,
     leaves,
     over_lanes,
-    recursive_halving,
     reduction,
-    ring,
     ring_over_groups,
     star,
 )
@@ -251,14 +250,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     }
     lanes = network.lanes()
     by_host, by_switch = _tree_of_hosts(network, root), _tree_of_switches(network, root)
-    between: dict[str, Way] = {
-        "chain": chain,
-        "binomial tree": binomial_tree,
-        "ring": ring,
-        "recursive halving": recursive_halving,
-        "star": star,
-    }
-    for name, way in between.items():
+    for name, way in WAYS.items():
         plans[f"{name} over hosts"] = reduction(count, hierarchy(by_host, [way, star]), leaves(by_host))
         if len(lanes) > 1:
             plans[f"{name} over hosts, all cards"] = _over_cards(network, count, by_host, way, lanes)

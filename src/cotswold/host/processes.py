@@ -101,7 +101,10 @@ class Processes(Protocol):
     """Starts processes on one or several machines. They do not outlive whoever started them."""
 
     def machines(self) -> Mapping[str, int]:
-        """The machines that are there now, and the cores that each grants: some may join, some may go."""
+        """The machines that are there now, and the cores that each grants: some may join, some may go.
+
+        The first is this process's own, where it is one of them.
+        """
         ...
 
     def start(self, call: Call, machine: str | None = None) -> Process:

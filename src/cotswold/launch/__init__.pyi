@@ -1,3 +1,6 @@
+from .gang import Led as Led
+from .gang import follow as follow
+from .gang import lead as lead
 from .local import run_local as run_local
 from .membership import Membership as Membership
 from .membership import join as join
@@ -7,9 +10,12 @@ from .world import threads_of as threads_of
 from .world import world_of as world_of
 
 __all__ = [
+    "Led",
     "Membership",
     "World",
+    "follow",
     "join",
+    "lead",
     "run_local",
     "settings_of",
     "threads_of",

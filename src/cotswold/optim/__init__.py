@@ -1,4 +1,4 @@
-"""Optimisers as pure functions: so far the schedules of the step size."""
+"""Conjugate gradient and L-BFGS as commands on vectors by name, line searches; schedules of a rate."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from .schedule import Schedule as Schedule
 from .schedule import rate_at as rate_at
 from .search.approximate_wolfe import ApproximateWolfe as ApproximateWolfe
 from .search.bunyip import BunyipSearch as BunyipSearch
+from .search.rounded import RoundedWolfe as RoundedWolfe
+from .search.rounded import suited as suited
 from .search.strong_wolfe import StrongWolfe as StrongWolfe
 from .search.trial import Search as Search
 from .tensors import FunctionObjective as FunctionObjective
@@ -46,6 +48,7 @@ __all__ = [
     "MethodState",
     "Multiply",
     "Objective",
+    "RoundedWolfe",
     "Schedule",
     "Search",
     "StrongWolfe",
@@ -54,4 +57,5 @@ __all__ = [
     "combine",
     "dot",
     "rate_at",
+    "suited",
 ]

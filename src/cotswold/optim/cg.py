@@ -13,7 +13,7 @@ from typing import Any
 from cotswold.optim.directions import BETAS, BetaName, Change
 from cotswold.optim.method import Count, Method, Plan, Taken
 from cotswold.optim.objective import Objective
-from cotswold.optim.search.strong_wolfe import StrongWolfe
+from cotswold.optim.search.rounded import suited
 from cotswold.optim.search.trial import Search
 from cotswold.optim.vectors import Combine, Command, Dot, Vectors
 
@@ -36,10 +36,11 @@ class CGMethod(Method):
         search: Search | None = None,
         cycle: int | None = None,
     ) -> None:
-        """``search``: strong Wolfe with a curvature of 0.4 where None; ``cycle`` as in `Method`."""
+        """``search``: `suited`, with a curvature of 0.4, where None; ``cycle`` as in `Method`."""
         if beta not in BETAS:
             raise ValueError(f"unknown beta {beta!r}; known are {', '.join(BETAS)}")
-        super().__init__(vectors, objective, search or StrongWolfe(curvature=0.4), cycle)
+        search = search or suited(vectors.epsilon, decrease=1e-4, curvature=0.4)
+        super().__init__(vectors, objective, search, cycle)
         self._beta = BETAS[beta]
 
     def _at_start(self) -> list[Command]:

@@ -58,6 +58,11 @@ class DTensorVectors:
         """This rank's parts of a vector, made of zeros where it is new."""
         return self._local.make(name)
 
+    @property
+    def epsilon(self) -> float:
+        """From 1 to the next number."""
+        return self._local.epsilon
+
     def run(self, commands: Sequence[Command]) -> list[float]:
         """Do as commanded; the dots over all ranks."""
         dots = self._local.run(commands)

@@ -14,7 +14,7 @@ from typing import Any
 from cotswold.optim.gram import Products, two_loops
 from cotswold.optim.method import Count, Method, Plan, Taken
 from cotswold.optim.objective import Objective
-from cotswold.optim.search.strong_wolfe import StrongWolfe
+from cotswold.optim.search.rounded import suited
 from cotswold.optim.search.trial import Search
 from cotswold.optim.vectors import Combine, Command, Dot, Vectors
 
@@ -36,10 +36,11 @@ class LBFGSMethod(Method):
         search: Search | None = None,
         cycle: int | None = None,
     ) -> None:
-        """``memory``: how many pairs are kept; ``search``: strong Wolfe, curvature 0.9, where None."""
+        """``memory``: how many pairs are kept; ``search``: `suited`, with a curvature of 0.9, where None."""
         if memory < 1:
             raise ValueError(f"memory is {memory}; at least one pair must be kept")
-        super().__init__(vectors, objective, search or StrongWolfe(decrease=1e-3, curvature=0.9), cycle)
+        search = search or suited(vectors.epsilon, decrease=1e-3, curvature=0.9)
+        super().__init__(vectors, objective, search, cycle)
         self._memory = memory
         self._slots: list[int] = []  # of the pairs, oldest first
         self._sy: list[list[float]] = []  # s_i·y_j for i ≤ j
@@ -116,7 +117,11 @@ class LBFGSMethod(Method):
         return 1.0 / sqrt(plan.squared) if plan.steepest else 1.0
 
     def _own_state(self) -> dict[str, object]:
-        return {"slots": self._slots, "sy": self._sy, "yy": self._yy}
+        return {
+            "slots": [*self._slots],
+            "sy": [[*row] for row in self._sy],
+            "yy": [[*row] for row in self._yy],
+        }
 
     def _own_vectors(self) -> list[str]:
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]

@@ -50,6 +50,11 @@ class TensorVectors:
         return self._vectors[name]
 
     @property
+    def epsilon(self) -> float:
+        """From 1 to the next number."""
+        return float(torch.finfo(self._like[0].dtype).eps)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Which vectors there are."""
         return tuple(self._vectors)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Any, Literal
 
 import torch
@@ -148,7 +147,7 @@ class JointOptimizer(torch.optim.Optimizer):
                 self.state[parameter][name] = _like(parameter, part)
         found = super().state_dict()
         self.state.clear()
-        return {**found, "method": deepcopy(dict(kept.values))}
+        return {**found, "method": dict(kept.values)}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -198,7 +197,7 @@ class LBFGS(JointOptimizer):
         cycle: int | None = None,
         group: Group = "world",
     ) -> None:
-        """``memory``: pairs that are kept; ``search``: `StrongWolfe` where None; ``iterations`` of a step.
+        """``memory``: pairs that are kept; ``search``: as in `LBFGSMethod`; ``iterations`` of a step.
 
         ``cycle``: after how many iterations the closure computes over other patterns; None where never.
         ``group``: the ranks that average the loss and decide alike.

@@ -60,6 +60,11 @@ Command = Combine | Multiply | Dot | Drop
 class Vectors(Protocol):
     """Vectors of one length, each with a name."""
 
+    @property
+    def epsilon(self) -> float:
+        """From 1 to the next number: 2^-23 in float32, 2^-52 in float64. How far values can be trusted."""
+        ...
+
     def run(self, commands: Sequence[Command]) -> list[float]:
         """Do as commanded, in this order, in one round; the values of the dots among them, in their order.
 

@@ -94,7 +94,7 @@ class Coordinator:
             return self._number, 0, 0
         ledger = evaluation.ledger
         wanted = len(ledger.counted) + len(ledger.open)
-        return self._number, wanted, wanted - ledger.uncomputed
+        return self._number, wanted, ledger.computed
 
     def run(self, commands: Sequence[Command], now: float, digest: str | None = None) -> list[Send]:
         """Commands for the shards, as one round."""
@@ -127,11 +127,17 @@ class Coordinator:
         self._evaluation = None
         return [Send(member.name, End(member.session, evaluation.number)) for member in self.members]
 
+    def retry(self, now: float) -> list[Send]:
+        """After trouble: the evaluation goes on with what is computed; what failed is tried again."""
+        self._ready_at = now
+        if self._evaluation is None:
+            return []
+        return self._dismissed(self._evaluation.retry(now), now)
+
     def trouble(self, now: float) -> Trouble | None:
         """Why nothing goes on, if nothing does."""
-        for name in self._rounds.silent:
-            if name in self._dead_servers:
-                return Trouble("server", f"parameter server {name} is gone: {self._dead_servers[name]}")
+        for name, why in self._dead_servers.items():  # its vectors are lost, whatever it is asked for
+            return Trouble("server", f"parameter server {name} is gone: {why}")
         evaluation = self._evaluation
         if evaluation is None:
             return None
@@ -241,7 +247,7 @@ class Coordinator:
             dealing.portion,
             rules.tree,
             rules.pushes,
-            rules.flush_portions,
+            rules.flush_seconds,
             rules.beat_seconds,
             rules.retry_seconds,
             self.shards,

@@ -5,6 +5,7 @@ Knows: the ledger, the queues, failures, speeds. Does not know: messages.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
@@ -56,9 +57,11 @@ class Granting:
     def choose(self, member: Member, now: float) -> Choice | None:
         """What a worker with room for it gets."""
         session = member.session
-        for portion in self.failures.portions:
-            if self.ledger.is_free(portion) and self.failures.may_try(portion, session):
-                return Choice(portion, apart=True, is_backup=False)
+        failed = self._failed(member, now)
+        if failed is not None:
+            return Choice(failed, apart=True, is_backup=False)
+        if self._has_suspect(member):
+            return None  # should it die, nothing else is to be suspected
         left = self.queues.waiting / max(self.members.rate, 1e-9)
         own = self.members.seconds(session)
         unfinished = len(self._unfinished(member))
@@ -68,12 +71,24 @@ class Granting:
         free = self.queues.next(
             session,
             self.members.seconds,
-            lambda each: self.ledger.is_free(each) and self.failures.may_try(each, session),
+            lambda each: (
+                self.ledger.is_free(each)
+                and self.failures.may_try(each, session)
+                and not self.failures.is_suspect(each)
+            ),
         )
         if free is not None:
             return Choice(free, apart, is_backup=False)
         copied = self._backup(member, now)
         return None if copied is None else Choice(copied, apart=True, is_backup=True)
+
+    def poisoned(self, sessions: Collection[int]) -> int | None:
+        """A portion that none of these sessions may try, where nothing else is left to do."""
+        waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_in_sum(portion)]
+        for portion in waiting:
+            if self.ledger.claims(portion) or not self.failures.is_poisoned(portion, sessions):
+                return None
+        return waiting[0] if waiting else None
 
     @property
     def is_exhausted(self) -> bool:
@@ -82,6 +97,26 @@ class Granting:
 
     def _unfinished(self, member: Member) -> list[Claim]:
         return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
+
+    def _failed(self, member: Member, now: float) -> int | None:
+        """A portion that failed elsewhere; one that a worker may have died of to empty hands alone, while no
+        other such is being tried."""
+        is_tried = bool(self._unfinished(member)) or any(
+            self._has_suspect(other) for other in self.members if not self.is_doubtful(other, now)
+        )
+        for portion in self.failures.portions:
+            if not self.ledger.is_free(portion) or not self.failures.may_try(portion, member.session):
+                continue
+            if not is_tried or not self.failures.is_suspect(portion):
+                return portion
+        return None
+
+    def is_risky(self, member: Member, choice: Choice) -> bool:
+        """Whether the worker may die of it, and what it has in its sums with it."""
+        return self.failures.is_suspect(choice.portion) and bool(self.ledger.hand(member.session))
+
+    def _has_suspect(self, member: Member) -> bool:
+        return any(self.failures.is_suspect(claim.portion) for claim in self._unfinished(member))
 
     def _backup(self, member: Member, now: float) -> int | None:
         """What others will finish last, and later than this worker could."""
@@ -120,6 +155,8 @@ class Granting:
         if not self.failures.may_try(claim.portion, member.session):
             return False
         trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
+        if self.failures.is_suspect(claim.portion) and (trusted or self._unfinished(member)):
+            return False
         if any(each.number is not None for each in trusted):
             return False  # somebody has computed it, and is well
         return len(trusted) < self.rules.copies

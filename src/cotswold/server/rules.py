@@ -26,8 +26,8 @@ class Rules:
     """How many portions wait at a worker beside the one that it computes."""
     copies: int = 2
     """How many workers have one of the last portions at most; 1 for no backup copies."""
-    flush_portions: int = 8
-    """How many portions a worker sums before it pushes."""
+    flush_seconds: float = 1.0
+    """A worker pushes a sum that is as old, whichever way sums travel: a death costs no more."""
     deadline: float | None = None
     """An evaluation that may choose its portions ends after this many times the seconds that it should
     take with the workers' newest speeds, once `least` is done; None waits for all."""
@@ -40,8 +40,8 @@ class Rules:
     """After which what was not answered is sent again."""
     lonely_seconds: float = 60.0
     """After which an evaluation without workers is trouble."""
-    deaths: int = 3
-    """A portion that as many workers died of is poisoned."""
+    deaths: int = 4
+    """A portion is to blame where so many workers in a row died with it in hand, and no other died."""
     unsettled: int = 4
     """How many portions that a worker has pushed may wait for an answer before it is given no more."""
     settings: str = "{}"
@@ -59,12 +59,11 @@ class Rules:
         for name, least in (
             ("prefetch", 0),
             ("copies", 1),
-            ("flush_portions", 1),
             ("deaths", 1),
             ("unsettled", 1),
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least {least}")
-        for name in ("beat_seconds", "silent_seconds", "retry_seconds", "lonely_seconds"):
+        for name in ("flush_seconds", "beat_seconds", "silent_seconds", "retry_seconds", "lonely_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")

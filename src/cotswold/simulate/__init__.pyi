@@ -1,3 +1,7 @@
+from .batch import EvaluationPrediction as EvaluationPrediction
+from .batch import predict_evaluation as predict_evaluation
+from .batch_work import BatchWork as BatchWork
+from .batch_work import batch_work as batch_work
 from .choice import choose_grid as choose_grid
 from .choice import fastest_grid as fastest_grid
 from .choice import grids as grids
@@ -15,16 +19,20 @@ from .work import stages as stages
 from .work import workload as workload
 
 __all__ = [
+    "BatchWork",
     "Cluster",
+    "EvaluationPrediction",
     "LayerWork",
     "Prediction",
     "StackWork",
+    "batch_work",
     "choose_grid",
     "fastest_grid",
     "grids",
     "load_cluster",
     "parse_cluster",
     "predict",
+    "predict_evaluation",
     "predicted_grids",
     "shipped_clusters",
     "stages",

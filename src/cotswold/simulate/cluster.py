@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from cotswold.recipe.limits import at_most
+from cotswold.recipe.limits import at_most, items
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
 PRODUCTS: tuple[Product, ...] = get_args(Product)
 Passing = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
+Whole = Literal["gradient"]
 
 
 class Rate(Section):
     """A rate that was measured or published for one operation, on one shape or for any."""
 
-    operation: Product | Passing
-    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s; the others pass over memory, in GB/s: `pool` and
-    `norm` are pooling and contrast normalisation, `pool'` and `norm'` their adjoints, `residual` the error of
-    reconstruction and its sums, `maps` what else is done value by value, `update` momentum, step and
-    normalisation of filters, `pack` the copies into and out of messages."""
+    operation: Product | Passing | Whole
+    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, value and gradient of a portion of patterns
+    with all that belongs to it, in GFLOP/s of its products, stands for these in strategy batch. The others
+    pass over memory, in GB/s: `pool` and `norm` are pooling and contrast normalisation, `pool'` and `norm'`
+    their adjoints, `residual` the error of reconstruction and its sums, `maps` what else is done value by
+    value, `update` momentum, step and normalisation of filters, `pack` copies into and out of messages."""
     rate: PositiveFloat
-    """GFLOP/s of a product, GB/s of what passes over memory."""
+    """GFLOP/s of products, GB/s of what passes over memory."""
     crowded: PositiveFloat | None = None
     """The rate that a device keeps while all devices of its host compute; `rate` by default."""
     fan_in: PositiveInt | None = None
@@ -105,6 +107,24 @@ class Switch(Section):
     """The way from a switch to the fabric."""
 
 
+class Groups(Section):
+    """Hosts stand in groups, with a switch between each two groups: a host has as many cards as there are
+    other groups, and reaches its own group over any of their switches (Aberdeen et al. 2000, figure 1)."""
+
+    hosts: PositiveInt
+    """Hosts of a group; the cluster has two groups or more of as many."""
+
+
+class Server(Section):
+    """A further host, which is the first: the coordinator and the parameter servers are there, and workers
+    on its devices."""
+
+    gbits: PositiveFloat
+    """Gbit/s of each of its cards, in each direction."""
+    switches: Annotated[list[list[NonNegativeInt]], items(64)]
+    """A card at each of these switches, named by the two groups between which it is: `[[0, 1], [2, 3]]`."""
+
+
 class Price(Section):
     """What the cluster costs."""
 
@@ -140,6 +160,10 @@ class Cluster(Section):
     """A host's network card, which its devices share. Needed for more than one host."""
     switch: Switch | None = None
     """Switches, where the network is not one that never blocks."""
+    groups: Groups | None = None
+    """Groups of hosts with several cards; then `network` is each card, and there is no `switch`."""
+    server: Server | None = None
+    """A further host beside `hosts`, where there are groups; only strategy batch makes use of it."""
     price: Price = Price()
     """Money."""
 
@@ -149,9 +173,30 @@ class Cluster(Section):
             raise ValueError("a cluster of several hosts needs [network], the card of a host")
         if self.devices > 1 and self.inside is None:
             raise ValueError("a host of several devices needs [inside], the link between them")
+        groups = self.groups
+        if groups is None:
+            if self.server is not None:
+                raise ValueError(
+                    "[server] has cards at switches between groups; describe [groups], or take it out"
+                )
+            return self
+        if self.switch is not None or self.hosts % groups.hosts or self.hosts == groups.hosts:
+            raise ValueError(
+                f"groups of {groups.hosts} of {self.hosts} hosts: there are two or more whole groups, and no "
+                "[switch] beside them"
+            )
+        count = self.hosts // groups.hosts
+        for pair in [] if self.server is None else self.server.switches:
+            if len(pair) != 2 or pair[0] == pair[1] or max(pair) >= count:
+                raise ValueError(f"server.switches has {pair}; name two of the groups 0 to {count - 1}")
         return self
 
     @property
     def size(self) -> int:
-        """Devices in all."""
+        """Devices in all, but for those of `server`."""
         return self.hosts * self.devices
+
+    @property
+    def workers(self) -> int:
+        """Devices in all."""
+        return self.size + (self.devices if self.server is not None else 0)

@@ -54,6 +54,11 @@ class Speed:
         bytes_a_second = self.bytes_a_second(held_bytes) if rate is None else self.times * rate * GIGA
         return self.launch + moved_bytes / bytes_a_second
 
+    def gradient(self, shape: RateShape, flops: int) -> float | None:
+        """Seconds of value and gradient of a portion, where they were measured together."""
+        rate = self._rate("gradient", shape)
+        return None if rate is None else self.launch + flops / (self.times * rate * GIGA)
+
     @property
     def launch(self) -> float:
         """Seconds before an operation begins."""

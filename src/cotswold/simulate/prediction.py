@@ -103,6 +103,7 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     timeline = run_programs(work.programs(grid, speed), topology)
     devices = min(grid.size, cluster.size) * topology.cores
     flops, rank_bytes = work.update_flops, work.rank_bytes(grid)
+    dollars, cents = cost(cluster, topology.hosts, timeline.seconds, flops)
     return Prediction(
         cluster=cluster.name,
         grid=str(grid),
@@ -123,7 +124,8 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
         parameters=work.parameters,
         rank_bytes=rank_bytes,
         fits=_fits(cluster, topology, rank_bytes),
-        **_cost(cluster, topology.hosts, timeline.seconds, flops),
+        dollars_per_thousand_updates=dollars,
+        cents_per_mflops=cents,
     )
 
 
@@ -139,10 +141,10 @@ def _fits(cluster: Cluster, topology: Topology, rank_bytes: int) -> bool:
     return sharing * rank_bytes <= cluster.device.memory_gb * 1e9
 
 
-def _cost(cluster: Cluster, hosts: int, seconds: float, flops: int) -> dict[str, float | None]:
-    """Dollars of a thousand updates where hosts are rented, cents per sustained MFLOP/s where bought."""
+def cost(cluster: Cluster, hosts: int, seconds: float, flops: int) -> tuple[float | None, float | None]:
+    """Dollars of a thousand times this where hosts are rented, cents per sustained MFLOP/s where bought."""
     rent, price = cluster.price.host_dollars_per_hour, cluster.price.host_dollars
-    return {
-        "dollars_per_thousand_updates": None if rent is None else 1000 * seconds / 3600 * rent * hosts,
-        "cents_per_mflops": None if price is None else 100 * price * hosts / (flops / seconds / MEGA),
-    }
+    return (
+        None if rent is None else 1000 * seconds / 3600 * rent * hosts,
+        None if price is None else 100 * price * hosts / (flops / seconds / MEGA),
+    )

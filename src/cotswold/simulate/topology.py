@@ -120,8 +120,18 @@ class Topology:
             up = switch.uplink.gbits * BITS
             between = Port(("switch out", a // switch.hosts), up), Port(("switch in", b // switch.hosts), up)
             latency += 2 * switch.uplink.latency_us
-        ways = (Port(("card out", a), rate), *between, Port(("card in", b), rate))
+        card_a, card_b = self._card(a, b), self._card(b, a)
+        ways = (Port(("card out", card_a), rate), *between, Port(("card in", card_b), rate))
         return Route(ways, latency * 1e-6, link.offload)
+
+    def _card(self, host: int, other: int) -> int:
+        """The number of the card by which a host reaches another; within a group it is that to the next."""
+        groups = self.cluster.groups
+        if groups is None:
+            return host
+        count = self.cluster.hosts // groups.hosts
+        own, towards = host // groups.hosts, other // groups.hosts
+        return host * count + (towards if towards != own else (own + 1) % count)
 
 
 def _there(link: Link | None) -> Link:

@@ -11,6 +11,7 @@ package iproute2.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -18,7 +19,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,9 @@ unshaped. From 1 gbit on two of the 64 KiB that the kernel hands over in one go;
 _QUEUE_BYTES = 64 << 20
 """More than any connection has under way, so that nothing is dropped and sent again."""
 _SERIAL = itertools.count()
+_NOBODY = "02:00:00:00:ff:ff"
+"""A card that no host has."""
+_CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,40 @@ class Hosts:
             for sent, received in (counts[f"eth{interface}"] for interface in range(self.interfaces))
         ]
 
+    def entered(self, host: int) -> AbstractContextManager[None]:
+        """This thread, and those that it starts, are on a host inside a `with` block."""
+        return entered(_LISTED / self._names[host])
+
+    def namespace(self, host: int) -> Path:
+        """What `entered` enters; for other processes."""
+        return _LISTED / self._names[host]
+
+    def cut(self, one: int, other: int) -> None:
+        """Let what two hosts send to each other vanish, without a word to either."""
+        self._wire_neighbours(one, other, _NOBODY)
+
+    def mend(self, one: int, other: int) -> None:
+        """The opposite of `cut`."""
+        self._wire_neighbours(one, other, None)
+
+    def slow(self, host: int, rate: Rate) -> None:
+        """Give the links of a host another rate, both ways; the hosts were made with one."""
+        for network in range(self.interfaces):
+            ends = (self._names[host], f"eth{network}"), (self._switch, f"port{network}x{host}")
+            for where, device in ends:
+                _run(*f"tc -n {where} qdisc replace dev {device} root {_bucket(rate)}".split())
+
+    def _wire_neighbours(self, one: int, other: int, card: str | None) -> None:
+        for here, there in ((one, other), (other, one)):
+            _batch(
+                self._names[here],
+                [
+                    f"neigh replace {self.address(there, network)} lladdr {card or _card(there, network)} "
+                    f"dev eth{network}"
+                    for network in range(self.interfaces)
+                ],
+            )
+
     def settled_traffic(self) -> Traffic:
         """The counts of all hosts together, once the last acknowledgements have passed."""
         before = _sum(self.traffic())
@@ -171,6 +210,25 @@ class Hosts:
         for name in (*self._names, self._switch):
             if (_LISTED / name).exists():
                 _ip("netns", "delete", name)
+
+
+@contextmanager
+def entered(namespace: Path) -> Iterator[None]:
+    """This thread, and those that it starts, are in a network namespace inside a `with` block."""
+    with Path("/proc/thread-self/ns/net").open("rb") as before:
+        with namespace.open("rb") as there:
+            _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is Python's since 3.12
+    if libc.setns(descriptor, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise MachineError(f"a network namespace cannot be entered: {os.strerror(number)}; run as root")
 
 
 def _sum(each: Sequence[Traffic]) -> Traffic:

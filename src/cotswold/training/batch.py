@@ -94,7 +94,7 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
         return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
     searches: dict[str, Search | None] = {
         "wolfe": None,  # the method's own, with a curvature that suits it
-        "approximate": ApproximateWolfe(),
+        "approximate": ApproximateWolfe(curvature=0.4),
         "bunyip": BunyipSearch(),
     }
     search = searches[training.search]
@@ -128,7 +128,7 @@ def build(setting: Setting) -> Evaluations:
     recipe, training = setting.recipe, setting.recipe.training
     assert isinstance(training, BatchTraining), "the table chose by the strategy"
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
-    if recipe.cluster.alone:
+    if recipe.alone:
         return in_one_process(of_recipe(recipe, setting.store), recipe, setting.recorder)
     for split in ("train", "validation"):
         if setting.store.splits.get(split):
@@ -137,7 +137,7 @@ def build(setting: Setting) -> Evaluations:
     there = spread(
         recipe,
         setting.run.path,
-        "cotswold.training.works:in_worker",
+        "cotswold.training.works:in_worker" if recipe.gang is None else "cotswold.training.gang:in_gang",
         arguments,
         setting.recorder,
         setting.open_things,

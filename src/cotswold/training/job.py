@@ -17,7 +17,6 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.data import Store
 from cotswold.errors import CheckpointError, MachineError, told
-from cotswold.geometry import Grid
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, SharedTraining, SupervisedTraining
@@ -165,10 +164,15 @@ class Job(ABC):
             "name": self.recipe.name,
             "strategy": self.recipe.training.strategy,
             "threads": torch.get_num_threads(),
-            "grid": str(self.team.mesh.grid if self.team.mesh is not None else Grid(1, 1)),
+            "grid": self._grid,
             "parameters": runner.parameters,
         }
         self.announce(recorder, start)
+
+    @property
+    def _grid(self) -> str:
+        """Over which ranks the network is cut: these, or those of each worker."""
+        return (self.recipe.gang or "1x1") if self.team.mesh is None else str(self.team.mesh.grid)
 
     def _resume(self, recorder: Recorder, runner: Runner) -> None:
         """Go on from the newest checkpoint that is good for it; without any, the run begins anew."""
@@ -188,7 +192,7 @@ class Job(ABC):
             format=FORMAT,
             step=runner.number,
             skipped=list(skipped),
-            grid="1x1" if self.team.mesh is None else str(self.team.mesh.grid),
+            grid=self._grid,
             remembered=self.run.remembered,
         )
 

@@ -94,21 +94,32 @@ def build(
     training = recipe.training
     assert isinstance(training, BatchTraining), "chosen by it"
     if team.mesh is not None:
-        raise UserError("strategy batch is spread by workers=, not by a grid of ranks; start one process")
+        raise UserError(
+            "strategy batch starts its workers, and their ranks, itself (workers=, grid=); start one process"
+        )
     work = work_of(given, training.portion)
-    if recipe.cluster.alone:
+    if recipe.alone:
         return in_one_process(work, recipe, recorder, ModuleEvaluations)
     if recipe.cluster.address is None:
+        where, arguments = "cotswold.training.works:inherited_work", dict[str, object]()
+        if recipe.gang is not None:
+            where = "cotswold.training.gang:inherited_gang"
+            arguments = {"grid": recipe.gang, "timeout_seconds": recipe.mesh.timeout}
         there = spread(
             recipe,
             run,
-            "cotswold.training.works:inherited_work",
-            {},
+            where,
+            arguments,
             recorder,
             open_things,
             lambda: live_processes({INHERITED: work}),
         )
     else:
+        if recipe.gang is not None:
+            raise UserError(
+                "the ranks of a gang have a program's module from this process, not from other machines; "
+                "leave address or grid out, or train a recipe"
+            )
         where, arguments = "cotswold.training.factories:in_worker", _arguments(factory, training)
         there = spread(recipe, run, where, arguments, recorder, open_things)
         there.write("x", work.parameters)  # a factory may draw others in each process

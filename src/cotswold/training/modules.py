@@ -28,6 +28,7 @@ from cotswold.recipe.schema import (
     GivenData,
     LayerTraining,
     LossObjective,
+    Mesh,
     Network,
     SupervisedTraining,
 )
@@ -68,6 +69,7 @@ def open_module_job(
     settings: LayerTraining | None = None,
     cluster: Cluster | None = None,
     factory: Factory | None = None,
+    mesh: Mesh | None = None,
     validation: Given | tuple[Tensor, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
@@ -89,8 +91,8 @@ def open_module_job(
     anew.) More ``settings.epochs`` than before prolong a run.
 
     With `batch` settings every sample is wanted by its number, so the data set is map-style, and gives the
-    same each time; ``cluster`` says on how many processes. Those of other machines need ``factory``, which
-    says how they make the same module and data set.
+    same each time; ``cluster`` says on how many processes, ``mesh`` over which grid of ranks each worker is.
+    Workers of other machines need ``factory``, which says how they make the same module and data set.
 
     FLOPs are those that torch counts in the first step, forward and gradient; operations that it does not
     know count none. With a ``team`` on a mesh every rank calls this with the same module and data set; the
@@ -121,6 +123,8 @@ def open_module_job(
     wanted = _recipe(module, data, samples, loss, judged_on, training)
     if cluster is not None:
         wanted = wanted.model_copy(update={"cluster": cluster})
+    if mesh is not None:
+        wanted = wanted.model_copy(update={"mesh": mesh})
     path = Path("runs") / wanted.name if directory is None else Path(directory)
 
     def job(run: RunDirectory, recipe: Recipe, resumed: bool, totals: tuple[Any, ...]) -> ModuleJob:

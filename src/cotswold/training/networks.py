@@ -143,6 +143,10 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
         modules.extend(built)
         parameters = sum(p.numel() for module in built for p in module.parameters())
         plans.append(LayerPlan(layer.type, shape, flops, parameters))
+    if recipe.network.output_scale != 1:
+        with torch.no_grad():
+            for parameter in modules[-1].parameters():
+                parameter.mul_(recipe.network.output_scale)
     if recipe.network.output != "linear":
         modules.append(_ACTIVATIONS[recipe.network.output]())
         plans.append(LayerPlan(recipe.network.output, shape, 0, 0))

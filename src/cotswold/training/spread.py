@@ -15,13 +15,15 @@ from pathlib import Path
 from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
-from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
+from cotswold.geometry import Grid
+from cotswold.host import ForkServer, Token, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
+from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
 from cotswold.server.dealing import words
 from cotswold.training.whole_set import Look, Share
@@ -56,7 +58,7 @@ class There:
         return len(self.cluster.workers)
 
     def listen(self, look: Look) -> None:
-        """Have this hear some times a second while an evaluation is on, and at its end."""
+        """Have this hear some times a second, while an evaluation goes on."""
         self._look = look
 
     def state(self) -> Mapping[str, object]:
@@ -81,6 +83,11 @@ class There:
 
     # ---- for the method
 
+    @property
+    def epsilon(self) -> float:
+        """From 1 to the next number of a vector."""
+        return self.cluster.epsilon
+
     def run(self, commands: Sequence[Command]) -> list[float]:
         """One round on the servers."""
         return self.cluster.vectors.run(commands)
@@ -97,7 +104,7 @@ class There:
         """As `Objective.evaluate`, by the workers."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
-        self.cluster.watch(self._tell)  # what it raises must not end a checkpoint or a validation
+        self.cluster.watch(self._tell)  # not while vectors are saved: a stop would end that as well
         try:
             found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
         except BaseException:
@@ -163,7 +170,10 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         seed=training.seed,
         deadline=training.deadline,
         copies=cluster.copies,
+        ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
+        ports=port_range(cluster.ports),
+        spread_servers=cluster.spread_servers,
         link_bits_per_second=round(1e6 * cluster.link_megabits),
         silent_seconds=cluster.silence,
         alone_seconds=cluster.wait,
@@ -185,11 +195,11 @@ def spread(
     given: RayProcesses | ForkServer | None = None
     if recipe.cluster.address is not None:
         secret = token_of(os.environ) or token_in(token_file(run))
-        host = address_for_peers(os.environ)
-        given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))
-        open_things.callback(given.close)
-    elif processes is not None:
-        given = processes()
+        ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
+        open_things.callback(ray.close)
+        given, host = ray, ray.own_address
+    else:
+        given = processes() if processes is not None else _fork_server(work)
         open_things.callback(given.close)
     cluster = open_cluster(
         settings_of(recipe),
@@ -202,6 +212,13 @@ def spread(
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
     return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+
+
+def _fork_server(work: str) -> ForkServer:
+    """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
+    preloaded = ("torch", *(f"cotswold.cluster.roles.{role}" for role in ("worker", "server")))
+    environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
+    return ForkServer((*preloaded, work.partition(":")[0]), environ)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum
+from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import UserError
 from cotswold.host import inherited
@@ -29,6 +29,7 @@ from cotswold.training.losses import Loss, is_classes, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
+from cotswold.training.strategy import Batch
 from cotswold.training.supervised import needed
 
 
@@ -63,6 +64,11 @@ class ModuleWork:
         return self.flat.vector
 
     @property
+    def layout(self) -> Sequence[Slot]:
+        """The parameters in the vector."""
+        return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
+
+    @property
     def patterns(self) -> int:
         """How many patterns there are to learn from."""
         return len(self._samples)
@@ -81,29 +87,42 @@ class ModuleWork:
         """The sum of losses over these patterns; adds their gradient."""
         if not len(patterns):
             return PortionSum(0.0, 0, {})
-        batch = self._samples.batch(patterns)
+        batch = self.read(patterns)
         self.flat.collect(gradient)
         try:
-            with torch.set_grad_enabled(gradient is not None):
-                outputs, targets = self.network(batch.inputs), needed(batch.targets)
-                loss = self._loss(outputs, targets) * len(patterns)
-                if gradient is not None:
-                    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            return self.summed(batch, self.network, gradient is not None)
         finally:
             self.flat.collect(None)
-        return PortionSum(float(loss.detach()), len(patterns), _right(outputs, targets))
+
+    def read(self, patterns: Sequence[int]) -> Batch:
+        """These patterns."""
+        return self._samples.batch(patterns)
+
+    def summed(self, batch: Batch, network: nn.Module, learn: bool) -> PortionSum:
+        """The sum of losses over a batch as ``network``, this module or one made of it, computes it; with
+        ``learn`` its parameters get their gradients."""
+        with torch.set_grad_enabled(learn):
+            outputs, targets = network(batch.inputs), needed(batch.targets)
+            loss = self._loss(outputs, targets) * len(targets)
+            if learn:
+                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return PortionSum(float(loss.detach()), len(targets), _right(outputs, targets))
 
     @property
     def held(self) -> int:
         """How many patterns there are for validation."""
         return 0 if self._held is None else len(self._held)
 
-    @torch.no_grad()
     def judge(self, start: int, stop: int) -> PortionSum:
         """The sum of losses over these patterns for validation, and how many are classified rightly."""
+        return self.judged(self.network, start, stop)
+
+    @torch.no_grad()
+    def judged(self, network: nn.Module, start: int, stop: int) -> PortionSum:
+        """As `judge`, by ``network``: this module or one made of it."""
         assert self._held is not None, "there are some"
         batch = self._held.batch(range(start, stop))
-        outputs, targets = self.network(batch.inputs), needed(batch.targets)
+        outputs, targets = network(batch.inputs), needed(batch.targets)
         value = float(self._loss(outputs, targets)) * len(targets)
         right = _right(outputs, targets)
         return PortionSum(value, len(targets), {"accuracy": right["right"]} if right else {})

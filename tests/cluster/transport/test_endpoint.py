@@ -404,8 +404,15 @@ def test_names_addresses_and_ports_that_are_none_are_refused(make: Make) -> None
         with pytest.raises(UserError, match="name"):
             make(name)
     port = int(str(Address.parsed(one.address).tcp).rpartition(":")[2])
-    with pytest.raises(MachineError, match="free port"):
-        make("other", host="127.0.0.1", port=port)
+    with pytest.raises(MachineError, match=rf"all of its 1 ports, {port} to {port}, are taken"):
+        make("other", host="127.0.0.1", ports=[port])
+    with pytest.raises(MachineError, match="an address of this machine"):
+        make("other", host="192.0.2.77", ports=[port])
+    free = make("free", host="127.0.0.1")
+    taken = str(Address.parsed(free.address).tcp)
+    free.close()
+    other = make("other", host="127.0.0.1", ports=[port, int(taken.rpartition(":")[2])])
+    assert Address.parsed(other.address).tcp == taken
 
 
 def test_the_folder_of_the_socket_is_its_users_alone_and_goes_with_it(make: Make) -> None:

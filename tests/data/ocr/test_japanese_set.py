@@ -15,7 +15,7 @@ from cotswold.data.ocr import JapaneseSet, PatternDataset, Request, classes, mak
 from cotswold.data.ocr.making import Printer, Task
 from cotswold.data.ocr.typefaces import Design, Face
 from cotswold.data.store_folder import claimed
-from cotswold.errors import BusyError, SourceError, UserError
+from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
 from .conftest import SMALL
 
@@ -286,3 +286,18 @@ def test_every_degradation_keeps_some_ink_and_differs_from_the_others(kind: prin
     ink = np.array([np.bitwise_count(scan).sum() for scan in scans])
     assert ink.min() > 100 and ink.max() < 3600
     assert len({bytes(scan) for scan in scans}) == 20
+
+
+def test_an_array_is_written_as_numpy_writes_it(tmp_path: Path) -> None:
+    array = np.arange(12, dtype=np.uint64).reshape(3, 4)
+    making.save(tmp_path / "ours.npy", array)
+    np.save(tmp_path / "theirs.npy", array)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+
+
+def test_a_full_disk_is_called_so_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "writing_whole", lambda path: Path("/dev/full").open("wb"))
+    with pytest.raises(DiskFullError, match="run the same command again"):
+        making.save(tmp_path / "scans.npy", np.zeros(1 << 16, np.uint64))

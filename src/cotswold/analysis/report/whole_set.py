@@ -34,7 +34,7 @@ _BETAS = {
     "hager-zhang": "Hager-Zhang",
 }
 _SEARCHES = {
-    "wolfe": "strong Wolfe conditions",
+    "wolfe": "strong Wolfe conditions, approximate ones where float32 hides a decrease",
     "approximate": "approximate Wolfe conditions",
     "bunyip": "Bunyip's (exponential steps, bracket by slopes on part of the patterns, a parabola)",
 }
@@ -115,7 +115,7 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
             found.append((label, shown(value)))
     if training.fraction < 1:
         found.append(("Fraction that ends an evaluation", percent(training.fraction)))
-    if not recipe.cluster.alone:
+    if not recipe.alone:
         cluster = recipe.cluster
         found.append(("Processes asked for", f"{cluster.workers} workers, {cluster.servers} servers"))
         found.append(("Travel of the point", cluster.travel.capitalize()))

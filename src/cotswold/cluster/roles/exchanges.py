@@ -41,7 +41,7 @@ class Exchanges:
 
     def __init__(self, endpoint: Endpoint, own_name: str) -> None:
         self._name = own_name
-        self._reducer = Reducer([endpoint])
+        self._endpoint, self._reducer = endpoint, Reducer([endpoint])
         self._present: _Present | None = None
 
     @property
@@ -97,7 +97,9 @@ class Exchanges:
         try:
             act()
         except CotswoldError:  # a member is lost, or follows another plan: the coordinator makes a new one
-            self._break("")
+            current = self._reducer.current
+            partners = () if current is None else current.partners
+            self._break(next((one for one in sorted(partners) if one not in self._endpoint.peers), ""))
             return
         current, present = self._reducer.current, self._present
         if current is not None and present is not None and current.is_done:

@@ -1,12 +1,63 @@
-"""Where others reach this process's machine.
+"""Where others reach this process.
 
-Knows: the coordinator's host. Does not know: endpoints.
+Knows: the coordinator's host, endpoints. Does not know: who connects, messages.
 """
 
 from __future__ import annotations
 
-from cotswold.errors import MachineError
-from cotswold.host import address_towards
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.transport import Endpoint
+from cotswold.errors import MachineError, UserError
+from cotswold.host import address_towards, token_of
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How the processes of a cluster reach each other; as plain values it is an argument of theirs."""
+
+    towards: str | None = None
+    """The host of the coordinator; None where all processes are on one host."""
+    encrypt: bool = True
+    ports: tuple[int, int] | Sequence[int] | None = None
+    """The first and the last port that they may take; None for any."""
+    lost_seconds: float = 30.0
+    """After how long a host that acknowledges nothing is taken for gone."""
+
+    @classmethod
+    def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
+        """As settings have it."""
+        return cls(towards, settings.encrypt, settings.ports, settings.lost_seconds)
+
+    def said(self) -> dict[str, object]:
+        """As plain values."""
+        return asdict(self)
+
+    @property
+    def one_of_ports(self) -> Sequence[int]:
+        """The ports; none for any."""
+        return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
+
+
+def own_endpoint(name: str, reach: Reach) -> Endpoint:
+    """The endpoint of the process called ``name``, which the token in the environment opens.
+
+    Raises UserError without one, MachineError where the coordinator's host cannot be reached.
+    """
+    token = token_of(os.environ)
+    if token is None:
+        raise UserError(f"{name} needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
+    return Endpoint(
+        token,
+        name,
+        host=own_host(reach.towards),
+        ports=reach.one_of_ports,
+        encrypt=reach.encrypt,
+        lost_seconds=reach.lost_seconds,
+    )
 
 
 def own_host(towards: str | None) -> str | None:

@@ -5,18 +5,16 @@ Knows: endpoints, the state machine of a server, arithmetic. Does not know: what
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.messages import Finish, Serving
 from cotswold.cluster.post import Letter, Post
-from cotswold.cluster.roles.own_host import own_host
-from cotswold.cluster.transport import Endpoint, Lost
-from cotswold.errors import MachineError, UserError
-from cotswold.host import token_of
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.transport import Lost
+from cotswold.errors import MachineError
 from cotswold.server.messages import COORDINATOR, Shard, ToServer
 from cotswold.server.shard import Server
 
@@ -29,21 +27,16 @@ def main(
     coordinator: str,
     shards: Sequence[Sequence[object]],
     dtype: str,
-    towards: str | None = None,
-    encrypt: bool = True,
+    reach: Mapping[str, Any],
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``shards`` are the fields of each `Shard`; ``towards`` is the host of the coordinator, None where all
-    processes are on one. The token is in the environment. Raises MachineError where the
-    coordinator ends first.
+    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`. The token is in the
+    environment. Raises MachineError where the coordinator ends first.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
-    token = token_of(os.environ)
-    if token is None:
-        raise UserError("a server needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
-    with Endpoint(token, name, host=own_host(towards), encrypt=encrypt) as endpoint:
+    with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))

@@ -9,12 +9,13 @@ waits for a message.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,25 +24,28 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
-from cotswold.cluster.roles.own_host import own_host
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
 from cotswold.cluster.roles.thread import Working
-from cotswold.cluster.transport import Endpoint, Lost, Ready
+from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, UserError, told
-from cotswold.host import keep_freed_bytes, token_of
+from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.dealing import Dealing
-from cotswold.server.worker import FetchTask, PortionTask, ReduceTask, State, Task
+from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
+from cotswold.server.worker import State
 from cotswold.server.worker import Worker as Machine
 
 _PATTERNS_KEPT = 1 << 22
 """Numbers of dealt patterns that a worker remembers: to deal them anew takes a while."""
 _TICK_SECONDS = 0.1
+_WITHOUT_SECONDS = 2.0
+"""For so long a worker waits to be dismissed when a server is gone: at the end of a run it is."""
 
 
 def main(
@@ -50,24 +54,23 @@ def main(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
     threads: int = 1,
-    towards: str | None = None,
-    encrypt: bool = True,
 ) -> int:
     """The life of the worker called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``towards`` is the host of the coordinator, None where all processes are on one. The token is in the
+    ``reach`` are the fields of `Reach`. The token is in the
     environment. Raises UserError where there is no such work, MachineError where the coordinator ends first.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
-    token = token_of(os.environ)
-    if token is None:
-        raise UserError("a worker needs the run's token in COTSWOLD_TOKEN; let the coordinator start it")
-    made: Work = function_of(work)(**arguments)  # type: ignore[assignment]  # whoever names it promises that
-    with Endpoint(token, name, host=own_host(towards), encrypt=encrypt) as endpoint:
+    with ExitStack() as held:
+        made: object = function_of(work)(**arguments)
+        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+            made = held.enter_context(made)
+        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(m.COORDINATOR, coordinator)
-        worker = Worker(made, Post(endpoint), name)
+        worker = Worker(cast(Work, made), Post(endpoint), name)  # whoever names it promises that
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0
@@ -85,6 +88,12 @@ class Worker:
                 "in one vector of float32 or float64"
             )
         self._parameters: Array = parameters.detach().numpy()
+        self._layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
+        if sum(rows * columns for _, rows, columns in self._layout) != self._parameters.size:
+            raise UserError(
+                f"the work's layout has {sum(rows * columns for _, rows, columns in self._layout)} numbers, "
+                f"and its parameters {self._parameters.size}; name each tensor once, in their order"
+            )
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
@@ -103,12 +112,15 @@ class Worker:
         """What is being got from others, or added to theirs."""
         self._leaving: str | None = None
         self._ticked = 0.0
+        self._servers: set[str] = set()
+        self._without: tuple[float, str] | None = None
+        """Since when it does without a server, and which."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Work until the coordinator dismisses it; raises MachineError where the coordinator is lost."""
+        """Work until the coordinator dismisses it; raises MachineError where that or a server is lost."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
-        made = Made(self._name, dtype, size, work.patterns, work.flops, work.held)
+        made = Made(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
@@ -119,8 +131,10 @@ class Worker:
                     self._working.take()
                 case Lost(peer, why) if peer == m.COORDINATOR:
                     raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-                case Lost():
+                case Lost(peer, why):
                     self._exchanges.lost(event)
+                    if peer in self._servers:
+                        self._without = self._without or (time.monotonic(), f"{peer} ({why})")
                 case Piece():
                     self._exchanges.take(event)
                 case None:
@@ -185,6 +199,7 @@ class Worker:
 
     def _enter(self, welcome: m.Welcome) -> None:
         """A session begins."""
+        self._servers.update(dict(welcome.servers))
         for name, address in welcome.servers:
             self._post.endpoint.connect(name, address)
         self._sums.cut(welcome.shards)
@@ -198,6 +213,8 @@ class Worker:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
+        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
+            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
         with self._lock:
             sends = self._machine.tick(now)
             if self._leaving is not None:

@@ -14,12 +14,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +25,7 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address, Mode, this_host
 from cotswold.cluster.transport.authentication import Doorkeeper, Keys
+from cotswold.cluster.transport.folder import SocketFolder
 from cotswold.cluster.transport.frames import (
     DATA,
     FRAME_BYTES,
@@ -47,7 +45,7 @@ from cotswold.cluster.transport.frames import (
     unpack,
 )
 from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import MESSAGES_AHEAD, Peer, Traffic
+from cotswold.cluster.transport.peer import LOST_SECONDS, MESSAGES_AHEAD, Peer, Traffic
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
@@ -67,13 +65,18 @@ _REFUSED = (
 )
 
 
+class _TakenError(Exception):
+    """Somebody else listens there."""
+
+
 class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
-    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here. With
-    ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
-    loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
-    ``waiting_bytes`` wait is dropped.
+    ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
+    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
+    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it never is. A
+    message of more than ``message_bytes`` is refused; a peer for which more than ``waiting_bytes`` wait
+    is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class Endpoint:
         name: str,
         *,
         host: str | None = None,
-        port: int = 0,
+        ports: Sequence[int] = (),
         encrypt: bool = True,
+        lost_seconds: float = LOST_SECONDS,
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
     ) -> None:
@@ -96,6 +100,7 @@ class Endpoint:
         self.refused: Counter[str] = Counter()
         """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
         self._message_bytes, self._waiting_bytes = message_bytes, waiting_bytes
+        self._lost_seconds = lost_seconds
         self._keys = Keys.of(token)
         self._peers: dict[str, Peer] = {}
         self._names: dict[bytes, str] = {}
@@ -110,19 +115,18 @@ class Endpoint:
         self._poll_out: set[str] = set()
         self._context = zmq.Context()
         self._context.max_sockets = 8192
-        self._folder = Path(tempfile.mkdtemp(prefix="cotswold-", dir=_runtime_folder()))  # of mode 0700
+        self._folder = SocketFolder()
         self._probe = Probe()
         self._listeners: list[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = []
         challenge = authentication.new_nonce()
         self._doorkeeper = Doorkeeper(self._context, self._keys, challenge)
         try:
-            unix = f"ipc://{self._folder}/socket"
+            unix = f"ipc://{self._folder.path}/socket"
             self._listen(unix, "hmac")
             mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
             tcp = None
             if host is not None:
-                shown = f"[{host}]" if ":" in host else host
-                tcp = self._listen(f"tcp://{shown}:{port or '*'}", mode)
+                tcp = self._listen_at(host, ports, mode)
             self._address = Address(this_host(), os.getpid(), challenge, unix, tcp, mode)
         except BaseException:
             self.close()
@@ -261,7 +265,7 @@ class Endpoint:
         self._context.term()
         self._doorkeeper.join()
         self._probe.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -270,6 +274,19 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _listen_at(self, host: str, ports: Sequence[int], mode: Mode) -> str:
+        """Listen at one of these ports that is free, or at any; what it became."""
+        shown = f"[{host}]" if ":" in host else host
+        for port in ports or ("*",):
+            try:
+                return self._listen(f"tcp://{shown}:{port}", mode)
+            except _TakenError:
+                continue
+        raise MachineError(
+            f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
+            f"{ports[-1]}, are taken; give a port to each process of a machine, and some more"
+        )
 
     def _listen(self, where: str, mode: Mode) -> str:
         """Listen at an address; what it became."""
@@ -287,6 +304,12 @@ class Endpoint:
         try:
             socket.bind(where)
         except zmq.ZMQError as error:
+            self._listeners.pop()
+            socket.disable_monitor()
+            monitor.close(0)
+            socket.close(0)
+            if error.errno == zmq.EADDRINUSE:
+                raise _TakenError from error
             raise MachineError(
                 f"the endpoint {self.name} cannot listen at {where}: {error.strerror}; name a free port and "
                 "an address of this machine"
@@ -307,6 +330,7 @@ class Endpoint:
             address,
             self._probe.descriptor,
             self._read,
+            self._lost_seconds,
         )
         self._peers[name] = peer
         self._poller.register(peer.socket, zmq.POLLIN)
@@ -467,9 +491,3 @@ def _numbers(said: object) -> tuple[list[int], list[int]]:
 
 def _loops(host: str) -> bool:
     return host.startswith("127.") or host in ("::1", "localhost")
-
-
-def _runtime_folder() -> str | None:
-    """Where folders of Unix sockets are made: their paths have a hundred characters at most."""
-    folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    return folder if folder and len(folder) < 40 and Path(folder).is_dir() else "/tmp"

@@ -24,10 +24,12 @@ from cotswold.errors import ClusterError
 
 MESSAGES_AHEAD = 16
 """Frames that ZeroMQ keeps for a peer, at most; further ones wait here, where they are counted."""
-CONNECT_MS = 20_000
+_CONNECT_SECONDS = 20.0
 """How long a connection is tried."""
-SILENT_MS = 30_000
+LOST_SECONDS = 30.0
 """After how long a host that does not acknowledge what TCP sends is taken for gone."""
+_PROBES = 4
+"""Questions, evenly spread over that time, to a host to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
 _REFUSED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -61,6 +63,7 @@ class Peer:
         address: Address,
         probe: int,
         read: deque[tuple[str, int]],
+        lost_seconds: float = LOST_SECONDS,
     ) -> None:
         self.name, self.address = name, address
         self.nonce = authentication.new_nonce()
@@ -82,10 +85,11 @@ class Peer:
             socket.maxmsgsize = 1 << 16
             socket.reconnect_ivl = -1
             if endpoint.startswith("tcp"):
-                socket.connect_timeout = CONNECT_MS
-                socket.tcp_maxrt = SILENT_MS
-                socket.tcp_keepalive = 1
-                socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 10, 5, 4
+                socket.connect_timeout = round(1000 * min(_CONNECT_SECONDS, lost_seconds))
+                socket.tcp_maxrt = round(1000 * lost_seconds)
+                socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, _PROBES
+                pause = max(1, round(lost_seconds / (_PROBES + 1)))
+                socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = pause
                 socket.ipv6 = "[" in endpoint
             authentication.call_as(socket, keys, mode, address.challenge, own_name, self.nonce)
             try:

@@ -148,7 +148,10 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = read_object(path)
     except FileNotFoundError as error:
-        raise SourceError(f"{folder} is no finished set (it has no {MANIFEST}); {_REMEDY}") from error
+        raise SourceError(
+            f"{folder} is no finished set (it has no {MANIFEST}); make or finish it with "
+            "`cotswold data make japanese-ocr`"
+        ) from error
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); {_REMEDY}") from error
     except MalformedError as error:

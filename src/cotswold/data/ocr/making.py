@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import __version__ as pillow_version
@@ -160,9 +161,15 @@ def _print_all(printer: Printer, tasks: list[Task], jobs: int, progress: Progres
 
 
 def _print(printer: Printer, task: Task) -> None:
-    scans = printer.scans(task)
-    with disk_full_named(task.file), writing_whole(task.file) as file:
-        np.save(file, scans)
+    save(task.file, printer.scans(task))
+
+
+def save(file: Path, array: np.typing.NDArray[Any]) -> None:
+    """What `numpy.save` writes, whole or not at all. Raises DiskFullError, for which NumPy has no word: it
+    reports a short write without the system's reason."""
+    with disk_full_named(file), writing_whole(file) as stream:
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+        stream.write(np.ascontiguousarray(array).data)
 
 
 def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
@@ -170,9 +177,7 @@ def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
     for number, part in enumerate(plan.parts):
         scans = np.concatenate([np.load(task.file) for task in tasks if task.part == number])
         for name, array in zip(_ARRAYS, (scans, part.labels, part.faces), strict=True):
-            file = path / array_file(part.part, name)
-            with disk_full_named(file), writing_whole(file) as stream:
-                np.save(stream, array)
+            save(path / array_file(part.part, name), array)
 
 
 def _as_wanted(path: Path, wanted: Request) -> JapaneseSet:
@@ -244,7 +249,7 @@ def _notes(
         named = ", ".join(f"{each.name} ({each.package})" for each in missing)
         notes.append(f"typefaces that are not installed: {named}")
     notes += [
-        f"{family.name} lacks {len(family.lacks)} characters: {''.join(family.lacks[:20])}"
+        f"{family.name} lacks characters ({len(family.lacks)}): {''.join(family.lacks[:20])}"
         for family in found
         if family.lacks
     ]

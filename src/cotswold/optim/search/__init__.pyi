@@ -1,5 +1,7 @@
 from .approximate_wolfe import ApproximateWolfe as ApproximateWolfe
 from .bunyip import BunyipSearch as BunyipSearch
+from .rounded import RoundedWolfe as RoundedWolfe
+from .rounded import suited as suited
 from .strong_wolfe import StrongWolfe as StrongWolfe
 from .trial import Ask as Ask
 from .trial import Line as Line
@@ -14,8 +16,10 @@ __all__ = [
     "BunyipSearch",
     "Line",
     "Outcome",
+    "RoundedWolfe",
     "Search",
     "Start",
     "StrongWolfe",
     "Trial",
+    "suited",
 ]

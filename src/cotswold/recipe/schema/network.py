@@ -178,6 +178,9 @@ class Network(Section):
     output: Literal["linear", "tanh", "sigmoid"] = "linear"
     """What is applied to the outputs of layers. `linear`: nothing, for `cross_entropy` and `logistic`, which
     have their own; `tanh` and `sigmoid` go with `squared`."""
+    output_scale: NotNegative = 1.0
+    """What the initial weights of the layer of outputs are multiplied by. With `squared` and many classes 0
+    is better: otherwise the first iterations unlearn what the outputs say at random."""
     start: Text | None = None
     """For `supervised`: the directory of a run of stacks on whose output the layers stand. Its pictures must
     have been prepared by the same choices (size, colour, contrast, whiten, band, unit); the whitening filter

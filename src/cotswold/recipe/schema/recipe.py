@@ -77,7 +77,7 @@ class Price(Section):
     def _has_a_price(self) -> Price:
         if self.max_dollars is not None and self.rent_dollars_per_hour is None:
             raise ValueError(
-                "max_dollars needs rent_dollars_per_hour, which says what an hour costs; give both"
+                "max_dollars needs price.rent_dollars_per_hour, which says what an hour costs; give both"
             )
         return self
 
@@ -173,6 +173,8 @@ class Recipe(Section):
             raise ValueError(
                 f'network.output = "{self.network.output}" goes with layers and objective.loss = "squared"'
             )
+        if self.network.output_scale != 1 and (self.network.stacks or self.network.module):
+            raise ValueError("network.output_scale is for a network of layers; take it out")
         if not isinstance(self.objective, self.training.objective):
             raise ValueError(f"a {type(self.objective).__name__} is no objective of strategy {strategy}")
         if isinstance(self.training, StackTraining):
@@ -250,8 +252,16 @@ class Recipe(Section):
                     f"layer {number} normalises over a batch, and the objective of strategy batch is a sum "
                     'over patterns; take it out, or set kind to "contrast"'
                 )
-        if self.mesh.grid not in (None, "1x1"):
-            raise ValueError("strategy batch is spread by [cluster] workers; take mesh.grid out")
+        if self.mesh.grid == "auto":
+            raise ValueError(
+                "mesh.grid = auto is no grid for workers of strategy batch; give rows and columns, such as "
+                "1x2, or take it out"
+            )
+        if self.gang is not None and training.deterministic:
+            raise ValueError(
+                "training.deterministic asks for sums in the order of one process, and ranks of a grid have "
+                "another; take one of the two out"
+            )
         if self.network.start is not None:
             raise ValueError("strategy batch trains layers on the samples themselves; take network.start out")
         if self.cluster.replay is not None and not training.chooses:
@@ -259,10 +269,21 @@ class Recipe(Section):
                 "cluster.replay repeats the patterns of evaluations that ended early; give training.fraction "
                 "or training.deadline as that run has it"
             )
-        if training.deadline is not None and self.cluster.alone:
+        if training.deadline is not None and self.alone:
             raise ValueError("training.deadline is for a cluster; give cluster.workers, or take it out")
         if training.device != "cpu":
             raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
+
+    @property
+    def gang(self) -> str | None:
+        """The grid of ranks that each worker of strategy `batch` is; None where it is one process."""
+        batch = isinstance(self.training, BatchTraining)
+        return self.mesh.grid if batch and self.mesh.grid not in (None, "1x1") else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether strategy `batch` needs one process only: no workers, or servers, beside it."""
+        return self.cluster.alone and self.gang is None
 
     @property
     def input(self) -> MapShape:

@@ -157,8 +157,8 @@ class BatchTraining(SharedTraining):
     """For `cg`: how much of the last direction is kept; `polak-ribiere`, cut off at 0 (PR+), where nothing is
     said."""
     search: Literal["wolfe", "approximate", "bunyip"] = "wolfe"
-    """The line search. `wolfe`: strong Wolfe conditions; `approximate`: approximate Wolfe conditions, which
-    hold up where float32 rounds the objective's last changes away; `bunyip`, for `cg`: exponential steps, a
+    """The line search. `wolfe`: strong Wolfe conditions, and the approximate ones where float32 rounds the
+    objective's changes away; `approximate`: these alone; `bunyip`, for `cg`: exponential steps, a
     bracket by the sign of the directional derivative, quadratic interpolation."""
     memory: Annotated[int, Field(gt=0), at_most(1000)] | None = None
     """For `lbfgs`: how many of the last steps and changes of the gradient are kept; 10 where nothing is

@@ -1,0 +1,207 @@
+"""The Bunyip experiment: table 1 of Aberdeen, Baxter and Edwards 2000, by several methods and losses.
+
+Knows: the words of the command, which cell is trained when, where results go. Does not know: how a cell is
+trained, judged or shown.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from cyclopts import Parameter
+
+from cotswold.api.progress import say
+from cotswold.bench.measure import document
+from cotswold.cli.figures import ready, table, write
+from cotswold.data.ocr import JapaneseSet
+from cotswold.errors import UserError
+from cotswold.files import replace_file
+from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
+from measures.bunyip.judging import judge
+from measures.bunyip.page import drawing, page
+from measures.bunyip.paper import SIZES
+from measures.bunyip.summary import Prices, row, summary
+from measures.command import Flag, Json, Overrides, command, main
+
+Several = Annotated[list[str] | None, Parameter(negative=())]
+
+
+def bunyip(
+    folder: Path = Path("japanese-ocr"),
+    *,
+    equal: Path | None = None,
+    run: Path = Path("runs/bunyip"),
+    patterns: Annotated[list[int] | None, Parameter(negative=())] = None,
+    method: Several = None,
+    loss: Several = None,
+    flops: float = 1e15,
+    turn: float | None = None,
+    set: Overrides = None,
+    threads: int | None = None,
+    hardware_dollars: float | None = None,
+    rent_dollars_per_hour: float | None = None,
+    page_only: Flag = False,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """Table 1 of the paper, for each number of patterns, method and loss, and one page about it.
+
+    Every cell is a run of the recipe bunyip-japanese-ocr. It ends when it has used its FLOPs, or when the
+    validation set says so; the two held-out sets are looked at once, then. (The paper stopped on its test
+    set.) Ctrl-C and SIGTERM save and leave, a kill loses what came after the last checkpoint; the same
+    command goes on. Examples:
+
+      cotswold data make japanese-ocr
+      python benchmarks/bunyip.py japanese-ocr                         # 12 cells, 1 PFLOP each: hours
+      python benchmarks/bunyip.py japanese-ocr --flops 3e13 --patterns 343800
+      cotswold data make japanese-ocr japanese-ocr-equal --frequencies equal
+      python benchmarks/bunyip.py japanese-ocr --equal japanese-ocr-equal --rent-dollars-per-hour 0.17
+
+    Parameters
+    ----------
+    folder
+        A set that `cotswold data make japanese-ocr` wrote.
+    equal
+        A second set, with equal frequencies; its cells come after the others.
+    run
+        Where runs, stores, files of finished cells and the page, bunyip.html, are.
+    patterns
+        Numbers of training patterns; 343800, 611200 and 1833600 by default. May be given again.
+    method
+        cg or lbfgs; both by default. May be given again.
+    loss
+        squared or cross_entropy; both by default. May be given again.
+    flops
+        The budget of a cell. A larger one goes on from where a smaller one ended.
+    turn
+        Cells take turns of so many FLOPs, so that they can be compared at any time; a tenth of the budget by
+        default.
+    set
+        Overrides a field of the recipe, as in training.fraction=0.25; may be given again.
+    threads
+        Threads of computation; all cores that this process is granted, by default.
+    hardware_dollars
+        What the machine cost: gives cents per MFLOP/s.
+    rent_dollars_per_hour
+        What the machine costs: gives dollars for each run.
+    page_only
+        Train nothing; write page and results from what there is.
+    out
+        A directory for bunyip.json and bunyip.svg.
+    json_
+        Print JSON.
+    """
+    sets: dict[Frequencies, Path] = {"natural": folder, **({} if equal is None else {"equal": equal})}
+    made = {name: JapaneseSet(path) for name, path in sets.items()}
+    _check(made)
+    if flops <= 0 or (turn is not None and turn <= 0):
+        raise UserError("--flops and --turn are numbers of FLOPs, such as 1e15")
+    cells = [
+        Cell(frequencies, each, how, what)
+        for frequencies, each, how, what in product(
+            made,
+            patterns or SIZES,
+            _among("method", method, get_args(Method)),
+            _among("loss", loss, get_args(Loss)),
+        )
+    ]
+    ready(out)
+    experiment = Experiment(sets, run, flops, _settings(set), threads)
+    if not page_only:
+        # a notice of the end is a Ctrl-C: the iteration is given up, everything is saved
+        signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+        for cell, target in _turns(experiment, cells, turn or flops / 10):
+            _train(experiment, cell, target, made)
+            _leave(experiment, cells, made, None, Prices(hardware_dollars, rent_dollars_per_hour))
+    found = _leave(experiment, cells, made, out, Prices(hardware_dollars, rent_dollars_per_hour))
+    if json_:
+        print(json.dumps(found))
+    elif found["cells"]:
+        table("errors on held-out samples", [row(each) for each in found["cells"]])
+    say(f"the page is {run / 'bunyip.html'}")
+
+
+def _turns(experiment: Experiment, cells: list[Cell], turn: float) -> Iterator[tuple[Cell, float]]:
+    """Which cell is trained up to how many FLOPs, in order."""
+    target = 0.0
+    while target < experiment.flops:
+        target = min(target + turn, experiment.flops)
+        for cell in cells:
+            is_last = target == experiment.flops  # what has used it all already is only judged
+            if experiment.kept(cell) is None and (is_last or experiment.used(cell) < target):
+                yield cell, target
+
+
+def _train(experiment: Experiment, cell: Cell, target: float, made: dict[Frequencies, JapaneseSet]) -> None:
+    say(f"{cell.name}: up to {target:.3g} FLOP")
+    run = experiment.advance(cell, target)
+    if experiment.ended(run):
+        judged: dict[str, object] = {
+            name: judge(run, each, experiment.threads)
+            for name, each in made.items()
+            if name in {"natural", cell.frequencies}
+        }
+        experiment.keep(cell, run, judged)
+
+
+def _leave(
+    experiment: Experiment,
+    cells: list[Cell],
+    made: dict[Frequencies, JapaneseSet],
+    out: Path | None,
+    prices: Prices,
+) -> dict[str, Any]:
+    """Write the page, and to ``out`` the results."""
+    kept = [found for cell in cells if (found := read(experiment.cell_file(cell))) is not None]
+    begun = [found for cell in cells if (found := experiment.begun(cell)) is not None]
+    told = summary(kept, begun, prices)
+    found = document("bunyip", command(), **told)
+    text = page(found, made["natural"])
+    experiment.folder.mkdir(parents=True, exist_ok=True)
+    replace_file(experiment.folder / "bunyip.html", text.encode())
+    if out is not None:
+        write(found, "bunyip", out)
+        replace_file(out / "bunyip.svg", drawing(found).encode())
+    return found
+
+
+def _among(name: str, given: list[str] | None, known: tuple[Any, ...]) -> tuple[Any, ...]:
+    for each in given or ():
+        if each not in known:
+            raise UserError(f"--{name} {each} is none of {', '.join(known)}")
+    return tuple(given) if given else known
+
+
+def _settings(given: list[str] | None) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for each in given or ():
+        name, mark, value = each.partition("=")
+        if not mark:
+            raise UserError(
+                f"--set {each} says nothing; give a field and a value, as in training.fraction=0.25"
+            )
+        try:
+            found[name] = tomllib.loads(f"value = {value}")["value"] if value else None
+        except tomllib.TOMLDecodeError:
+            found[name] = value
+    return found
+
+
+def _check(made: dict[Frequencies, JapaneseSet]) -> None:
+    """Raise UserError for a set that is not what its option says."""
+    for name, each in made.items():
+        if each.request.frequencies != name:
+            raise UserError(
+                f"{each.path} has {each.request.frequencies} frequencies; make the other one with "
+                f"`cotswold data make japanese-ocr FOLDER --frequencies {name}`"
+            )
+
+
+if __name__ == "__main__":
+    main(bunyip)

@@ -1,0 +1,269 @@
+"""One evaluation of value and gradient on a cluster, from the point to the sum on the shards.
+
+Knows: what an evaluation does in which order, and the two ways of travel. Does not know: recipes, which hosts
+there are, what a portion computes, how long a plan takes (`geometry.reduction_time`).
+
+The parts follow each other, as on the slowest worker:
+
+    point       workers get it: pulled by all from the servers (`sandblaster`), or the new direction pulled by
+                one and broadcast by the mirror of the reduction's plan (`bunyip`)
+    portions    the worker that has most of them computes
+    sum         `bunyip`: reduced over the workers by a plan; `sandblaster`: pushed by all to the servers, all
+                but the last while portions are computed
+    push        `bunyip`: the first of the plan hands the sum to the servers
+    shards      what servers compute for the optimiser, and workers to make the point
+    rounds      small messages of coordinator, workers and servers that wait for each other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from heapq import heapreplace
+
+from cotswold.errors import ClusterError
+from cotswold.geometry import Network, ReductionPlan, Step, chosen_plan
+from cotswold.geometry.reduction_time import predicted_seconds
+from cotswold.simulate.batch_network import BatchNetwork, batch_network
+from cotswold.simulate.batch_work import BatchWork, Travel
+from cotswold.simulate.cluster import Cluster
+from cotswold.simulate.device import GIGA, Speed
+from cotswold.simulate.prediction import cost
+from cotswold.simulate.topology import Topology
+
+FLUSH_PORTIONS = 8
+"""Portions that a worker sums before it pushes (`server.rules.Rules`)."""
+MESSAGES: Mapping[Travel, int] = {"bunyip": 9, "sandblaster": 8}
+"""Small messages that follow each other: begin, ready, grant, computed, (reduce,) kept, pushed, round,
+answer; of pulls and pushes the bytes are counted apart."""
+SHARD_PASSES = 16
+"""Times that servers pass over a vector: x + α d (3), the sum folded (3) and scaled (2), the inner products
+that every method asks for (6), and its digest and a copy (2)."""
+POINT_PASSES: Mapping[Travel, int] = {"bunyip": 6, "sandblaster": 2}
+"""Times that a worker does: x + α d (3), its digest, a copy (2); or a copy."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How sums are reduced: by a plan over the workers, in so many pieces (None: as ours travel)."""
+
+    name: str
+    plan: ReductionPlan
+    pieces: int | None = None
+
+    def seconds(self, network: Network, value_bytes: int) -> float:
+        """Until the first has the sum."""
+        return predicted_seconds(self.plan, network, value_bytes, self.pieces)
+
+    def broadcast_seconds(self, network: Network, value_bytes: int) -> float:
+        """Until all have a vector of the first."""
+        return predicted_seconds(self.plan.mirrored(), network, value_bytes, self.pieces)
+
+
+@dataclass(frozen=True)
+class EvaluationPrediction:
+    """An evaluation on a cluster; ``parts`` of the slowest worker's time add up to ``seconds``."""
+
+    cluster: str
+    workers: int
+    hosts: int
+    servers: int
+    travel: Travel
+    reduction: str
+    """The name of the plan; empty where nothing is reduced."""
+    seconds: float
+    """The first evaluation along a direction."""
+    again_seconds: float
+    """Further ones along it, for which `bunyip` sends step lengths alone."""
+    parts: Mapping[str, float]
+    computing: float
+    """The part of ``seconds`` for which the mean worker computes portions."""
+    patterns: int
+    """Counted."""
+    patterns_per_second: float
+    flops: int
+    flops_per_second: float
+    efficiency: float
+    """FLOP/s over the devices' peak."""
+    wire_bytes: int
+    """Between processes."""
+    network_bytes: int
+    """Between hosts."""
+    parameters: int
+    worker_bytes: int
+    """Memory of a worker."""
+    fits: bool
+    """Whether its device has that much."""
+    dollars_per_thousand_evaluations: float | None
+    cents_per_mflops: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything, for JSON."""
+        return asdict(self)
+
+
+def predict_evaluation(
+    cluster: Cluster, work: BatchWork, workers: int, reduction: Chosen | None = None
+) -> EvaluationPrediction:
+    """An evaluation by so many workers; ``reduction`` is by default the plan that would be chosen.
+
+    One worker has everything in its own memory: no servers, nothing travels. Raises ClusterError for fewer
+    than one worker, for more hosts than a plan can be chosen for, and where links are missing.
+    """
+    if workers < 1:
+        raise ClusterError(f"{workers} workers compute nothing; give 1 or more")
+    topology = Topology(cluster, min(workers, cluster.size) if cluster.server is not None else workers)
+    alone = workers == 1
+    speed = Speed(cluster.device, topology.bandwidth, topology.crowd, topology.times if alone else 1.0)
+    sharing = -(-workers // cluster.workers)
+    portion_seconds = work.portion_seconds(speed) * sharing
+    most, mean = (each * portion_seconds / work.portion for each in _shares(work.counted, workers))
+    network = batch_network(cluster, workers, 0 if alone else work.servers)
+    bandwidth = speed.bytes_a_second(work.vector_bytes)
+    if alone:
+        parts = {"portions": most, "shards": SHARD_PASSES * work.vector_bytes / bandwidth}
+        name, point, wire = "", 0.0, (0, 0)
+    elif work.travel == "bunyip":
+        chosen = reduction or chosen_reduction(network.among_workers, work)
+        name = chosen.name
+        parts, point, wire = _bunyip(work, network, chosen, most)
+    else:
+        name = ""
+        parts, point, wire = _sandblaster(work, network, most)
+    if not alone:
+        servers = SHARD_PASSES / min(work.servers, cluster.devices)
+        passes = servers + POINT_PASSES[work.travel]
+        parts["shards"] = passes * work.vector_bytes / bandwidth
+        parts["rounds"] = MESSAGES[work.travel] * network.message_seconds
+    seconds = sum(parts.values())
+    hosts = len(network.whole.hosts)
+    devices = min(workers, cluster.workers) * (topology.cores if alone else 1)
+    dollars, cents = cost(cluster, hosts, seconds, work.flops)
+    return EvaluationPrediction(
+        cluster=cluster.name,
+        workers=workers,
+        hosts=hosts,
+        servers=0 if alone else work.servers,
+        travel=work.travel,
+        reduction=name,
+        seconds=seconds,
+        again_seconds=seconds - point,
+        parts=parts,
+        computing=mean / seconds,
+        patterns=work.samples,
+        patterns_per_second=work.samples / seconds,
+        flops=work.flops,
+        flops_per_second=work.flops / seconds,
+        efficiency=work.flops / seconds / (devices * cluster.device.peak_gflops * GIGA),
+        wire_bytes=wire[0],
+        network_bytes=wire[1],
+        parameters=work.parameters,
+        worker_bytes=work.worker_bytes(workers),
+        fits=_fits(cluster, network, work.worker_bytes(workers)),
+        dollars_per_thousand_evaluations=dollars,
+        cents_per_mflops=cents,
+    )
+
+
+def chosen_reduction(network: Network, work: BatchWork) -> Chosen:
+    """The plan that `training` would take on this network."""
+    return Chosen(*_chosen(_Same(network), work.parameters, work.layers.value_bytes))
+
+
+class _Same:
+    """A network as a key: equal ones share their plans."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        uplinks = tuple(sorted(network.uplink_bits_per_second.items()))
+        self._key = network.hosts, uplinks, network.memory_bytes_per_second, network.message_ns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=64)
+def _chosen(network: _Same, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
+    return chosen_plan(network.network, count, element_bytes, 0)
+
+
+def _shares(counted: tuple[int, ...], workers: int) -> tuple[int, float]:
+    """Patterns of the worker that has most, and the mean: whoever is free gets the next portion."""
+    loads = [0] * workers
+    for samples in counted:
+        heapreplace(loads, loads[0] + samples)
+    return max(loads), sum(loads) / workers
+
+
+def _bunyip(
+    work: BatchWork, network: BatchNetwork, reduction: Chosen, most: float
+) -> tuple[dict[str, float], float, tuple[int, int]]:
+    """Seconds by part, those of a new direction, bytes between processes and between hosts."""
+    value_bytes, among = work.layers.value_bytes, network.among_workers
+    pull = _between(work, network, [0], to_servers=False)
+    push = _between(work, network, [0], to_servers=True)
+    point = predicted_seconds(pull, network.whole, value_bytes, 1)
+    point += reduction.broadcast_seconds(among, value_bytes)
+    parts = {
+        "point": point,
+        "portions": most,
+        "sum": reduction.seconds(among, value_bytes),
+        "push": predicted_seconds(push, network.whole, value_bytes, 1),
+    }
+    plans = ((reduction.plan, among), (reduction.plan, among), (pull, network.whole), (push, network.whole))
+    counts = [_bytes(plan, on, value_bytes) for plan, on in plans]
+    return parts, point, (sum(all_ for all_, _ in counts), sum(between for _, between in counts))
+
+
+def _sandblaster(
+    work: BatchWork, network: BatchNetwork, most: float
+) -> tuple[dict[str, float], float, tuple[int, int]]:
+    value_bytes, whole = work.layers.value_bytes, network.whole
+    everyone = range(network.workers)
+    pull = _between(work, network, everyone, to_servers=False)
+    push = _between(work, network, everyone, to_servers=True)
+    one_push = predicted_seconds(push, whole, value_bytes, 1)
+    pushes = -(-max(1, len(work.counted) // network.workers) // FLUSH_PORTIONS)
+    parts = {
+        "point": predicted_seconds(pull, whole, value_bytes, 1),
+        "portions": most,
+        "sum": max(0.0, (pushes - 1) * one_push - most) + one_push,
+    }
+    pulled, pushed = _bytes(pull, whole, value_bytes), _bytes(push, whole, value_bytes)
+    return parts, 0.0, (pulled[0] + pushes * pushed[0], pulled[1] + pushes * pushed[1])
+
+
+def _between(
+    work: BatchWork, network: BatchNetwork, workers: range | list[int], *, to_servers: bool
+) -> ReductionPlan:
+    """The messages of a vector that these workers pull from the servers, or push to them, as a plan."""
+    steps, count = [], work.parameters
+    for number in range(work.servers):
+        begin, end = count * number // work.servers, count * (number + 1) // work.servers
+        server = network.workers + number
+        for worker in workers if begin < end else ():
+            ends = (worker, server) if to_servers else (server, worker)
+            steps.append(Step(0, *ends, begin, end, to_servers))
+    return ReductionPlan(network.whole.ranks, None, count, tuple(steps))
+
+
+def _bytes(plan: ReductionPlan, network: Network, value_bytes: int) -> tuple[int, int]:
+    """Of a plan: between all ranks, and between hosts."""
+    whole = between = 0
+    for step in plan.steps:
+        size = (step.end - step.begin) * value_bytes
+        whole += size
+        if network.host_of[step.sender] != network.host_of[step.receiver]:
+            between += size
+    return whole, between
+
+
+def _fits(cluster: Cluster, network: BatchNetwork, worker_bytes: int) -> bool:
+    fullest = max(len(host.ranks) for host in network.among_workers.hosts)
+    if cluster.host_memory_gb is not None:
+        return fullest * worker_bytes <= cluster.host_memory_gb * GIGA
+    return -(-fullest // cluster.devices) * worker_bytes <= cluster.device.memory_gb * GIGA

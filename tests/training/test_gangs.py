@@ -1,0 +1,202 @@
+"""Workers that are gangs: ranks that compute sums together, and live and die together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.training.gangs import network
+from tests.training.test_batch_cluster import losses, vector
+from torch import Tensor, nn
+
+import cotswold
+from cotswold import training
+from cotswold.cluster.live import live_processes
+from cotswold.errors import CotswoldError, RecipeError, UserError
+from cotswold.host import Call, ForkServer, Process
+from cotswold.run import Stop
+from cotswold.training.datasets import samples_of
+from cotswold.training.losses import named_loss
+from cotswold.training.patterns import SamplePatterns
+from cotswold.training.works import INHERITED, ModuleWork
+
+Data = tuple[Tensor, Tensor]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(120, 2, 8, 7, generator=numbers, dtype=torch.float64)
+    return inputs, (inputs.sum((1, 2, 3)) > 0).long()
+
+
+def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
+    words = {"strategy": "batch", "loss": "cross_entropy", "portion": 16, "iterations": 4, **settings}
+    return cotswold.train(network(), data, place, **words)  # type: ignore[arg-type]  # one word after the other
+
+
+def finished(process: Process, seconds: float = 40.0) -> int:
+    end = time.monotonic() + seconds
+    while (code := process.code()) is None and time.monotonic() < end:
+        time.sleep(0.02)
+    assert code is not None, "it hangs"
+    return code
+
+
+def runs(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@contextmanager
+def led(
+    server: ForkServer, function: str, output: Path | None = None, **arguments: object
+) -> Iterator[Process]:
+    """A process that leads a gang."""
+    try:
+        yield server.start(Call("leader", f"tests.training.gangs:{function}", arguments, output=output))
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("grid", ["1x2", "3x1"])
+def test_sums_of_a_gang_are_those_of_one_process_to_rounding(grid: str, data: Data, tmp_path: Path) -> None:
+    patterns = SamplePatterns(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]
+    work = ModuleWork(network(), named_loss("cross_entropy"), patterns, patterns)
+    with led(live_processes({INHERITED: work}), "compare", grid=grid, out=str(tmp_path)) as process:
+        assert finished(process) == 0, process.why()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("end", 0, "ended with exit code 0"),
+        ("kill", 1, "rank 1 of its gang was killed by SIGKILL, and ranks of a gang end together"),
+        ("fail", 2, "the rank has enough"),
+        ("leader fails", 2, "the leader has enough"),
+    ],
+)
+def test_ranks_of_a_gang_end_together_and_say_why(what: str, code: int, said: str, tmp_path: Path) -> None:
+    out = tmp_path / "pid"
+    with led(live_processes({}), "lead_one", what=what, out=str(out)) as process:
+        assert (finished(process), said in process.why()) == (code, True), process.why()
+    if out.exists():
+        assert not runs(int(out.read_text()))
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("who", ["leader", "rank 1"])
+def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
+    who: str, data: Data, tmp_path: Path
+) -> None:
+    alone = trained(data, tmp_path / "alone")
+    killed: list[int] = []
+
+    def kill(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == 2:
+            (server,) = children(os.getpid())
+            gangs = {worker: forks for worker in children(server) if (forks := children(worker))}
+            leader, (own,) = next(iter(gangs.items()))
+            killed.append(leader if who == "leader" else children(own)[0])
+            killed.extend([leader, *children(own)])
+            os.kill(killed[0], signal.SIGKILL)
+
+    gangs = trained(data, tmp_path / "gangs", grid="1x2", workers=2, on_event=kill)
+    assert killed and not any(map(runs, killed))
+    ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
+    assert any("killed by SIGKILL" in why for why in ended)
+    assert who == "leader" or any("rank 1 of its gang" in why for why in ended)
+    counted = [event for event in gangs.events if event["kind"] == "cluster_counted"]
+    assert {event["samples"] for event in counted} == {120}
+    assert losses(gangs) == pytest.approx(losses(alone), rel=1e-9)
+    assert torch.allclose(vector(gangs), vector(alone), rtol=1e-7, atol=1e-9)
+
+
+def test_a_run_moves_between_one_process_single_workers_and_gangs(data: Data, tmp_path: Path) -> None:
+    whole = trained(data, tmp_path / "whole", validation=0.2)
+    for until, spread in ((1, {"workers": 2}), (2, {"grid": "1x2", "workers": 2}), (3, {"grid": "2x1"})):
+        moved = trained(
+            data, tmp_path / "moved", validation=0.2, resume=until > 1, iterations=until, **spread
+        )
+    moved = trained(data, tmp_path / "moved", resume=True, iterations=4, grid="none", workers=1)
+    assert losses(moved) == pytest.approx(losses(whole), rel=1e-9)
+    assert torch.allclose(vector(moved), vector(whole), rtol=1e-7, atol=1e-9)
+
+
+class Rotten(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        if number == 17:
+            raise ValueError("sample 17 is rotten")
+        return torch.ones(2, 8, 7, dtype=torch.float64), torch.tensor(1)
+
+
+def test_a_sample_that_no_rank_can_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CotswoldError, match="sample 17 is rotten"):
+        trained(Rotten(), tmp_path / "run", grid="1x2")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (14, 8)), nn.Conv1d(14, 2, 8), nn.Flatten()).double()
+    with pytest.raises(UserError, match="Conv1d"):
+        cotswold.train(
+            module, data, tmp_path / "run", strategy="batch", loss="cross_entropy", iterations=1, grid="1x2"
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"grid": "auto"}, "auto is no grid"),
+        ({"grid": "1x2", "deterministic": True}, "ranks of a grid have another"),
+    ],
+)
+def test_gangs_that_cannot_be_are_refused_before_anything_starts(
+    settings: dict[str, object], said: str, data: Data, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        trained(data, tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_rank_that_stands_still_ends_its_gang(tmp_path: Path) -> None:
+    out, said = tmp_path / "pid", tmp_path / "said"
+    with led(live_processes({}), "lead_one", said, what="stop", out=str(out), timeout_seconds=2.0) as process:
+        assert finished(process) != 0
+        assert "rank 1" in said.read_text() + process.why()
+    assert not runs(int(out.read_text()))
+
+
+@pytest.mark.slow
+def test_a_recipe_is_trained_by_a_gang_of_its_grid(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 3, 300)
+    np.save(tmp_path / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))
+    np.save(tmp_path / "x.labels.npy", labels)
+    (tmp_path / "x.toml").write_text(
+        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
+        'network = { layers = [{ type = "linear", features = 7 }, { type = "tanh" }] }\n'
+        'training = { strategy = "batch", iterations = 5, portion = 16 }\n'
+    )
+    found = []
+    for name, more in (("alone", []), ("gang", ["mesh.grid=1x2"])):
+        job = training.open_job(
+            tmp_path / "x.toml", tmp_path / name, overrides=more, stores=tmp_path / "stores"
+        )
+        assert job.train(lambda event: None, Stop())
+        found.append(losses(cotswold.Run(tmp_path / name)))
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
