@@ -7,8 +7,8 @@ processors (figure 8), beside what the paper states in words; no constant is fit
 
 Measured: evaluations of the three workloads of figure 8 by one process and by two workers of a cluster,
 beside what is predicted from the rate of a portion in the same round; and reductions of eight processes on
-four hosts with links of 100 Mb/s (root; left out with --reductions 0), which give figure 6 as it would be of
-eight workers of this machine. --tflop bounds an evaluation that is measured: a workload that has more has fewer
+four hosts with links of 100 Mb/s (root; left out with --reductions 0), which give figure 6 as of eight
+workers of this machine. --tflop bounds an evaluation that is measured: a workload that has more has fewer
 patterns. --rounds 0 measures nothing. Takes some 10 minutes.
 """
 
@@ -53,6 +53,10 @@ PEAK_PATTERNS = 9_360_000
 STATED_GFLOPS, STATED_PROCESSORS, STATED_CENTS = 163.3, 196, 92.4
 OCR = (400, 480, 3203)
 CHOSEN = "Cotswold's choice"
+COLUMNS = (
+    *("sizes", "patterns", "workers", "travel", "seconds", "predicted_seconds", "predicted_over_measured"),
+    "gflops",
+)
 Document = dict[str, object]
 
 
@@ -212,7 +216,8 @@ def reductions(rounds: int) -> Document:
 def here(tflop: float, rounds: int, reduced: int) -> Document:
     """Both figures on this machine, and predictions from rates that were measured beside them."""
     rows: list[Document] = []
-    for sizes, given in WORKLOADS.values():
+    for name, (sizes, given) in WORKLOADS.items():
+        print(f"measured: {name}", flush=True)
         whole = 2 * PATTERNS_A_PROCESSOR if given is None else given
         most = int(tflop * 1e12 / dense_work(sizes, whole, POLL).pattern_flops)
         patterns = whole if most >= whole else max(2 * POLL, most // (2 * POLL) * 2 * POLL)
@@ -241,22 +246,19 @@ def main(tflop: float, rounds: int, reduced: int, folder: Path) -> None:
     }
     said = words(found)
     table("what the paper says, and what is predicted", said)
+    _leave(found, said, folder)
     if rounds:
         found["here"] = here(tflop, rounds, reduced)
-        columns = (
-            "patterns",
-            "workers",
-            "travel",
-            "seconds",
-            "predicted_seconds",
-            "predicted_over_measured",
-            "gflops",
-        )
         shown = [
-            {name: rounded(row[name]) if isinstance(row[name], float) else row[name] for name in columns}
+            {name: rounded(value) if isinstance(value, float) else value for name, value in row.items()}
             for row in found["here"]["figure 8"]
         ]
-        table("here: measured, and predicted from a portion's rate", shown)
+        columns = [{name: row[name] for name in COLUMNS} for row in shown]
+        table("here: measured, and predicted from a portion's rate", columns)
+        _leave(found, said, folder)
+
+
+def _leave(found: Mapping[str, Any], said: list[Document], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kept = document("bunyip-figures", "python benchmarks/bunyip_figures.py", words=said, **found)
     (folder / "bunyip-figures.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
