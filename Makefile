@@ -1,5 +1,5 @@
 # make demo       environment, data, training, report: a few minutes on two cores
-# make test       environment and every test, those of Triton and JAX too: within 15 minutes on two cores
+# make test       environment and every test, those of Triton, JAX and Ray too: within 15 minutes on two cores
 # make quick      what to run before a commit: within 2 minutes on two cores
 # make check      lint, types and import rules
 # make constraints   that constraints.txt holds on every supported Python, system and processor
@@ -73,7 +73,7 @@ check: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
-		tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/test_offload_walk.py
+		tests/server tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/test_offload_walk.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -60,7 +60,7 @@ def bunyip(
       cotswold data make japanese-ocr
       python benchmarks/bunyip.py japanese-ocr                         # 12 cells, 1 PFLOP each: hours
       python benchmarks/bunyip.py japanese-ocr --flops 3e13 --patterns 343800
-      cotswold data make japanese-ocr-equal --frequencies equal
+      cotswold data make japanese-ocr japanese-ocr-equal --frequencies equal
       python benchmarks/bunyip.py japanese-ocr --equal japanese-ocr-equal --rent-dollars-per-hour 0.17
 
     Parameters
@@ -183,7 +183,9 @@ def _settings(given: list[str] | None) -> dict[str, object]:
     for each in given or ():
         name, mark, value = each.partition("=")
         if not mark:
-            raise UserError(f"--set {each} says nothing; give a field and a value, as in training.fraction=0.25")
+            raise UserError(
+                f"--set {each} says nothing; give a field and a value, as in training.fraction=0.25"
+            )
         try:
             found[name] = tomllib.loads(f"value = {value}")["value"] if value else None
         except tomllib.TOMLDecodeError:
@@ -197,7 +199,7 @@ def _check(made: dict[Frequencies, JapaneseSet]) -> None:
         if each.request.frequencies != name:
             raise UserError(
                 f"{each.path} has {each.request.frequencies} frequencies; make the other one with "
-                f"`cotswold data make japanese-ocr --frequencies {name}`"
+                f"`cotswold data make japanese-ocr FOLDER --frequencies {name}`"
             )
 
 

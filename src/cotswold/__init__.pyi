@@ -20,6 +20,8 @@ from . import simulate as simulate
 from . import testing as testing
 from . import training as training
 from .api.evaluate import evaluate as evaluate
+from .api.evaluations import PredictedEvaluations as PredictedEvaluations
+from .api.evaluations import predict_evaluations as predict_evaluations
 from .api.features import Features as Features
 from .api.features import features as features
 from .api.features import write_features as write_features
@@ -46,6 +48,7 @@ __all__ = [
     "CotswoldError",
     "Features",
     "Info",
+    "PredictedEvaluations",
     "PredictedUpdates",
     "Predictions",
     "Recipe",
@@ -73,6 +76,7 @@ __all__ = [
     "optim",
     "partition",
     "predict",
+    "predict_evaluations",
     "predict_updates",
     "prepare",
     "recipe",

@@ -37,6 +37,47 @@ def test_json_has_every_number_of_ranks_and_the_bytes() -> None:
     assert four["ranks"] == 4 and four["wire_bytes"] > 0 and not four["network_bytes"]
 
 
+EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--patterns", "9264000", "--outputs", "3203")
+
+
+def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
+    said = cotswold(*EVALUATIONS, "--ranks", "2,6")
+    assert said.status == 0, said.err
+    assert "bunyip-japanese-ocr, batch, 9,264,000 patterns, 3,203 outputs, on bunyip2000" in said.out
+    assert sum(line.startswith(("│       2 │", "│       6 │")) for line in said.out.splitlines()) == 4
+    assert "* more than the memory" in said.out  # nine million patterns on one node or three
+
+
+def test_json_of_evaluations_has_time_bytes_rates_and_cost() -> None:
+    words = ("--ranks", "6", "--set", "cluster.travel=bunyip", "--json")
+    said = json.loads(cotswold(*EVALUATIONS, *words).out)
+    (found,) = said["evaluations"]
+    assert said["patterns"] == 9_264_000 and found["workers"] == 6 and found["hosts"] == 3
+    assert found["flops"] == pytest.approx(0.8 * 92.6e12, rel=0.01)
+    assert found["wire_bytes"] == (2 * 5 + 2) * 4 * found["parameters"]
+    bought = 3 * 1555.8
+    assert found["cents_per_mflops"] == pytest.approx(100 * bought / (found["flops_per_second"] / 1e6))
+    assert found["reduction"] and found["dollars_per_thousand_evaluations"] is None
+
+
+def test_patterns_and_outputs_are_those_of_the_data_where_nothing_is_said(tmp_path: Path) -> None:
+    import numpy as np
+
+    rows = np.random.default_rng(0).random((300, 7), dtype=np.float32)
+    np.savez(tmp_path / "digits.npz", x=rows, labels=np.arange(300) % 5)
+    recipe = tmp_path / "digits.toml"
+    recipe.write_text(
+        f'name = "digits"\n[data]\ntype = "vectors"\nsource = "{tmp_path}/digits.npz"\nlabels = "file"\n'
+        'validation = 0.1\n[[network.layers]]\ntype = "linear"\nfeatures = 3\n[[network.layers]]\n'
+        'type = "tanh"\n[training]\nstrategy = "batch"\n'
+    )
+    said = cotswold("simulate", "core", recipe, "--json")
+    assert said.status == 0, said.err
+    found = json.loads(said.out)
+    assert (found["patterns"], found["outputs"]) == (270, 5)
+    assert found["evaluations"][0]["parameters"] == 7 * 3 + 3 + 3 * 5 + 5
+
+
 def test_what_does_not_fit_the_memory_is_marked() -> None:
     said = cotswold("simulate", "coates2013", "coates2013-11b", "--grid", "1x1")
     assert "* more than 4 GB of a device" in said.out
@@ -62,6 +103,10 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013", "demo", "--ranks", "0"), "--ranks 0 is not a number of ranks"),
         (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "leave out ranks"),
         (("coates2013", "demo", "--grid", "2by2"), "a grid is rows x columns of ranks"),
+        (("coates2013", "demo", "--patterns", "9"), "--patterns and --outputs are for strategy batch"),
+        ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers and no grid"),
+        ((*EVALUATIONS[1:], "--ranks", "999"), "give the cluster more hosts"),
+        ((*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"), "are no training set"),
     ],
 )
 def test_a_mistake_is_said_in_a_sentence(words: tuple[str, ...], sentence: str) -> None:

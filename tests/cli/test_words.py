@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 from tests.cli.command import cotswold
 
 from cotswold.cli.main import COMMANDS, build
@@ -123,16 +122,10 @@ def test_a_word_that_the_readme_does_not_have_would_be_noticed() -> None:
 
 def test_the_python_of_the_readme_runs() -> None:
     codes = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    layer, own = (
-        code for code in codes if "cotswold.train(" not in code
-    )  # that is the code of docs/python.md
+    (layer,) = (code for code in codes if "cotswold.train(" not in code)  # that is the code of docs/python.md
     names: dict[str, Any] = {}
     exec(layer, names)
     assert names["scores"].shape == (4, 10)
-    exec(own, names)
-    assert not dist.is_initialized()  # a 1x1 grid needs none
-    assert names["whole"].shape == (4, 8, 33, 31)
-    assert len(own.partition("class")[2].partition("model =")[0].splitlines()) <= 15
 
 
 def test_shipped_recipes_are_listed_shown_and_explained(tmp_path: Path) -> None:

@@ -22,13 +22,21 @@ from cotswold.errors import UserError
         ({"address": "here:1", "port": 3}, "the port is the head's"),
         ({"head": True, "cores": 0}, "lends nothing"),
         ({"head": True}, "need the same secret"),
+        ({"head": True, "ports": "1-x"}, "'1-x' names no ports; write the first and the last"),
     ],
 )
 def test_a_machine_that_cannot_be_lent_is_told_why(
     words: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
-    given: dict[str, object] = {"head": False, "port": None, "cores": None, "token_file": None, **words}
+    given: dict[str, object] = {
+        "head": False,
+        "port": None,
+        "cores": None,
+        "ports": None,
+        "token_file": None,
+        **words,
+    }
     address = given.pop("address", None)
     with pytest.raises(UserError, match=said):
         lend(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
@@ -56,6 +64,14 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert found["evaluation_wire_bytes"] == 2 * 3 * 4 * size
     assert 0 < float(str(found["dollars"])) <= 2.0 and found["limit_seconds"] == 3600
     assert "dollars" not in plan(recipe, overrides=["price={}"])
+    away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
+    words = "2 TCP ports, one a process, of 30000-30099 of its machine, encrypted"
+    assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
+
+
+def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
+    assert plan(recipe, overrides=["mesh.grid=1x2"])["processes"] == 1 + 1 + 2
+    assert plan(recipe, overrides=["mesh.grid=1x2", "cluster.workers=3"])["processes"] == 1 + 1 + 3 * 2
 
 
 def test_dry_runs_are_for_strategy_batch() -> None:

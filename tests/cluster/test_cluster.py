@@ -296,6 +296,28 @@ def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors
         assert cluster.evaluate("x", "g").value == pytest.approx(alone(some_point())[0], rel=1e-13)
 
 
+def test_who_was_told_to_stop_can_read_and_write_what_a_checkpoint_needs(opened: Opener) -> None:
+    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}) as cluster:
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        for _ in range(3):
+            time.sleep(0.15)  # longer than from one call to the next
+            cluster.write("x", cluster.read("x"))
+        assert cluster.validate() is not None
+
+
+def test_a_validation_without_any_worker_says_so(opened: Opener) -> None:
+    with opened(workers=1, restarts=False) as cluster:
+        os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
+        with pytest.raises(TroubleError, match="no worker is left"):
+            cluster.validate()
+
+
 def test_unknown_vectors_are_refused_before_anything_is_done(opened: Opener) -> None:
     with opened() as cluster:
         with pytest.raises(KeyError, match="'d'"):

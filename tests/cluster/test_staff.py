@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import cast
 
+import pytest
+
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.errors import MachineError
@@ -138,3 +140,38 @@ def test_a_machine_that_joins_gets_workers() -> None:
     staff.tick(10.0)
     staff.tick(20.0)
     assert [each.machine for each in machines.started] == ["here", "there", "there", "there"]
+
+
+@pytest.mark.parametrize(("hired", "elsewhere"), [(3, 1), (5, 0)])
+def test_workers_of_a_machine_that_is_lost_are_started_where_there_is_room(
+    hired: int, elsewhere: int
+) -> None:
+    machines = Machines(here=3, there=2)
+    staff = staff_of(machines)
+    staff.hire(hired)
+    machines.cores = {"here": 3}
+    for each in [each for each in machines.started if each.machine == "there"]:
+        staff.joined(each.name)
+        end(staff, each, -9, 1.0)
+    staff.tick(10.0)
+    assert [each.machine for each in machines.started[hired:]] == ["here"] * elsewhere
+    machines.cores = {"here": 3, "there": 2}
+    staff.tick(20.0)
+    assert [each.machine for each in machines.started[hired + elsewhere :]] == ["there"] * 2
+
+
+def test_another_worker_is_started_when_the_last_was_dismissed_with_its_machine() -> None:
+    machines = Machines(there=1)
+    staff = staff_of(machines)
+    staff.hire(1)
+    machines.cores = {"here": 1}
+    end(staff, machines.started[0], 0, 1.0)
+    assert not staff.is_hopeless
+    staff.tick(2.0)
+    assert [each.machine for each in machines.started] == ["there", "here"]
+
+
+def test_servers_stand_on_the_coordinators_machine_unless_they_are_spread() -> None:
+    machines = Machines(own=1, other=8)
+    staff_of(machines).start(Call("server-0", "os:getpid"))
+    assert machines.started[0].machine == "own"

@@ -30,6 +30,19 @@ waves = {"data.type": "vectors", "data.source": "waves:200", **{f"data.{name}": 
 waves = cotswold.train("rings.toml", "waves", stores="stores", overrides=waves)
 print(waves.status, waves.recipe.data.features)
 """
+MINIMISE = """
+from my_package.fingers import fingers
+from my_package.minimise import minimised
+from cotswold.geometry.reduction_plans import reduction
+
+x, found, by_name = minimised()
+print(*(round(each, 4) for each in x.tolist()))
+print(sum(by_name.values()), found.number)
+sums = [[1 << rank] for rank in range(6)]
+for step in sorted(reduction(1, fingers, range(6)).steps):
+    sums[step.receiver] += sums[step.sender]
+print(sum(sums[0]))
+"""
 
 
 @pytest.fixture
@@ -51,13 +64,10 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-def test_the_strategy_and_the_source_of_the_page_train_a_network(
-    package: Path,
-) -> None:
-    (package / "rings.toml").write_text(RECIPE)
+def said(script: str, package: Path) -> str:
+    """What a script prints beside whose package it lies."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         cwd=package,
         env={"PYTHONPATH": ":".join([str(package), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -65,7 +75,24 @@ def test_the_strategy_and_the_source_of_the_page_train_a_network(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    accuracy, report, *waves = done.stdout.split()
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_strategy_and_the_source_of_the_page_train_a_network(
+    package: Path,
+) -> None:
+    (package / "rings.toml").write_text(RECIPE)
+    accuracy, report, *waves = said(SCRIPT, package).split()
     assert float(accuracy) > 0.9
     assert (package / report).is_file()
     assert waves == ["finished", "8"]
+
+
+@pytest.mark.slow
+def test_the_search_the_method_the_work_and_the_plan_of_the_page_do_what_they_say(package: Path) -> None:
+    point, counted, total = said(MINIMISE, package).splitlines()
+    assert [float(each) for each in point.split()] == pytest.approx([1, 2, 3, 4, 5], abs=1e-3)
+    portions, iterations = map(int, counted.split())
+    assert portions == 20 and 2 < iterations < 60  # each portion once
+    assert int(total) == 0b111111  # each rank once

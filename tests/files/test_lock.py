@@ -12,6 +12,7 @@ import pytest
 
 from cotswold.errors import BusyError, DiskFullError, MachineError
 from cotswold.files import DirectoryLock, lock
+from cotswold.host import Call, ForkServer
 
 
 def refusal(folder: Path) -> str:
@@ -75,3 +76,14 @@ def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         DirectoryLock(tmp_path),
     ):
         pass
+
+
+def test_a_fork_of_the_holder_that_lives_longer_holds_nothing(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path):
+        server = ForkServer.of_this_process({})
+        server.start(Call("a fork", "os:getpid"))  # it has come as far as to fork others
+    try:
+        with DirectoryLock(tmp_path):
+            assert "is in use" in refusal(tmp_path)
+    finally:
+        server.close()

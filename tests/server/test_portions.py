@@ -98,7 +98,7 @@ class LedgerBesideSets(RuleBasedStateMachine):
         for portion in range(PORTIONS):
             assert ledger.is_free(portion) is (portion in self.open - held)
             assert ledger.is_in_sum(portion) is (portion in in_sums)
-        assert ledger.uncomputed == len(self.open - in_sums)
+        assert ledger.computed == len(ledger.counted) + len(in_sums & self.open)
 
 
 TestLedgerBesideSets = LedgerBesideSets.TestCase

@@ -13,6 +13,7 @@ from cotswold.simulate import parse_cluster, shipped_clusters
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "simulate.md"
 RESULTS = ROOT / "benchmarks" / "results" / "simulate.json"
+BUNYIP = ROOT / "benchmarks" / "results" / "bunyip-figures.json"
 
 
 def test_its_commands_parse() -> None:
@@ -41,3 +42,10 @@ def test_its_figures_are_those_that_the_script_left() -> None:
     for row in json.loads(RESULTS.read_text())["words"]:
         for figure in re.findall(r"\d+(?:\.\d+)?", row["predicted"]):
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\.?\d)", page), row
+
+
+def test_bunyips_table_is_the_one_that_the_script_left() -> None:
+    page = PAGE.read_text()
+    rows = json.loads(BUNYIP.read_text())["words"]
+    assert len(rows) >= 10
+    assert [row for row in rows if f"| {row['the paper']} | {row['predicted']} |" not in page] == []

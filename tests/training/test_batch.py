@@ -368,7 +368,7 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
     [
         ("network.layers.1={type='dropout'}", "draws anew at each evaluation"),
         ("network.layers.1={type='normalisation'}", "normalises over a batch"),
-        ("mesh.grid=1x2", "is spread by .cluster. workers"),
+        ("mesh.grid=auto", "auto is no grid"),
         ("training.device=cuda", "computes on the CPU"),
         ("training.cycle=3", "cycle is for a fraction below 1"),
         ("price.max_dollars=3", "needs rent_dollars_per_hour"),

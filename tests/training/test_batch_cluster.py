@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import cotswold
 from cotswold import training
 from cotswold.checkpoint import Checkpoint
-from cotswold.errors import CotswoldError, UserError
+from cotswold.errors import UserError
 from cotswold.run import Stop
 
 Data = tuple[Tensor, Tensor]
@@ -138,19 +138,39 @@ def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path
 
 
 class Poisoned(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Sample 77 cannot be read as long as a file is there."""
+
+    def __init__(self, data: Data, rotten: Path) -> None:
+        self.data, self.rotten = data, rotten
+
     def __len__(self) -> int:
         return 200
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        if number == 77:
+        if number == 77 and self.rotten.exists():
             raise ValueError("sample 77 is rotten")
-        return torch.ones(6), torch.tensor(1)
+        return self.data[0][number], self.data[1][number]
 
 
-def test_a_sample_that_fails_on_every_worker_is_named_and_the_run_can_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(CotswoldError, match="sample 77 is rotten"):
-        trained(Poisoned(), tmp_path / "run", workers=2)  # type: ignore[arg-type]
-    assert cotswold.Run(tmp_path / "run").status == "failed"
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
+    workers: int, data: Data, tmp_path: Path
+) -> None:
+    rotten = tmp_path / "rotten"
+    samples = Poisoned(data, rotten)
+
+    def spoil(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and event["step"] == 2:
+            rotten.touch()
+
+    words = {"strategy": "batch", "loss": "cross_entropy", "iterations": 4, "workers": workers}
+    with pytest.raises(Exception, match="sample 77 is rotten"):
+        cotswold.train(made(), samples, tmp_path / "run", on_event=spoil, **words)  # type: ignore[arg-type]  # as above
+    run = cotswold.Run(tmp_path / "run")
+    assert run.status == "failed" and [each.name for each in run.checkpoints] == ["00000002"]
+    rotten.unlink()
+    again = cotswold.train(made(), samples, run.path, resume=True, **words)  # type: ignore[arg-type]  # as above
+    assert again.status == "finished" and len(losses(again)) == 4
 
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
-from cotswold.recipe import Recipe, parse
+from cotswold.recipe import Recipe, dump, parse
 from cotswold.training.losses import logistic, named_loss, squared
 from cotswold.training.networks import build_layers, build_stacks, planned_layers
 
@@ -120,6 +120,26 @@ def test_the_seed_alone_decides_the_initial_weights() -> None:
     assert torch.equal(torch.get_rng_state(), before)
     for a, b in zip(one.parameters(), same.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_outputs_begin_as_large_as_asked_and_nothing_else_changes() -> None:
+    layers = '{ type = "linear", features = 7 }, { type = "tanh" }'
+    whole, none, half = (
+        build_layers(recipe, 3, None)
+        for scale in ("1.0", "0.0", "0.5")
+        for recipe in (parse(dump(layered(layers)), overrides=[f"network.output_scale={scale}"]),)
+    )
+    given = torch.randn(2, 3, 12, 10)
+    assert not none(given).any()
+    torch.testing.assert_close(half(given), 0.5 * whole(given))
+    for one, other in zip(list(whole.parameters())[:-2], list(none.parameters())[:-2], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_only_layers_have_a_scale_of_outputs() -> None:
+    for wrong in ("network.output_scale=-1", "network.module=mine"):
+        with pytest.raises(RecipeError, match="output_scale"):
+            parse(dump(layered("")), overrides=["network.output_scale=0.5", wrong])
 
 
 def test_logistic_is_the_sum_of_logistic_losses() -> None:

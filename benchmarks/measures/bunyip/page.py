@@ -129,6 +129,8 @@ _LARGE_AND_SMALL = (
     "are, which is nearest to what the paper calls its test set."
 )
 _STOPPED = (
+    "The paper's scans were bought, of books, faxes, newspapers and magazines; these are rendered. So its "
+    "figures stand beside, and are not of the same characters. "
     "The paper stopped when the error on its test set no longer fell, so its figures are of a set that was "
     "looked at. Here the validation set decides when a cell ends and which of its networks is kept; the "
     "others are looked at when the cell has ended, and decide nothing. The paper's cells took about 48 hours "
@@ -319,32 +321,28 @@ def _misread(cells: Sequence[Told], made: JapaneseSet) -> Iterator[PageSection]:
 
 def _how(found: Told) -> PageSection:
     """The settings of every cell."""
-    head = [
-        "Cell",
-        "β",
-        "Search",
-        "Fraction",
-        "Cycle",
-        "Portion",
-        "Outputs",
-        "Targets",
-        "First outputs",
-        "Ended by",
-    ]
+    head = ["Cell", "Search", "Fraction", "Cycle", "Portion", "Targets", "First\noutputs", "Ended"]
+    ended = {_key(each): each for each in found["cells"]}
     rows = [
         row(
             _named(each),
-            *(_text(told[name]) for name in ("beta", "search", "fraction", "cycle", "portion", "output")),
+            *(_text(told[name]) for name in ("search", "fraction", "cycle", "portion")),
             f"{told['low']:g} and {told['high']:g}" if told["loss"] == "squared" else "classes",
             "at random" if told["output_scale"] else "0",
-            "its FLOPs" if each["limited"] else each["ended"],
+            _end(each) if key in ended else "goes on",
         )
-        for each in [*found["cells"], *found["begun"]]
+        for key, each in {**{_key(each): each for each in found["begun"]}, **ended}.items()
         for told in (each["recipe"],)
     ]
     return PageSection(
         "Settings", "settings", [Table(head, rows)] if rows else [Paragraph("No cell has begun.")]
     )
+
+
+def _end(told: Told) -> str:
+    if told["limited"]:
+        return "FLOPs used"
+    return "validation" if "validation" in told["ended"] else "no step down"
 
 
 def _image(samples: Any, text: str, columns: int = _COLUMNS) -> Image:

@@ -39,15 +39,15 @@ Rows = Sequence[Mapping[str, Any]]
 def draw_all(found: Mapping[str, Any], folder: Path) -> None:
     """Four pictures."""
     with mpl.rc_context(STYLE):
-        _coates(found["coates"]["networks"]).savefig(folder / "simulate-coates.svg", **_KEPT)
+        _coates(found["coates"]["networks"]).savefig(folder / "simulate-coates.svg", **KEPT)
         _distbelief(found["distbelief"], found["distbelief-10g"]).savefig(
-            folder / "simulate-distbelief.svg", **_KEPT
+            folder / "simulate-distbelief.svg", **KEPT
         )
-        _adam(found["adam"]).savefig(folder / "simulate-adam.svg", **_KEPT)
-        _today(found["today"]).savefig(folder / "simulate-today.svg", **_KEPT)
+        _adam(found["adam"]).savefig(folder / "simulate-adam.svg", **KEPT)
+        _today(found["today"]).savefig(folder / "simulate-today.svg", **KEPT)
 
 
-_KEPT: dict[str, Any] = {"transparent": True, "metadata": {"Date": None}, "dpi": 130}
+KEPT: dict[str, Any] = {"transparent": True, "metadata": {"Date": None}, "dpi": 130}
 
 
 def _coates(networks: Mapping[str, Rows]) -> Figure:

@@ -9,15 +9,19 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cotswold.api.given import check_whole
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
+    from cotswold.cluster.notice import Notice
     from cotswold.host import Token
+    from cotswold.host.child import Child
 
 
 def lend(
@@ -26,6 +30,7 @@ def lend(
     head: bool,
     port: int | None,
     cores: int | None,
+    ports: str | None,
     token_file: Path | None,
     say: Callable[[str], None],
 ) -> int:
@@ -34,9 +39,11 @@ def lend(
     Raises UserError where the words do not fit together, there is no secret, or nobody answers at the
     address; MissingExtraError without Ray.
     """
+    from cotswold.cluster.notice import Notice
     from cotswold.cluster.ray_machine import join_head, start_head
     from cotswold.cluster.ray_settings import DEFAULT_PORT, require_ray
     from cotswold.host import address_for_peers
+    from cotswold.recipe.schema.cluster import port_range
 
     if head == (address is not None):
         raise UserError("give either --head, for the first machine, or --address HOST:PORT of that one")
@@ -46,32 +53,83 @@ def lend(
         check_whole("cores", cores)
         if cores < 1:
             raise UserError(f"cores={cores} lends nothing; give 1 or more")
+    try:
+        between = port_range(ports)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error
     require_ray()
     secret = _secret(token_file)
+
+    def start(output: int, environ: Mapping[str, str]) -> Child:
+        if address is None:
+            return start_head(
+                secret, port=port or DEFAULT_PORT, cores=cores, ports=between, environ=environ, output=output
+            )
+        return join_head(address, secret, cores=cores, ports=between, environ=environ, output=output)
+
+    if address is None:
+        own = address_for_peers(os.environ) or socket.gethostname()
+        ready = (
+            f"the head of a cluster; others join with: cotswold worker --address {own}:{port or DEFAULT_PORT}"
+        )
+    else:
+        ready = f"lent to the cluster at {address}; Ctrl-C takes it back"
+    with closing(Notice()) as notice, _signals() as woken, tempfile.TemporaryFile() as printed:
+        for attempt in range(_ATTEMPTS):
+            child = start(printed.fileno(), {**os.environ, **notice.environ()})
+            try:
+                if _wait(child, woken, lambda: _UP in _text(printed), lambda: say(ready)):
+                    _leave(child, woken, notice, say)
+                    return 0
+                why = child.why()
+            finally:
+                child.end()
+            if _EARLY not in _text(printed) or attempt == _ATTEMPTS - 1:
+                break
+            say("the head is not ready; once more")
+            printed.truncate(0)
+        for line in _text(printed).splitlines()[-_LINES:]:
+            say(f"Ray: {line}")
+        say(f"Ray {why}")
+        return 1
+
+
+def _wait(
+    child: Child, woken: socket.socket, is_ready: Callable[[], bool], tell: Callable[[], object]
+) -> bool:
+    """Wait until this process is asked to end (True), or the child has ended; ``tell`` once when it is up."""
+    is_up = False
+    with selectors.DefaultSelector() as selector:
+        selector.register(child, selectors.EVENT_READ, "child")
+        selector.register(woken, selectors.EVENT_READ, "signal")
+        while True:
+            asked = {key.data for key, _ in selector.select(None if is_up else _LOOK_SECONDS)}
+            if asked:
+                return "signal" in asked
+            if is_ready():
+                is_up = True
+                tell()
+
+
+def _leave(child: Child, woken: socket.socket, notice: Notice, say: Callable[[str], None]) -> None:
+    """Hand over what runs here, then end Ray; a second signal ends all at once."""
+    woken.recv(1)
+    say("leaving: what runs here hands over what it has")
+    notice.give(_NOTICE_SECONDS, woken)
+    child.send(signal.SIGTERM)
+    with selectors.DefaultSelector() as selector:
+        selector.register(child, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        selector.select(_END_SECONDS)
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Can be read once for each signal that asks this process to end."""
     wake, woken = socket.socketpair()
     before = {number: signal.signal(number, lambda *_: wake.send(b".")) for number in _SIGNALS}
     try:
-        if address is None:
-            port = port or DEFAULT_PORT
-            child = start_head(secret, port=port, cores=cores)
-            own = address_for_peers(os.environ) or socket.gethostname()
-            say(f"the head of a cluster; others join with: cotswold worker --address {own}:{port}")
-        else:
-            child = join_head(address, secret, cores=cores)
-            say(f"lent to the cluster at {address}; Ctrl-C takes it back")
-        with selectors.DefaultSelector() as selector:
-            selector.register(child, selectors.EVENT_READ, "child")
-            selector.register(woken, selectors.EVENT_READ, "signal")
-            asked = {key.data for key, _ in selector.select()}
-        if "signal" not in asked:
-            say(f"Ray {child.why()}; look at what it printed above")
-            return 1
-        child.send(signal.SIGTERM)
-        with selectors.DefaultSelector() as selector:
-            selector.register(child, selectors.EVENT_READ)
-            selector.select(_END_SECONDS)
-        child.end()
-        return 0
+        yield woken
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -79,6 +137,19 @@ def lend(
         woken.close()
 
 
+def _text(printed: IO[bytes]) -> str:
+    """What Ray has printed."""
+    return os.pread(printed.fileno(), _PRINTED_MOST, 0).decode(errors="replace")
+
+
+_UP, _EARLY = "Ray runtime started", "No node info found for head node"
+"""What Ray prints when it is up, and when the head answers and is not up."""
+_ATTEMPTS = 6
+_LOOK_SECONDS = 0.3
+_LINES = 5
+_PRINTED_MOST = 1 << 16
+_NOTICE_SECONDS = 25.0
+"""A spot machine has 30 s at the least."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _END_SECONDS = 20.0
 

@@ -89,8 +89,8 @@ class ModuleRequest:
             directory = directory or Path("runs") / given.partition(":")[2]
             kept = _kept(directory, resume)
             known = _loss(loss, kept, directory), _validation(validation, kept)
-            sections = training_section(strategy, values, spread, kept, grid)
-            return cls(None, given, None, directory, *known, *sections, resume)
+            learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
+            return cls(None, given, None, directory, *known, learnt, cluster, mesh, resume)
         _check_module(given)
         if dataset is None or isinstance(dataset, str | Path):
             raise UserError("a module is trained on a data set: train(module, dataset, loss=...)")
@@ -98,8 +98,8 @@ class ModuleRequest:
         samples: Any = dataset
         kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
         known = _loss(loss, kept, directory), _validation(validation, kept)
-        sections = training_section(strategy, values, spread, kept, grid)
-        return cls(module, None, samples, directory, *known, *sections, resume)
+        learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
+        return cls(module, None, samples, directory, *known, learnt, cluster, mesh, resume)
 
     def make(self) -> None:
         """Have the factory make the module and the data set, in this process."""

@@ -75,7 +75,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     layers = planned_layers(recipe, outputs)
     size = sum(layer.parameters for layer in layers)
     vector = FLOAT_BYTES * size
-    patterns, exact = _patterns(recipe)
+    patterns, exact = patterns_in(recipe)
     alone = recipe.alone
     servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
     vectors = _vectors(training)
@@ -133,7 +133,7 @@ def _cost(recipe: Recipe, seconds: float) -> Row:
     return row
 
 
-def _patterns(recipe: Recipe) -> tuple[int, bool]:
+def patterns_in(recipe: Recipe) -> tuple[int, bool]:
     """Patterns for training, and whether that is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
@@ -175,7 +175,9 @@ def _ports(recipe: Recipe, processes: int) -> str:
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"
-    return f"{processes + 1} TCP ports, one a process, beside Ray's own"
+    which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
+    how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
+    return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
 
 
 def _evaluations(training: BatchTraining) -> float:

@@ -303,6 +303,10 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             of = f"/{event['of']}" if "of" in event else ""  # phases may have an open end
             place = f"{phase_name(event['stack'])} {event['at']}{of}"
             return f"{place} {figures(event)} {time_left(left)}".rstrip()
+        case "stack_end" if "why" in event:
+            return f"{phase_name(event['stack'])} ended after {event['step']} iterations: {event['why']}"
+        case "cluster_ended":
+            return f"{event['name']} {event['why']}"
         case "prolonged":
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":

@@ -56,6 +56,10 @@ def predict_updates(
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
         wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
+    if wanted.training.strategy == "batch":
+        raise UserError(
+            f"{wanted.name} is batch, which has evaluations and no updates; ask predict_evaluations"
+        )
     if wanted.data.store is not None:
         from cotswold.training.stores import open_store, with_store_shape
 

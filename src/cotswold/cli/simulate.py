@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from cotswold.cli.figures import table
+from cotswold.cli.predicted_evaluations import show
 
 if TYPE_CHECKING:
     from cotswold.simulate import Prediction
@@ -28,13 +29,16 @@ def simulate(
     grid: str = "auto",
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
+    patterns: int | None = None,
+    outputs: int | None = None,
     explain: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Predict the time, bytes and cost of an update on a cluster that is not at hand.
+    """Predict the time, bytes and cost of an update, or an evaluation, on a cluster that is not at hand.
 
     Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
-    `greedy` each line is the update of one stack on top of those below, for `joint` of them all.
+    `greedy` each line is the update of one stack on top of those below, for `joint` of them all, for `batch`
+    one evaluation of value and gradient over the training set.
 
     Examples:
 
@@ -44,6 +48,7 @@ def simulate(
       cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64
       cotswold simulate ethernet faces --set training.strategy=joint
       cotswold simulate mine.toml faces --grid 2x2 --json
+      cotswold simulate bunyip2000 bunyip-japanese-ocr --ranks 24,96,194
 
     Parameters
     ----------
@@ -52,13 +57,17 @@ def simulate(
     recipe
         A recipe file or the name of a shipped recipe; a supervised one is taken to have ten classes.
     ranks
-        How many ranks, or several numbers, as in 1,4,16; all devices by default.
+        How many ranks (for batch: workers), or several numbers, as in 1,4,16; all devices by default.
     grid
         Ranks down and across, as in 2x2; auto tries all and takes the fastest.
     set
         Overrides a field of the recipe, as in training.batch_size=32; may be given again.
     list_
         List the shipped clusters and where their numbers are from.
+    patterns
+        For batch: how many patterns there are to learn from; by default the recipe's data are asked.
+    outputs
+        For batch: how many classes, or numbers to predict; by default the recipe's data are asked.
     explain
         Every field of a cluster's file: its meaning, type, unit and default.
     json_
@@ -80,6 +89,24 @@ def simulate(
         return
     if cluster is None or recipe is None:
         raise UserError("simulate needs a cluster and a recipe; cotswold simulate --list names the clusters")
+    from cotswold.recipe import load
+
+    if load(recipe, set or []).training.strategy == "batch":
+        if grid != "auto":
+            raise UserError(f"--grid {grid}: strategy batch has workers and no grid; write --ranks")
+        found_all = cotswold.predict_evaluations(
+            cluster,
+            recipe,
+            workers=_counts(ranks),
+            patterns=patterns,
+            outputs=outputs,
+            overrides=set or [],
+            progress=True,
+        )
+        show(found_all, json_)
+        return
+    if (patterns, outputs) != (None, None):
+        raise UserError("--patterns and --outputs are for strategy batch; leave them out")
     predicted = cotswold.predict_updates(
         cluster, recipe, ranks=_counts(ranks), grid=grid, overrides=set or [], progress=True
     )

@@ -51,6 +51,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
+      COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
     Parameters
@@ -61,9 +62,10 @@ def train(
         The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
     set
         Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
-        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, price, evaluate; and more
+        threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
-        own, every stack again from the lowest. The run remembers offload.
+        own, every stack again from the lowest; for strategy batch more training.iterations, evaluations or
+        flops. The run remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts
@@ -76,8 +78,9 @@ def train(
         For strategy batch: over how many processes the patterns are spread; short for
         --set cluster.workers=4.
     address
-        For strategy batch: a Ray cluster, host:port or auto, on whose machines these processes are started;
-        short for --set cluster.address=.... `cotswold worker` adds machines.
+        For strategy batch: HOST:PORT of the head of a cluster, on whose machines these processes are started;
+        short for --set cluster.address=.... `cotswold worker` makes the head, and adds machines, this one
+        too. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....

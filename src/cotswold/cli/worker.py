@@ -17,9 +17,14 @@ def worker(
     head: Annotated[bool, Parameter(negative=())] = False,
     port: int | None = None,
     cores: int | None = None,
+    ports: str | None = None,
     token_file: Path | None = None,
 ) -> int:
     """Lend this machine to runs of strategy batch, until Ctrl-C or SIGTERM.
+
+    SIGTERM is the notice that a spot machine gives, and Ctrl-C the same: workers here
+    finish their portion and hand over their sums, for at most 25 s; then the machine
+    leaves, and the runs go on without it. A second one ends all at once.
 
     Machines are joined by Ray (pip install 'cotswold[cluster]'), whose ports belong
     on a network that is trusted. The first machine is the head; the others, any of
@@ -32,6 +37,7 @@ def worker(
       openssl rand -hex 32 > token; chmod 600 token
       cotswold worker --head --token-file token
       cotswold worker --address 10.0.0.1:6379 --token-file token
+      cotswold worker --address 10.0.0.1:6379 --token-file token --ports 20000-20099
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
 
     Parameters
@@ -44,10 +50,13 @@ def worker(
         The port at which the head is reached; 6379 by default.
     cores
         How many cores to lend; those that this process is granted, by default.
+    ports
+        The ports at which Ray listens here, FIRST-LAST, at least 32 of them, beside the head's; any
+        by default. Those of a run's own processes are its cluster.ports.
     token_file
         A file that this user alone can read, with the secret; COTSWOLD_TOKEN by default.
     """
     from cotswold.api.lending import lend
     from cotswold.api.progress import say
 
-    return lend(address, head=head, port=port, cores=cores, token_file=token_file, say=say)
+    return lend(address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=say)

@@ -24,6 +24,7 @@ from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
+from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.travel import Contents
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
@@ -32,7 +33,8 @@ from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Request
 from cotswold.server.dealing import words
 
-_PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+PRELOADED = ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server")
+"""What whoever starts processes imports once."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def open_cluster(
     token = token or Token.new()
     own = None
     if processes is None:
-        processes = own = ForkServer((*_PRELOADED, work.partition(":")[0]))
+        processes = own = ForkServer((*PRELOADED, work.partition(":")[0]))
     endpoint = None
     try:
         endpoint = Endpoint(
@@ -186,7 +188,7 @@ class Cluster:
         )
 
     def watch(self, on_progress: Callable[[ClusterStatus], None] | None) -> None:
-        """Call a function some times a second while something is awaited; what it raises ends that."""
+        """Call a function some times a second in each evaluation, which ends with what it raises."""
         if on_progress is None:
             self._conversation.on_progress = None
         else:
@@ -309,19 +311,27 @@ class Cluster:
     def validate(self, at: str = POINT) -> Mapping[str, float] | None:
         """Means over held-out patterns at a vector, by one worker; None without any.
 
-        Raises MachineError where it fails.
+        Raises MachineError where it fails, TroubleError where there is no worker.
         """
         self._contents.check_name(at)
         found: list[m.Validated] = []
         number = time.monotonic_ns()
-        asked = ""
+        asked, somebody = "", time.monotonic()
 
         def hear(message: AnyMessage) -> None:
             if isinstance(message, m.Validated) and message.number == number:
                 found.append(message)
 
         def is_done() -> bool:
-            nonlocal asked
+            nonlocal asked, somebody
+            if len(self._machine.members):
+                somebody = time.monotonic()
+            elif self._conversation.staff.is_hopeless:
+                raise TroubleError("no worker is left that could validate; resume the run")
+            elif time.monotonic() - somebody > self._settings.alone_seconds:
+                raise TroubleError(
+                    f"there was no worker for {self._settings.alone_seconds:g} s; resume the run"
+                )
             if not found and asked not in {one.name for one in self._machine.members}:
                 member = min(self._machine.members, key=lambda one: one.seconds or 0.0, default=None)
                 if member is not None:
@@ -350,6 +360,7 @@ class Cluster:
         self._conversation.close(self._opened.servers)
         if self._own is not None:
             self._own.close()
+        remove_left_folders()  # of workers that were killed
 
     def __enter__(self) -> Self:
         return self

@@ -52,7 +52,8 @@ class Conversation:
         self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
         self._complain = complain
         self.on_progress: Callable[[], None] | None = None
-        """Called some times a second while something is awaited; what it raises ends the waiting."""
+        """Called some times a second while an evaluation is awaited; what it raises ends the waiting."""
+        self._shows_progress = False
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
         self._cut: dict[str, tuple[float, str]] = {}
@@ -62,7 +63,11 @@ class Conversation:
 
     def outcome(self) -> Counted | RoundDone:
         """What was asked for, once it is done; raises TroubleError where nothing goes on."""
-        self.wait(lambda: self.machine.outcome is not None)
+        self._shows_progress = True
+        try:
+            self.wait(lambda: self.machine.outcome is not None)
+        finally:  # whoever is told to stop reads vectors next, and is not to be told again
+            self._shows_progress = False
         assert self.machine.outcome is not None, "it was awaited"
         return self.machine.outcome
 
@@ -129,12 +134,10 @@ class Conversation:
 
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
-        watching, self.on_progress = self.on_progress, None
         deadline = time.monotonic() + 5
         with suppress(TroubleError):  # a server that is gone ends no round
             while self.machine.is_round_under_way and time.monotonic() < deadline:
                 self.step(_TICK_SECONDS)
-        self.on_progress = watching
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 
@@ -156,6 +159,7 @@ class Conversation:
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
+            self.staff.tick(time.monotonic())  # another is started at once
             self._on_event("ended", {"name": ended.name, "why": ended.why})
             self.deliver(self.machine.ended(ended.name, ended.why, time.monotonic()))
 
@@ -187,5 +191,5 @@ class Conversation:
             raise TroubleError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )
-        if self.on_progress is not None:
+        if self.on_progress is not None and self._shows_progress:
             self.on_progress()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotswold import __version__
+from cotswold.cluster.notice import notice_of
 from cotswold.cluster.ray_settings import fingerprint
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
@@ -44,11 +46,14 @@ class Agent:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         self._server = ForkServer(modules, variables)
         self._turn = asyncio.Lock()
+        self._notice: socket.socket | None = None
+        self._is_leaving = False
         self._processes: dict[int, Process] = {}
         self._ends: dict[int, asyncio.Future[tuple[int, str]]] = {}
 
     async def facts(self) -> Facts:
         """What this machine is."""
+        self._listen()
         return Facts(
             socket.gethostname(), granted_cores(environ={}), __version__, fingerprint(token_of(os.environ))
         )
@@ -56,6 +61,8 @@ class Agent:
     async def start(self, key: int, call: Call) -> int | Refused:
         """Start a process that is called by ``key`` from now on; returns its number."""
         loop = asyncio.get_running_loop()
+        if self._is_leaving:
+            return Refused(f"{call.name} cannot be started: {socket.gethostname()} is leaving", False)
         try:
             async with self._turn:
                 process = await loop.run_in_executor(None, self._server.start, call)
@@ -80,6 +87,25 @@ class Agent:
         process.end()
         self._tell(key)
 
+    def _listen(self) -> None:
+        """From now on, hear that this machine is to go."""
+        self._notice = self._notice or notice_of(os.environ)
+        if self._notice is not None:
+            asyncio.get_running_loop().add_reader(self._notice, self._leave)
+
+    def _leave(self) -> None:
+        """What runs here hands over what it has; once all have ended, the machine may go."""
+        assert self._notice is not None, "its notice was read"
+        asyncio.get_running_loop().remove_reader(self._notice)
+        self._is_leaving = True
+        for process in self._processes.values():
+            process.send(signal.SIGTERM)
+        self._hang_up_if_empty()
+
+    def _hang_up_if_empty(self) -> None:
+        if self._is_leaving and self._notice is not None and all(end.done() for end in self._ends.values()):
+            self._notice.close()
+
     def _tell(self, key: int) -> None:
         process, end = self._processes[key], self._ends[key]
         code = process.code()
@@ -87,3 +113,4 @@ class Agent:
             if process.fileno() >= 0:
                 asyncio.get_running_loop().remove_reader(process.fileno())
             end.set_result((code, process.why()))
+            self._hang_up_if_empty()

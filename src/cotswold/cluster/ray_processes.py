@@ -32,6 +32,8 @@ from cotswold.host.fork_server import END_SECONDS, START_SECONDS
 
 _JOIN_SECONDS = 60.0
 _HEAD_SECONDS = 2.0
+_ALL_SECONDS = 20.0
+"""For so long at most the other machines are waited for when one is ready; they may join later."""
 _WORDS_MOST = 160
 _AGAIN_SECONDS = 10.0
 """An agent that cannot be reached twice within this time is lost; once may be the network."""
@@ -60,7 +62,19 @@ class RayProcesses:
     def machines(self) -> Mapping[str, int]:
         """The machines that are there now, and the cores that each grants."""
         self._machines.look(self._ray)
-        return {machine.name: machine.cores for machine in self._machines.ready()}
+        own = self._own_node()
+        ready = sorted(
+            self._machines.ready(), key=lambda machine: machine is not self._machines.known.get(own)
+        )
+        return {machine.name: machine.cores for machine in ready}
+
+    @property
+    def own_address(self) -> str:
+        """The address at which the other machines reach this one, as Ray knows it."""
+        return str(self._ray.util.get_node_ip_address())
+
+    def _own_node(self) -> str:
+        return str(self._ray.get_runtime_context().get_node_id())
 
     def refused(self) -> Mapping[str, str]:
         """Machines that are there and cannot be used, and why."""
@@ -122,7 +136,8 @@ class RayProcesses:
 
     def _await_machine(self, address: str) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
-        while not self.machines():
+        all_by = time.monotonic() + _ALL_SECONDS
+        while not self.machines() or (self._machines.is_asking and time.monotonic() < all_by):
             if self._machines.refused:
                 name, why = next(iter(self._machines.refused.items()))
                 raise UserError(f"the machine {name} at {address} {why}")
@@ -156,6 +171,11 @@ class _Machines:
     def ready(self) -> list[_Machine]:
         """Those that can be used now."""
         return [machine for machine in self.known.values() if machine.is_ready and not machine.is_lost]
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether one has not said yet what it is."""
+        return any(machine.answer is not None for machine in self.known.values())
 
     def has_head(self) -> bool:
         """Whether Ray's head answers; what is asked without it waits for ever."""

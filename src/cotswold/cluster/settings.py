@@ -62,7 +62,7 @@ class ClusterSettings:
 
     @property
     def lost_seconds(self) -> float:
-        """For so long a connection may carry nothing that is acknowledged; then the peer is taken for gone."""
+        """For so long a connection may carry nothing that is acknowledged; then the peer is lost."""
         return _SILENCES * self.silent_seconds
 
     def __post_init__(self) -> None:

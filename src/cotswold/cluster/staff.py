@@ -84,10 +84,7 @@ class Staff:
             raise MachineError(
                 "the cluster has no machine; start one with: cotswold worker --address ADDRESS"
             )
-        load = {
-            machine: sum(self.machine_of(name) == machine for name in self._workers)
-            for machine in self._machines
-        }
+        load = {machine: self._load(machine) for machine in self._machines}
         for _ in range(count):
             machine = min(load, key=lambda one: ((load[one] + 1) / max(self._machines[one], 1), one))
             load[machine] += 1
@@ -114,14 +111,15 @@ class Staff:
         """Start what is due, and workers on machines that joined."""
         for due in [one for one in self._due if one[0] <= now]:
             self._due.remove(due)
-            machine = due[1] if due[1] in self._processes.machines() else None
-            self._try_to_start(machine, now)
+            machine = self._place(due[1])
+            if machine is not None or not self._workers:
+                self._try_to_start(machine, now)
         if now - self._looked >= _MACHINES_SECONDS:
             self._looked = now
             there = dict(self._processes.machines())
             for machine, cores in there.items():
                 if machine not in self._machines:
-                    for _ in range(max(1, cores // self._ranks)):
+                    for _ in range(self._room(cores) - self._load(machine)):
                         self._try_to_start(machine, now)
             self._machines = there
 
@@ -139,6 +137,23 @@ class Staff:
         self._due.clear()
         for name in list(self._started):
             self._let_go(name, 0.0)
+
+    def _room(self, cores: int) -> int:
+        """Workers for a machine with so many cores."""
+        return max(1, cores // self._ranks)
+
+    def _load(self, machine: str) -> int:
+        return sum(self.machine_of(name) == machine for name in self._workers)
+
+    def _place(self, machine: str | None) -> str | None:
+        """Where a worker is started again: on its machine, or, where that is gone, on another that has room.
+
+        None where no machine has: those that are there would not be faster with more.
+        """
+        there = self._processes.machines()
+        if machine in there:
+            return machine
+        return next((one for one, cores in there.items() if self._load(one) < self._room(cores)), None)
 
     def _start_worker(self, machine: str | None) -> None:
         self._number += 1
@@ -179,6 +194,8 @@ class Staff:
             self.last_words = f"{name} {why}"
             self._in_vain += name not in self._joined
             self._joined.discard(name)
-            if code != 0:  # otherwise it was dismissed
+            if code != 0:
                 self._start_again(process.machine, now)
+            elif not self._workers:  # the last was dismissed, because its machine goes
+                self._start_again(None, now)
         return Ended(name, why, code)

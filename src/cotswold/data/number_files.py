@@ -92,7 +92,9 @@ class Npz:
                     shape, dtype = header(file)
                     body = member.file_size - file.tell()
                 needed = math.prod(shape) * dtype.itemsize
-                if dtype.hasobject or needed != body:
+                if dtype.hasobject:
+                    raise ValueError(f"{member.filename} holds objects of Python; texts need .astype(str)")
+                if needed != body:
                     raise ValueError(f"{member.filename} is no array of {shape} {dtype}")
                 self.shapes[member.filename.removesuffix(".npy")] = shape, dtype
 

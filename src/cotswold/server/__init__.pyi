@@ -11,7 +11,7 @@ from .rounds import RoundDone as RoundDone
 from .rules import Rules as Rules
 from .shard import Arithmetic as Arithmetic
 from .shard import Server as Server
-from .worker import Sums as Sums
+from .tasks import Sums as Sums
 from .worker import Worker as Worker
 
 __all__ = [

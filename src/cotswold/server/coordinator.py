@@ -94,7 +94,7 @@ class Coordinator:
             return self._number, 0, 0
         ledger = evaluation.ledger
         wanted = len(ledger.counted) + len(ledger.open)
-        return self._number, wanted, wanted - ledger.uncomputed
+        return self._number, wanted, ledger.computed
 
     def run(self, commands: Sequence[Command], now: float, digest: str | None = None) -> list[Send]:
         """Commands for the shards, as one round."""

@@ -27,6 +27,7 @@ from enum import Enum
 from cotswold.server.asked import Counted, Event, Planner, Request, Trouble
 from cotswold.server.beginning import Beginning
 from cotswold.server.counting import Counting
+from cotswold.server.deadline import left_at_deadline
 from cotswold.server.failures import Failures
 from cotswold.server.granting import Choice, Granting
 from cotswold.server.members import Member, Members
@@ -44,14 +45,13 @@ from cotswold.server.messages import (
     PortionResult,
     Pushed,
     Ready,
-    Reduce,
     Send,
     Settled,
     SumName,
 )
 from cotswold.server.portions import Claim, Ledger
 from cotswold.server.queues import Homes, Queues
-from cotswold.server.reducing import chosen
+from cotswold.server.reductions import Reductions
 from cotswold.server.rules import Rules
 
 
@@ -112,9 +112,9 @@ class Evaluation:
         self.events: list[Event] = []
         self.beginning = Beginning(number, request, members, planner, self.events, self.granting.is_doubtful)
         self.counting = Counting(rules.dealing, now)
-        self._reducing: dict[int, Reduce] = {}
-        """What each member of the reduction was told, by session."""
-        self._reduce_after = now
+        self.reductions = Reductions(
+            number, members, self.ledger, self.granting, self.beginning, planner, now
+        )
 
     @property
     def reduces(self) -> bool:
@@ -174,8 +174,8 @@ class Evaluation:
         """All servers hold a sum: it counts whole, or not at all."""
         if pushed.attempt:
             return self._reduced(member, pushed, now)
-        if self.state is State.REDUCING and member.session in self._reducing:
-            return []  # its sums are in the reduction
+        if self.state is State.REDUCING:
+            return []  # all portions are in the reduction; should that break off, it is said again
         name = SumName(member.session, pushed.number)
         results = {result.portion: result for result in pushed.results}
         for claim in self.ledger.hand(member.session):
@@ -200,7 +200,7 @@ class Evaluation:
                 Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
             )
             # a peer that is lost may be heard of soon; what the sums hold was told just now
-            self._reduce_after = now + self.rules.beat_seconds if aborted.lost else now
+            self.reductions.after = now + self.rules.beat_seconds if aborted.lost else now
             self._move(State.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
             self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))
@@ -221,8 +221,8 @@ class Evaluation:
         sends = self.beginning.broken(now) if self.beginning.is_awaited(member.name) else []
         if self.request.gradient is not None and self.state is not State.OPENING:
             sends += self._to_servers(Accept(self.number, len(self.ledger.log), (), (member.session,)))
-        if self.state is State.REDUCING and member.session in self._reducing:
-            self._reduce_after = now
+        if self.state is State.REDUCING and member.session in self.reductions.told:
+            self.reductions.after = now
             self._move(State.DRAINING)
         return sends + self.advance(now)
 
@@ -253,8 +253,7 @@ class Evaluation:
             return self.beginning.again(member, now) if is_late else []
         sends: list[Send] = []
         if self._is_reducing(member, member.attempt) and beat.attempt < member.attempt and is_late:
-            member.told = now
-            sends.append(Send(member.name, self._reducing[member.session]))
+            sends += self.reductions.again(member, now)
         for held in beat.held:
             sends += self.computed(member, held, now)
         if beat.held:
@@ -278,7 +277,7 @@ class Evaluation:
                 continue
             if self.beginning.is_awaited(member.name):
                 sends += self.beginning.broken(now)
-            if self.state is State.REDUCING and member.session in self._reducing:
+            if self.state is State.REDUCING and member.session in self.reductions.told:
                 self._move(State.DRAINING)
         return sends + self.advance(now)
 
@@ -299,7 +298,7 @@ class Evaluation:
             self._move(State.CLOSING)
             return [Send(each.name, End(each.session, self.number)) for each in self.members]
         sends = []
-        if self.state is State.DRAINING and self.reduces and now >= self._reduce_after:
+        if self.state is State.DRAINING and self.reduces and now >= self.reductions.after:
             sends = self._reduce(now)
         return sends + self._feed(now, member) + self._flush()
 
@@ -353,22 +352,9 @@ class Evaluation:
 
     def _leave_out(self, now: float) -> None:
         """At the deadline, what nobody has computed and no worker's sum hangs on."""
-        if not self.may_leave_out or self.rules.deadline is None or self.ledger.is_computed:
+        if not self.may_leave_out or self.ledger.is_computed:
             return
-        if not any(member.seconds for member in self.members):
-            return
-        usual = len(self.ledger.portions) / max(self.members.rate, 1e-9)
-        done = len(self.ledger.portions) - len(self.counting.left_out) - self.ledger.uncomputed
-        is_due = now - self.counting.began >= self.rules.deadline * usual
-        if not is_due or done < self.rules.least * len(self.ledger.portions):
-            return
-        # what a worker may be adding to a sum of others is waited for: the sum would be refused with it
-        left = [
-            portion
-            for portion in sorted(self.ledger.open)
-            if not self.ledger.is_in_sum(portion)
-            and all(claim.apart for claim in self.ledger.claims(portion))
-        ]
+        left = left_at_deadline(self.ledger, self.members, self.rules, now - self.counting.began)
         if not left:
             return
         self.ledger.withdraw(left)
@@ -406,41 +392,16 @@ class Evaluation:
 
     def _reduce(self, now: float) -> list[Send]:
         """The sums that the workers keep are added, unless they overlap."""
-        hands = [(member, self.ledger.hand(member.session)) for member in self.members]
-        if any(member.is_flushed and hand for member, hand in hands):
-            return []  # it goes, and pushes its sums by itself
-        claims = [claim for _, hand in hands for claim in hand if claim.number is not None]
-        doubtful = [member.session for member in self.members if self.granting.is_doubtful(member, now)]
-        choice = chosen(claims, self.ledger.open, doubtful)
-        if any(name.session in doubtful for name in choice.sums):
-            return []  # it wakes up, or others copy what it has, or it is lost
-        for claim in claims:
-            if claim.portion in choice.missing:
-                self.ledger.release(claim.session, claim.grant)
+        choice = self.reductions.choose(now)
+        if choice is None:
+            return []
         if choice.missing:
             self.granting.queues.give_back(choice.missing)
             self._move(State.COMPUTING)
             return []
-        sums: dict[int, list[SumName]] = {}
-        for name in choice.sums:
-            sums.setdefault(name.session, []).append(name)
-        plan = self.planner([self.members.of[session].name for session in sums])
-        self.beginning.attempt += 1
+        sends = self.reductions.start(choice, now)
         self.counting.reductions += 1
-        self._reducing, sends = {}, []
-        for session, names in sums.items():
-            member = self.members.of[session]
-            self._reducing[session] = Reduce(
-                session,
-                self.number,
-                self.beginning.attempt,
-                plan,
-                tuple(name.number for name in names),
-                tuple(choice.sums[name] for name in names),
-            )
-            member.attempt, member.told = self.beginning.attempt, now
-            sends.append(Send(member.name, self._reducing[session]))
-        self.events.append(Event("reducing", plan.members[0], f"{len(sums)} workers"))
+        self.events.append(Event("reducing", sends[0].to, f"{len(sends)} workers"))
         self._move(State.REDUCING)
         return sends
 
@@ -451,26 +412,23 @@ class Evaluation:
             return [Send(member.name, Settled(member.session, self.number, pushed.number, accepted=True))]
         if not self._is_reducing(member, pushed.attempt):
             return []
-        who = {
-            portion: self.members.of[session]
-            for session, reduce in self._reducing.items()
-            for portion in (each for sum in reduce.portions for each in sum)
-        }
+        who = self.reductions.who
         accepted = self.ledger.offer(name, tuple(sorted(who)))
         assert accepted, f"the reduction {pushed.attempt} has portions that count already"
         results = {portion: self.counting.results[by.session, portion] for portion, by in sorted(who.items())}
         self.counting.count(name, results, who)
         self.homes.of.update({portion: by.session for portion, by in who.items()})
         sends = self._to_servers(Accept(self.number, len(self.ledger.log) - 1, (name,), ()))
-        settled = [(session, number) for session, each in self._reducing.items() for number in each.numbers]
+        settled = [
+            (session, number) for session, each in self.reductions.told.items() for number in each.numbers
+        ]
         for session, number in [*settled, (member.session, pushed.number)]:
             message = Settled(session, self.number, number, accepted=True)
             sends.append(Send(self.members.of[session].name, message))
         return sends + self.advance(now)
 
     def _is_reducing(self, member: Member, attempt: int) -> bool:
-        told = self._reducing.get(member.session)
-        return self.state is State.REDUCING and told is not None and told.attempt == attempt
+        return self.state is State.REDUCING and self.reductions.is_told(member, attempt)
 
     # --- the end ---
 
@@ -493,20 +451,11 @@ class Evaluation:
     def poisoned(self) -> Trouble | None:
         """The portion that nobody can compute, once everything else is done."""
         sessions = [member.session for member in self.members if member.is_ready]
-        failures = self.granting.failures
-        if self.state is not State.COMPUTING or not sessions:
+        portion = self.granting.poisoned(sessions) if self.state is State.COMPUTING else None
+        if portion is None:
             return None
-        for portion in self.ledger.open:
-            if self.ledger.is_in_sum(portion):
-                continue
-            if self.ledger.claims(portion) or not failures.is_poisoned(portion, sessions):
-                return None  # there is still something to do
-        portion = min(each for each in self.ledger.open if not self.ledger.is_in_sum(each))
-        return Trouble(
-            "poisoned",
-            f"{failures.sentence(portion)}; what others have computed is kept",
-            portion,
-        )
+        why = self.granting.failures.sentence(portion)
+        return Trouble("poisoned", f"{why}; what others have computed is kept", portion)
 
     def _move(self, state: State) -> None:
         assert state in NEXT[self.state], f"an evaluation goes from {self.state} to {state}"

@@ -5,6 +5,7 @@ Knows: the ledger, the queues, failures, speeds. Does not know: messages.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
@@ -80,6 +81,14 @@ class Granting:
             return Choice(free, apart, is_backup=False)
         copied = self._backup(member, now)
         return None if copied is None else Choice(copied, apart=True, is_backup=True)
+
+    def poisoned(self, sessions: Collection[int]) -> int | None:
+        """A portion that none of these sessions may try, where nothing else is left to do."""
+        waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_in_sum(portion)]
+        for portion in waiting:
+            if self.ledger.claims(portion) or not self.failures.is_poisoned(portion, sessions):
+                return None
+        return waiting[0] if waiting else None
 
     @property
     def is_exhausted(self) -> bool:

@@ -82,9 +82,9 @@ class Ledger:
         return self._computed == len(self._wanted)
 
     @property
-    def uncomputed(self) -> int:
-        """How many portions are wanted and in no session's sum."""
-        return len(self._wanted) - self._computed
+    def computed(self) -> int:
+        """How many portions count, or are in some living session's sum."""
+        return len(self.counted) + self._computed
 
     def is_in_sum(self, portion: int) -> bool:
         """Whether some session has computed it."""

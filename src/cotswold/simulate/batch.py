@@ -8,8 +8,8 @@ The parts follow each other, as on the slowest worker:
     point       workers get it: pulled by all from the servers (`sandblaster`), or the new direction pulled by
                 one and broadcast by the mirror of the reduction's plan (`bunyip`)
     portions    the worker that has most of them computes
-    sum         `bunyip`: reduced over the workers by a plan; `sandblaster`: pushed by all to the servers, while
-                portions are computed but for the last sum
+    sum         `bunyip`: reduced over the workers by a plan; `sandblaster`: pushed by all to the servers, all
+                but the last while portions are computed
     push        `bunyip`: the first of the plan hands the sum to the servers
     shards      what servers compute for the optimiser, and workers to make the point
     rounds      small messages of coordinator, workers and servers that wait for each other
@@ -206,13 +206,13 @@ def _bunyip(
     value_bytes, among = work.layers.value_bytes, network.among_workers
     pull = _between(work, network, [0], to_servers=False)
     push = _between(work, network, [0], to_servers=True)
-    point = predicted_seconds(pull, network.whole, value_bytes)
+    point = predicted_seconds(pull, network.whole, value_bytes, 1)
     point += reduction.broadcast_seconds(among, value_bytes)
     parts = {
         "point": point,
         "portions": most,
         "sum": reduction.seconds(among, value_bytes),
-        "push": predicted_seconds(push, network.whole, value_bytes),
+        "push": predicted_seconds(push, network.whole, value_bytes, 1),
     }
     plans = ((reduction.plan, among), (reduction.plan, among), (pull, network.whole), (push, network.whole))
     counts = [_bytes(plan, on, value_bytes) for plan, on in plans]
@@ -226,10 +226,10 @@ def _sandblaster(
     everyone = range(network.workers)
     pull = _between(work, network, everyone, to_servers=False)
     push = _between(work, network, everyone, to_servers=True)
-    one_push = predicted_seconds(push, whole, value_bytes)
+    one_push = predicted_seconds(push, whole, value_bytes, 1)
     pushes = -(-max(1, len(work.counted) // network.workers) // FLUSH_PORTIONS)
     parts = {
-        "point": predicted_seconds(pull, whole, value_bytes),
+        "point": predicted_seconds(pull, whole, value_bytes, 1),
         "portions": most,
         "sum": max(0.0, (pushes - 1) * one_push - most) + one_push,
     }

@@ -3,7 +3,8 @@
 Knows: what Aberdeen, Baxter and Edwards 2000 state in words, and what of a workload is ours. Does not know:
 how long anything takes.
 
-Plans hand whole vectors on, as MPI does, not pieces; a tree of LAM's takes ranks in their order, host by host.
+Plans hand whole vectors on, as MPI does, not pieces. The paper does not say in which order LAM's tree has the
+processes: host by host, or one of each host and then the others.
 """
 
 from __future__ import annotations
@@ -41,14 +42,23 @@ WORKLOADS: dict[str, tuple[tuple[int, int, int], int | None]] = {
 PATTERNS_A_PROCESSOR = 32_000
 
 
-def machine() -> Cluster:
-    """The shipped description."""
-    return load_cluster("bunyip2000")
+def machine(card_gbits: float | None = None) -> Cluster:
+    """The shipped description; with nodes' cards of another rate, where one is given."""
+    found = load_cluster("bunyip2000")
+    assert found.network is not None, "its nodes have cards"
+    if card_gbits is None:
+        return found
+    return found.model_copy(update={"network": found.network.model_copy(update={"gbits": card_gbits})})
 
 
-def network(processors: int = PROCESSORS) -> Network:
+def stated_card_gbits() -> float:
+    """What a card carries by the paper's second stage: one vector in 0.66 s (section 5.2)."""
+    return 32 * PARAMETERS / STATED_STAGES[1] / 1e9
+
+
+def network(processors: int = PROCESSORS, card_gbits: float | None = None) -> Network:
     """So many processors, of which the first two are the server's."""
-    return batch_network(machine(), processors, 0).among_workers
+    return batch_network(machine(card_gbits), processors, 0).among_workers
 
 
 def four_stage_reduction(count: int = PARAMETERS) -> Chosen:
@@ -62,19 +72,21 @@ def four_stage_reduction(count: int = PARAMETERS) -> Chosen:
     return Chosen("Bunyip's four stages", reduction(count, way, range(PROCESSORS)), 1)
 
 
-def lam_reduction(processors: int = PROCESSORS, count: int = PARAMETERS) -> Chosen:
-    """LAM's library reduction: a binomial tree over all processes."""
-    return Chosen("LAM's binomial tree", reduction(count, binomial_tree, range(processors)), 1)
+def lam_reduction(processors: int = PROCESSORS, count: int = PARAMETERS, *, in_turn: bool = False) -> Chosen:
+    """LAM's library reduction: a binomial tree over all processes, in the order of the hosts, or ``in_turn``,
+    the first of every host before the second ones."""
+    order = list(range(processors))
+    if in_turn:
+        order = [*order[::2], *order[1::2]]
+    return Chosen("LAM's binomial tree", reduction(count, binomial_tree, order), 1)
 
 
-def stage_seconds(reduction: Chosen, stages: int = len(STATED_STAGES)) -> list[float]:
-    """What each stage adds to the time; the last has all that remain, as the paper counts."""
-    last = reduction.plan.stages
-    ends = [*range(1, stages), last] if last >= stages else list(range(1, last + 1))
+def stage_seconds(reduction: Chosen, over: Network) -> list[float]:
+    """What each of the four stages adds to the time; the last has all that remain, as the paper counts."""
     found, before = [], 0.0
-    for end in ends:
+    for end in (1, 2, 3, reduction.plan.stages):
         steps = tuple(step for step in reduction.plan.steps if step.stage < end)
-        until = predicted_seconds(replace(reduction.plan, steps=steps), network(reduction.plan.ranks), 4, 1)
+        until = predicted_seconds(replace(reduction.plan, steps=steps), over, 4, reduction.pieces)
         found.append(until - before)
         before = until
     return found
@@ -84,7 +96,13 @@ def evaluation(sizes: tuple[int, int, int], patterns: int, processors: int) -> B
     """80 % of the patterns, an equal share for each processor, 320 patterns or fewer at a time."""
     share = max(1, round(FRACTION * patterns / processors))
     portion = -(-share // -(-share // POLL))
+    work = dense_work(sizes, share * processors, portion)
+    return replace(work, biases=False, sample_bytes=4 * sizes[0])
+
+
+def dense_work(sizes: tuple[int, int, int], patterns: int, portion: int) -> BatchWork:
+    """All patterns, on a network with one hidden layer and biases."""
     inputs, hidden, outputs = sizes
     below = LayerGeometry.full(MapShape(inputs, 1, 1), hidden)
     layers = LayerWork((below, LayerGeometry.full(below.output, outputs)), portion)
-    return BatchWork(layers, share * processors, sample_bytes=4 * inputs, biases=False)
+    return BatchWork(layers, patterns)

@@ -23,11 +23,11 @@ class Rate(Section):
     """A rate that was measured or published for one operation, on one shape or for any."""
 
     operation: Product | Passing | Whole
-    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s; `gradient`, value and gradient of a portion of patterns
-    with all that belongs to it, in GFLOP/s of its products, stands for these in strategy batch; the others pass over memory, in GB/s: `pool` and
-    `norm` are pooling and contrast normalisation, `pool'` and `norm'` their adjoints, `residual` the error of
-    reconstruction and its sums, `maps` what else is done value by value, `update` momentum, step and
-    normalisation of filters, `pack` the copies into and out of messages."""
+    """`Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, value and gradient of a portion of patterns
+    with all that belongs to it, in GFLOP/s of its products, stands for these in strategy batch. The others
+    pass over memory, in GB/s: `pool` and `norm` are pooling and contrast normalisation, `pool'` and `norm'`
+    their adjoints, `residual` the error of reconstruction and its sums, `maps` what else is done value by
+    value, `update` momentum, step and normalisation of filters, `pack` copies into and out of messages."""
     rate: PositiveFloat
     """GFLOP/s of products, GB/s of what passes over memory."""
     crowded: PositiveFloat | None = None

@@ -30,7 +30,8 @@ from cotswold.server.messages import (
 )
 from cotswold.server.rounds import RoundDone
 from cotswold.server.shard import Server
-from cotswold.server.worker import FetchTask, PortionTask, ReduceTask, State, Worker
+from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask
+from cotswold.server.worker import State, Worker
 from cotswold.simulate.lists import ListSums, digest_of
 from cotswold.simulate.network import Network
 

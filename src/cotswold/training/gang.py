@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from cotswold import recipe as recipes
-from cotswold.cluster.work import PortionSum
+from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import MachineError, told
 from cotswold.geometry import Box, Grid
@@ -109,6 +109,11 @@ class GangWork:
     def parameters(self) -> Tensor:
         """The parameters that learn, one vector, whole."""
         return self._rank.whole.parameters
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """The parameters in the vector, as one process has them."""
+        return self._rank.whole.layout
 
     @property
     def patterns(self) -> int:

@@ -15,14 +15,15 @@ from pathlib import Path
 from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.cluster import Cluster, ClusterStatus, open_cluster
+from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer, Token, address_for_peers, token_in, token_of
+from cotswold.host import ForkServer, Token, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
+from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
 from cotswold.server.dealing import words
 from cotswold.training.whole_set import Look, Share
@@ -171,6 +172,8 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         copies=cluster.copies,
         ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
+        ports=port_range(cluster.ports),
+        spread_servers=cluster.spread_servers,
         link_bits_per_second=round(1e6 * cluster.link_megabits),
         silent_seconds=cluster.silence,
         alone_seconds=cluster.wait,
@@ -192,9 +195,9 @@ def spread(
     given: RayProcesses | ForkServer | None = None
     if recipe.cluster.address is not None:
         secret = token_of(os.environ) or token_in(token_file(run))
-        host = address_for_peers(os.environ)
-        given = RayProcesses(recipe.cluster.address, secret, ("torch", work.partition(":")[0]))
-        open_things.callback(given.close)
+        ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
+        open_things.callback(ray.close)
+        given, host = ray, ray.own_address
     else:
         given = processes() if processes is not None else _fork_server(work)
         open_things.callback(given.close)

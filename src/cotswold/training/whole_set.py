@@ -16,6 +16,7 @@ from torch import Tensor
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.work import PortionSum, Work
 from cotswold.optim import Command, Evaluation, TensorVectors
+from cotswold.server.counting import total_of
 from cotswold.server.dealing import Dealing
 
 
@@ -141,7 +142,7 @@ class WholeSet:
             for number in chosen:
                 found = _added(found, self._one(number, into, progress))
         progress.finish()
-        return found
+        return PortionSum(total_of(progress.values), found.samples, found.details)
 
     def _one(self, number: int, into: Tensor | None, progress: _Progress) -> PortionSum:
         if number not in self._dealt:
@@ -178,10 +179,13 @@ class _Progress:
     def __init__(self, evaluation: int, of: int, gradient: bool, look: Look) -> None:
         self._evaluation, self._of, self._gradient, self._look = evaluation, of, gradient, look
         self._portions, self._value, self._samples = 0, 0.0, 0
+        self.values: list[float] = []
+        """Of the portions; their sum is the same in any order, and on a cluster."""
 
     def add(self, found: PortionSum) -> None:
         self._portions += 1
         self._value += found.value
+        self.values.append(found.value)
         self._samples += found.samples
         self._tell(False)
 

@@ -79,7 +79,7 @@ def test_errors_are_over_all_over_the_commonest_and_a_mean_over_classes(made: Ja
 def test_flops_are_those_that_the_paper_computes() -> None:
     assert paper.value_flops(9_264_000) == pytest.approx(32e12, rel=0.02)
     assert paper.gradient_flops(9_264_000) == pytest.approx(92e12, rel=0.01)
-    assert paper.HARDWARE_DOLLARS * 100 / (paper.FLOPS_PER_SECOND / 1e6) == pytest.approx(92.4, abs=0.05)
+    assert pytest.approx(92.4, abs=0.05) == paper.HARDWARE_DOLLARS * 100 / (paper.FLOPS_PER_SECOND / 1e6)
 
 
 def test_cost_is_told_where_a_price_is_given_and_only_there() -> None:

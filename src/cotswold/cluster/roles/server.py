@@ -31,8 +31,8 @@ def main(
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`. The token is in the environment. Raises MachineError where the
-    coordinator ends first.
+    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`. The token is in the
+    environment. Raises MachineError where the coordinator ends first.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it

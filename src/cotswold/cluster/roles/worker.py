@@ -37,7 +37,8 @@ from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.dealing import Dealing
-from cotswold.server.worker import FetchTask, PortionTask, ReduceTask, State, Task
+from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
+from cotswold.server.worker import State
 from cotswold.server.worker import Worker as Machine
 
 _PATTERNS_KEPT = 1 << 22

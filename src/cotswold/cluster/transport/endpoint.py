@@ -14,12 +14,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +25,7 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address, Mode, this_host
 from cotswold.cluster.transport.authentication import Doorkeeper, Keys
+from cotswold.cluster.transport.folder import SocketFolder
 from cotswold.cluster.transport.frames import (
     DATA,
     FRAME_BYTES,
@@ -75,9 +73,10 @@ class Endpoint:
     """Where the process called ``name`` sends and receives; use in a ``with`` statement, or `close`.
 
     ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
-    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what goes over TCP between hosts is secret, at about a fifth of the speed; on the
-    loopback it never is. A message of more than ``message_bytes`` is refused; a peer for which more than
-    ``waiting_bytes`` wait is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
+    ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
+    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it never is. A
+    message of more than ``message_bytes`` is refused; a peer for which more than ``waiting_bytes`` wait
+    is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
     """
 
     def __init__(
@@ -116,13 +115,13 @@ class Endpoint:
         self._poll_out: set[str] = set()
         self._context = zmq.Context()
         self._context.max_sockets = 8192
-        self._folder = Path(tempfile.mkdtemp(prefix="cotswold-", dir=_runtime_folder()))  # of mode 0700
+        self._folder = SocketFolder()
         self._probe = Probe()
         self._listeners: list[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = []
         challenge = authentication.new_nonce()
         self._doorkeeper = Doorkeeper(self._context, self._keys, challenge)
         try:
-            unix = f"ipc://{self._folder}/socket"
+            unix = f"ipc://{self._folder.path}/socket"
             self._listen(unix, "hmac")
             mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
             tcp = None
@@ -266,7 +265,7 @@ class Endpoint:
         self._context.term()
         self._doorkeeper.join()
         self._probe.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -492,9 +491,3 @@ def _numbers(said: object) -> tuple[list[int], list[int]]:
 
 def _loops(host: str) -> bool:
     return host.startswith("127.") or host in ("::1", "localhost")
-
-
-def _runtime_folder() -> str | None:
-    """Where folders of Unix sockets are made: their paths have a hundred characters at most."""
-    folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    return folder if folder and len(folder) < 40 and Path(folder).is_dir() else "/tmp"

@@ -24,7 +24,7 @@ from cotswold.errors import ClusterError
 
 MESSAGES_AHEAD = 16
 """Frames that ZeroMQ keeps for a peer, at most; further ones wait here, where they are counted."""
-CONNECT_MS = 20_000
+_CONNECT_SECONDS = 20.0
 """How long a connection is tried."""
 LOST_SECONDS = 30.0
 """After how long a host that does not acknowledge what TCP sends is taken for gone."""
@@ -85,7 +85,7 @@ class Peer:
             socket.maxmsgsize = 1 << 16
             socket.reconnect_ivl = -1
             if endpoint.startswith("tcp"):
-                socket.connect_timeout = CONNECT_MS
+                socket.connect_timeout = round(1000 * min(_CONNECT_SECONDS, lost_seconds))
                 socket.tcp_maxrt = round(1000 * lost_seconds)
                 socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, _PROBES
                 pause = max(1, round(lost_seconds / (_PROBES + 1)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cotswold.recipe.limits import at_most
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
@@ -19,12 +19,20 @@ class Cluster(Section):
     """Processes that live and die alone: workers compute, parameter servers keep the vectors."""
 
     workers: Processes = 1
-    """Worker processes. One, without `address`: everything in one process, without servers or sockets."""
+    """Workers, each a process, or the ranks of `mesh.grid`. One process without `address` does everything
+    itself, without servers or sockets."""
     servers: Processes = 1
     """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
     address: Text | None = None
-    """A Ray cluster, `host:port` or `auto`, on whose machines the processes are started; on this machine
+    """The head of a Ray cluster, `host:port`, on whose machines the processes are started; on this machine
     alone where nothing is said."""
+    ports: Text | None = None
+    """The ports at which processes listen for those of other machines, `30000-30099`: one for each process of
+    a machine, and some more; any that is free where nothing is said. Ray's own: `cotswold worker --ports`."""
+    spread_servers: bool = False
+    """Whether parameter servers stand on all machines, which share their memory and traffic; a machine that
+    leaves with one ends the run, which is resumed from its checkpoint. Otherwise all stand on the machine of
+    `cotswold train`, without which there is no run anyway."""
     encrypt: bool = True
     """Whether connections between hosts are encrypted (CURVE); those of one host never are."""
     travel: Literal["sandblaster", "bunyip"] = "sandblaster"
@@ -48,6 +56,12 @@ class Cluster(Section):
         """Whether one process does everything."""
         return self.workers == 1 and self.address is None
 
+    @field_validator("ports")
+    @classmethod
+    def _are_ports(cls, value: str | None) -> str | None:
+        port_range(value)
+        return value
+
     @model_validator(mode="after")
     def _belongs_together(self) -> Cluster:
         if self.alone and self.servers > 1:
@@ -55,3 +69,17 @@ class Cluster(Section):
                 f"servers is {self.servers}, but one worker needs none; give workers, or take servers out"
             )
         return self
+
+
+def port_range(text: str | None) -> tuple[int, int] | None:
+    """The first and the last of the ports that a text names; raises ValueError for what names none.
+
+    >>> port_range("30000-30099")
+    (30000, 30099)
+    """
+    if text is None:
+        return None
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 1 << 16):
+        raise ValueError(f"{text!r} names no ports; write the first and the last, such as 30000-30099")
+    return int(first), int(last)

@@ -11,6 +11,7 @@ that iteration began.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
@@ -18,7 +19,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, Piece
-from cotswold.errors import CheckpointError
+from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Iteration, MethodState
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
@@ -223,7 +224,8 @@ class Evaluations:
         """Optimise to the end (True) or until a stop is asked for (False); saves in both cases."""
         if self._number == 0:
             self._recorder.event("stack", **self._describe)
-            self._validate()
+            with suppress(_StoppedError):  # the loop sees it
+                self._validate()
         elif self._ended is not None and not self._may_go_on():
             return True
         self._ended = None
@@ -238,6 +240,12 @@ class Evaluations:
             except _StoppedError:
                 self._save()
                 return False
+            except DivergedError:  # the point itself is of no use; the last checkpoint may be
+                raise
+            except Exception:  # a worker's error, no workers: what the iteration began from is still there
+                with suppress(CotswoldError):  # but for what a lost server had
+                    self._save()
+                raise
         self._ended = why
         self._recorder.event("stack_end", stack="layers", step=self._number, why=why, **self._totals())
         self._save()

@@ -1,0 +1,102 @@
+"""The time, bytes and cost of evaluations of strategy `batch` on a cluster that is not at hand.
+
+Knows: how a cluster, a recipe and its data come together. Does not know: how anything is predicted or shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotswold.api.display import display_for
+from cotswold.api.request import override_list, recipe_name
+from cotswold.api.simulate import RANKS_A_DEVICE
+from cotswold.errors import UserError
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+    from cotswold.simulate import Cluster, EvaluationPrediction
+
+
+@dataclass(frozen=True)
+class PredictedEvaluations:
+    """Predictions for a recipe with strategy `batch` on a cluster."""
+
+    cluster: Cluster
+    recipe: Recipe
+    patterns: int
+    """Of the whole training set."""
+    outputs: int
+    evaluations: tuple[EvaluationPrediction, ...]
+    """One for each number of workers."""
+
+
+def predict_evaluations(
+    cluster: str | Path | Cluster,
+    recipe: str | Path | Recipe,
+    *,
+    workers: int | Sequence[int] | None = None,
+    patterns: int | None = None,
+    outputs: int | None = None,
+    overrides: Mapping[str, object] | Sequence[str] = (),
+    progress: bool | None = None,
+) -> PredictedEvaluations:
+    """Predict an evaluation of value and gradient on a cluster that is not at hand; nothing is trained.
+
+    ``cluster``: as for `predict_updates`. ``workers``: how many, or several numbers; all devices by default.
+    ``patterns``, ``outputs``: how many patterns there are to learn from, and how many outputs (classes, or
+    numbers to predict); where they are not given the recipe's data, which must be at hand, are asked. Raises
+    ClusterError, RecipeError, UserError (other strategies; more workers than the devices can have).
+    """
+    from cotswold import recipe as recipes
+    from cotswold import simulate
+    from cotswold.recipe.schema import BatchTraining
+
+    known = cluster if isinstance(cluster, simulate.Cluster) else simulate.load_cluster(cluster)
+    with recipe_name(recipe) as name:
+        assert name is not None, "there is a recipe"
+        wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
+    if not isinstance(wanted.training, BatchTraining):
+        raise UserError(
+            f"{wanted.name} is {wanted.training.strategy}; evaluations are those of strategy batch, and "
+            "predict_updates predicts the others"
+        )
+    wanted, patterns, outputs = _of_data(wanted, patterns, outputs)
+    work = simulate.batch_work(wanted, patterns, outputs)
+    found = tuple(simulate.predict_evaluation(known, work, count) for count in _counts(known, workers))
+    return PredictedEvaluations(known, wanted, patterns, outputs, found)
+
+
+def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
+    """The recipe with the shape of its samples, and what was not given, from its data."""
+    if recipe.network.module is not None:
+        return recipe, patterns or 1, outputs or 1  # which simulate refuses
+    from cotswold.api.plan import patterns_in
+    from cotswold.training.stores import class_count, open_store, with_features, with_store_shape
+
+    if recipe.data.store is not None:
+        recipe = with_store_shape(recipe, open_store(recipe, Path()))
+    elif not recipe.input_known:
+        recipe = with_features(recipe)
+    if patterns is not None and outputs is not None:
+        return recipe, patterns, outputs
+
+    return (
+        recipe,
+        patterns_in(recipe)[0] if patterns is None else patterns,
+        class_count(recipe) if outputs is None else outputs,
+    )
+
+
+def _counts(cluster: Cluster, workers: int | Sequence[int] | None) -> list[int]:
+    counts = [workers] if isinstance(workers, int) else list(workers or [cluster.workers])
+    if min(counts) < 1:
+        raise UserError(f"workers: {min(counts)} is not a number of workers; write 4, or several as 1,4,16")
+    if max(counts) > RANKS_A_DEVICE * cluster.workers:
+        raise UserError(
+            f"{max(counts)} workers are more than {RANKS_A_DEVICE} for each of the {cluster.workers} devices "
+            f"of {cluster.name}; give the cluster more hosts"
+        )
+    return counts
