@@ -371,7 +371,7 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
         ("mesh.grid=auto", "auto is no grid"),
         ("training.device=cuda", "computes on the CPU"),
         ("training.cycle=3", "cycle is for a fraction below 1"),
-        ("price.max_dollars=3", "needs rent_dollars_per_hour"),
+        ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),
         ("network.output=tanh", 'goes with layers and objective.loss = "squared"'),
         ("objective.high=2", 'are targets of loss "squared"'),
         ("training.fraction=0", "training.fraction"),

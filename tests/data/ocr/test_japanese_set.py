@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -298,6 +301,11 @@ def test_an_array_is_written_as_numpy_writes_it(tmp_path: Path) -> None:
 def test_a_full_disk_is_called_so_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "writing_whole", lambda path: Path("/dev/full").open("wb"))
+    @contextmanager
+    def full(_: Path) -> Iterator[BinaryIO]:
+        with Path("/dev/full").open("wb") as file:
+            yield file
+
+    monkeypatch.setattr(making, "writing_whole", full)
     with pytest.raises(DiskFullError, match="run the same command again"):
         making.save(tmp_path / "scans.npy", np.zeros(1 << 16, np.uint64))
