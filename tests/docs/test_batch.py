@@ -35,7 +35,7 @@ def test_the_program_of_the_page_runs_in_fewer_than_20_lines(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    program, _ = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)  # the other needs several machines
     assert program.count("\n") < 20
     names: dict[str, object] = {}
     exec(compile(program, "batch.md", "exec"), names)
