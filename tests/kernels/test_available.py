@@ -40,9 +40,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     usual = kernels._ready
 
-    def noted(kind: ProductKind, *rest: object) -> PreparedProduct:
+    def noted(kind: ProductKind, *rest: object, **named: object) -> PreparedProduct:
         found.append(kind.name)
-        return usual(kind, *rest)  # type: ignore[arg-type]  # handed on
+        return usual(kind, *rest, **named)  # type: ignore[arg-type]  # handed on
 
     monkeypatch.setattr(kernels, "_ready", noted)
     return found
