@@ -140,7 +140,8 @@ def test_an_error_of_a_rank_under_torchrun_is_told_by_the_other() -> None:
 
 def under_torchrun(*words: str) -> subprocess.CompletedProcess[str]:
     torchrun = Path(sys.executable).with_name("torchrun")
-    how = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    # torchrun ends the others as soon as it looks: they are to have spoken before
+    how = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--monitor-interval=3"]
     return subprocess.run(
         [torchrun, *how, script.__file__, "--timeout", "20", *words],
         env={name: value for name, value in os.environ.items() if not name.startswith("COTSWOLD_")},
