@@ -24,10 +24,10 @@ def operands(network: DenseNetwork, patterns: int, classes: bool) -> tuple[Tenso
     generator = torch.Generator().manual_seed(patterns)
     draw = {"generator": generator, "dtype": torch.float64}
     parameters = torch.randn(network.size, **draw) / 3  # type: ignore[call-overload]  # of a dictionary
-    inputs = torch.randn(network.sizes[0], patterns, **draw)  # type: ignore[call-overload]
+    inputs = torch.randn(network.sizes[0], patterns, **draw)  # type: ignore[call-overload]  # options by name
     if classes:
         return parameters, inputs, torch.randint(network.sizes[-1], (patterns,), generator=generator)
-    return parameters, inputs, torch.rand(network.sizes[-1], patterns, **draw)  # type: ignore[call-overload]
+    return parameters, inputs, torch.rand(network.sizes[-1], patterns, **draw)  # type: ignore[call-overload]  # options by name
 
 
 def plain(

@@ -126,7 +126,7 @@ def test_the_fastest_way_is_taken_where_it_is_clearly_faster() -> None:
             now += each
 
         return ways.fastest(
-            {name: lambda each=each: taking(each) for name, each in seconds.items()},  # type: ignore[misc]
+            {name: lambda each=each: taking(each) for name, each in seconds.items()},  # type: ignore[misc]  # defaults bind
             lambda: now,
         )
 

@@ -46,7 +46,7 @@ def makes() -> dict[str, Make]:
             v, o, memory=3, search=s, cycle=cycle
         )
         for beta in BETAS:
-            found[f"{beta} {name}"] = lambda v, o, cycle, s=search, b=beta: CGMethod(  # type: ignore[misc]
+            found[f"{beta} {name}"] = lambda v, o, cycle, s=search, b=beta: CGMethod(  # type: ignore[misc]  # defaults bind
                 v, o, beta=b, search=s, cycle=cycle
             )
     return found
@@ -331,7 +331,7 @@ def test_an_evaluation_that_raises_leaves_a_state_from_which_the_same_step_is_ma
     with pytest.raises(RuntimeError, match="every worker"):
         method.step()
     method.state()
-    broken.value = right  # type: ignore[method-assign]
+    broken.value = right  # type: ignore[method-assign]  # on purpose
     assert method.step() == other.step()
     method.settle()
     other.settle()

@@ -30,12 +30,12 @@ def worlds(travel: str, seed: int, **befalls: object) -> World:
     if travel == "pushed":
         return World(rules(10, seed=seed), **befalls)  # type: ignore[arg-type]  # fields of World, above
     if travel == "along the tree":
-        return World(rules(10, seed=seed, tree=True), whole=False, **befalls)  # type: ignore[arg-type]
+        return World(rules(10, seed=seed, tree=True), whole=False, **befalls)  # type: ignore[arg-type]  # befalls
     if travel == "reduced":
         flush_seconds = 0.5 if seed % 2 else inf  # some hand sums over before the end
         reduced = rules(10, seed=seed, pushes=False, flush_seconds=flush_seconds)
-        return World(reduced, keeps=True, **befalls)  # type: ignore[arg-type]
-    return World(rules(10, seed=seed, deadline=1.5), fraction=0.7, **befalls)  # type: ignore[arg-type]
+        return World(reduced, keeps=True, **befalls)  # type: ignore[arg-type]  # befalls
+    return World(rules(10, seed=seed, deadline=1.5), fraction=0.7, **befalls)  # type: ignore[arg-type]  # befalls
 
 
 def live(seed: int, world: World) -> Trial:

@@ -175,7 +175,7 @@ class Line(ModuleWork):
     flops = property(lambda self: (1, 3))
 
     def add(self, patterns: object, gradient: Tensor | None) -> PortionSum:
-        numbers = list(patterns)  # type: ignore[call-overload]
+        numbers = list(patterns)  # type: ignore[call-overload]  # a sequence of tensors
         self.seen += numbers
         if gradient is not None:
             gradient += torch.tensor(
@@ -312,7 +312,7 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     def closure() -> Tensor:
         optimiser.zero_grad()
         value = nn.functional.mse_loss(other(inputs), targets, reduction="sum") / 70
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()  # type: ignore[no-untyped-call]  # of torch
         return value
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -358,8 +358,9 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
     module: nn.Module, data: object, settings: dict[str, object], said: str, tmp_path: Path
 ) -> None:
     given = (torch.zeros(9, 3), torch.zeros(9).long()) if data is None else data
+    words = {"loss": "cross_entropy", "strategy": "batch", **settings}
     with pytest.raises(UserError, match=said):
-        cotswold.train(module, given, tmp_path / "run", loss="cross_entropy", strategy="batch", **settings)  # type: ignore[arg-type]
+        cotswold.train(module, given, tmp_path / "run", **words)  # type: ignore[arg-type]  # wrong on purpose
     assert not (tmp_path / "run").exists()
 
 

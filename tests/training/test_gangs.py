@@ -68,7 +68,7 @@ def led(
 
 @pytest.mark.parametrize("grid", ["1x2", "3x1"])
 def test_sums_of_a_gang_are_those_of_one_process_to_rounding(grid: str, data: Data, tmp_path: Path) -> None:
-    patterns = SamplePatterns(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]
+    patterns = SamplePatterns(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
     work = ModuleWork(network(), named_loss("cross_entropy"), patterns, patterns)
     with led(live_processes({INHERITED: work}), "compare", grid=grid, out=str(tmp_path)) as process:
         assert finished(process) == 0, process.why()
@@ -146,7 +146,7 @@ class Rotten(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 
 def test_a_sample_that_no_rank_can_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(CotswoldError, match="sample 17 is rotten"):
-        trained(Rotten(), tmp_path / "run", grid="1x2")  # type: ignore[arg-type]
+        trained(Rotten(), tmp_path / "run", grid="1x2")  # type: ignore[arg-type]  # has what is asked
 
 
 def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> None:
