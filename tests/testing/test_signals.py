@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_process_stands_still_inside_the_block_alone() -> None:
 def test_a_process_may_be_killed_while_it_stands_still() -> None:
     with subprocess.Popen(["sleep", "60"]) as process, stopped(process.pid):
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL
 
 
 def test_what_never_holds_is_named() -> None:

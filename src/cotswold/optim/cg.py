@@ -5,10 +5,9 @@ Knows: dots of a step, β, where to look first. Does not know: how a line is sea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import Any
 
 from cotswold.optim.directions import BETAS, BetaName, Change
 from cotswold.optim.method import Count, Method, Plan, Taken
@@ -91,11 +90,5 @@ class CGMethod(Method):
         decrease = value - self._point.value
         return min(2.02 * decrease / -plan.slope, 2.0 * alike) if decrease > 0.0 else alike
 
-    def _own_state(self) -> dict[str, object]:
-        return {}
-
     def _own_vectors(self) -> list[str]:
         return ["d"]
-
-    def _load_own(self, values: Mapping[str, Any]) -> None:
-        pass

@@ -126,7 +126,9 @@ class LBFGSMethod(Method):
     def _own_vectors(self) -> list[str]:
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
 
-    def _load_own(self, values: Mapping[str, Any]) -> None:
+    def load(self, values: Mapping[str, Any]) -> None:
+        """As `Method`, and the newest pairs that its memory holds."""
+        super().load(values)
         recent = slice(max(0, len(values["slots"]) - self._memory), None)
         self._slots = [int(slot) for slot in values["slots"][recent]]
         self._sy = [[float(each) for each in row[recent]] for row in values["sy"][recent]]

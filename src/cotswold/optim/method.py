@@ -150,7 +150,6 @@ class Method(ABC):
             plan = Plan(**{**plan, "terms": tuple((factor, name) for factor, name in plan["terms"])})
         self._plan = plan
         self._previous = None if previous is None else (previous[0], previous[1], previous[2])
-        self._load_own(values)
 
     # what a method adds
 
@@ -178,15 +177,13 @@ class Method(ABC):
     def _first_step(self, plan: Plan) -> float:
         """Where the search looks first."""
 
-    @abstractmethod
-    def _own_state(self) -> dict[str, object]: ...
+    def _own_state(self) -> dict[str, object]:
+        """Values besides these that must be kept; a method that has some takes them back in `load`."""
+        return {}
 
     @abstractmethod
     def _own_vectors(self) -> list[str]:
         """Vectors besides x and g that must be kept."""
-
-    @abstractmethod
-    def _load_own(self, values: Mapping[str, Any]) -> None: ...
 
     # an iteration
 
