@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.training.small import greedy, supervised
@@ -75,3 +76,19 @@ def _bytes(tensor: Tensor) -> list[int]:
 
 def recipe_of(strategy: str, pictures: Path) -> str:
     return supervised(pictures) if strategy == "supervised" else greedy(pictures, strategy=strategy)
+
+
+def labelled_vectors(folder: Path, layers: str, **training: object) -> Path:
+    """A recipe of strategy batch (`x.toml`) over 300 vectors of three classes; ``layers`` as TOML."""
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 3, 300)
+    np.save(folder / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))
+    np.save(folder / "x.labels.npy", labels)
+    more = "".join(f", {name} = {str(value).lower()}" for name, value in training.items())
+    recipe = folder / "x.toml"
+    recipe.write_text(
+        f'name = "x"\ndata = {{ type = "vectors", source = "{folder}/x.npy", labels = "file" }}\n'
+        f"network = {{ layers = [{layers}] }}\n"
+        f'training = {{ strategy = "batch", iterations = 5, portion = 16{more} }}\n'
+    )
+    return recipe

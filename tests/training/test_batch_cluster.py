@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from tests.training.runs import labelled_vectors
 from torch import Tensor, nn
 
 import cotswold
@@ -303,20 +303,10 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
 
 @pytest.mark.slow
 def test_a_recipe_is_spread_over_workers_of_a_fork_server(tmp_path: Path) -> None:
-    numbers = np.random.default_rng(0)
-    labels = numbers.integers(0, 3, 300)
-    np.save(tmp_path / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))
-    np.save(tmp_path / "x.labels.npy", labels)
-    (tmp_path / "x.toml").write_text(
-        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
-        "network = { layers = [] }\n"
-        'training = { strategy = "batch", iterations = 5, portion = 16, deterministic = true }\n'
-    )
+    recipe = labelled_vectors(tmp_path, "", deterministic=True)
     checkpoints = []
     for name, more in (("alone", []), ("spread", ["cluster.workers=2", "cluster.servers=2"])):
-        job = training.open_job(
-            tmp_path / "x.toml", tmp_path / name, overrides=more, stores=tmp_path / "stores"
-        )
+        job = training.open_job(recipe, tmp_path / name, overrides=more, stores=tmp_path / "stores")
         assert job.train(lambda event: None, Stop())
         checkpoints.append(cotswold.Run(tmp_path / name))
     assert torch.equal(vector(checkpoints[0]), vector(checkpoints[1]))

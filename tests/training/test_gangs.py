@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tests.training.gangs import network
+from tests.training.runs import labelled_vectors
 from tests.training.test_batch_cluster import losses, vector
 from torch import Tensor, nn
 
@@ -183,20 +183,10 @@ def test_a_rank_that_stands_still_ends_its_gang(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_recipe_is_trained_by_a_gang_of_its_grid(tmp_path: Path) -> None:
-    numbers = np.random.default_rng(0)
-    labels = numbers.integers(0, 3, 300)
-    np.save(tmp_path / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))
-    np.save(tmp_path / "x.labels.npy", labels)
-    (tmp_path / "x.toml").write_text(
-        f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
-        'network = { layers = [{ type = "linear", features = 7 }, { type = "tanh" }] }\n'
-        'training = { strategy = "batch", iterations = 5, portion = 16 }\n'
-    )
+    recipe = labelled_vectors(tmp_path, '{ type = "linear", features = 7 }, { type = "tanh" }')
     found = []
     for name, more in (("alone", []), ("gang", ["mesh.grid=1x2"])):
-        job = training.open_job(
-            tmp_path / "x.toml", tmp_path / name, overrides=more, stores=tmp_path / "stores"
-        )
+        job = training.open_job(recipe, tmp_path / name, overrides=more, stores=tmp_path / "stores")
         assert job.train(lambda event: None, Stop())
         found.append(losses(cotswold.Run(tmp_path / name)))
     assert found[0] == pytest.approx(found[1], rel=1e-4)

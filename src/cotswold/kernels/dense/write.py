@@ -10,7 +10,6 @@ vectors change a bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -18,7 +17,7 @@ from typing import Literal
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop
-from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, tasks
+from cotswold.kernels.maps.tasks import JobHead, Strip, number_field, strips, tasks
 from cotswold.kernels.microkernels.activation import write_activation, write_exp
 
 GROUP = 64
@@ -87,23 +86,10 @@ def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
         group = _Group(w, what, job, number, scratch)
         if what.sums_rows:
             group.clear_rows()
-        _all_lanes(w, group.lanes, group.write_strip)
+        strips(w, max(2, CHAINS // w.lanes.count), group.lanes, group.write_strip)
         if what.sums_rows:
             group.add_rows()
     return module
-
-
-def _all_lanes(w: Writer, lanes: ir.Value, body: Callable[[Strip, ir.Value], None]) -> None:
-    """Do all lanes in strips of whole chains, then in single vectors, the last of which may be a part."""
-    b, vectors = w.b, max(2, CHAINS // w.lanes.count)
-    wide = vectors * w.lanes.count
-    whole = b.sdiv(lanes, integer(wide))
-    with loop(w, whole) as turn:
-        body(Strip(w, vectors, None), b.mul(turn.index, integer(wide)))
-    done = b.mul(whole, integer(wide))
-    rest = b.sub(lanes, done)
-    with loop(w, rest, step=w.lanes.count) as turn:
-        body(Strip(w, 1, b.sub(rest, turn.index)), b.add(done, turn.index))
 
 
 class _Group:
