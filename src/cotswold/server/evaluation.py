@@ -40,6 +40,7 @@ from cotswold.server.messages import (
     End,
     Flush,
     Grant,
+    Grants,
     Heard,
     Held,
     PortionResult,
@@ -141,16 +142,19 @@ class Evaluation:
         """A worker has the point."""
         return self.beginning.ready(member, ready, now) + self.advance(now, member)
 
-    def computed(self, member: Member, held: Held, now: float) -> list[Send]:
-        """A portion is in a worker's sum."""
-        claim = self.ledger.claim_of(member.session, held.grant)
-        if claim is None or claim.number == held.number:
-            return []
-        mistake = self.counting.mistake(held.result, claim.portion)
-        if mistake is not None:
-            return self.failed(member, held.grant, mistake, now)
-        self._heard(member, claim, held.result, held.number, now)
-        return self.advance(now, member)
+    def computed(self, member: Member, held: Sequence[Held], now: float) -> list[Send]:
+        """Portions are in a worker's sums."""
+        sends: list[Send] = []
+        for each in held:
+            claim = self.ledger.claim_of(member.session, each.grant)
+            if claim is None or claim.number == each.number:
+                continue
+            mistake = self.counting.mistake(each.result, claim.portion)
+            if mistake is None:
+                self._heard(member, claim, each.result, each.number, now)
+            else:
+                sends += self.failed(member, each.grant, mistake, now)
+        return sends + self.advance(now, member)
 
     def _heard(self, member: Member, claim: Claim, result: PortionResult, number: int, now: float) -> None:
         if claim.number is None:
@@ -254,17 +258,20 @@ class Evaluation:
         sends: list[Send] = []
         if self._is_reducing(member, member.attempt) and beat.attempt < member.attempt and is_late:
             sends += self.reductions.again(member, now)
-        for held in beat.held:
-            sends += self.computed(member, held, now)
         if beat.held:
+            sends += self.computed(member, beat.held, now)
             heard = Heard(member.session, self.number, tuple(held.grant for held in beat.held))
             sends.append(Send(member.name, heard))
         has = {*beat.granted, *(held.grant for held in beat.held)}
         has.update(grant for first, last in beat.heard for grant in range(first, last + 1))
-        for claim in self.ledger.hand(member.session):
-            if claim.grant not in has and now - claim.since > self.rules.retry_seconds:
-                self.ledger.restart(member.session, claim.grant, now)
-                sends.append(self._grant_message(member, claim))
+        missing = [
+            claim
+            for claim in self.ledger.hand(member.session)
+            if claim.grant not in has and now - claim.since > self.rules.retry_seconds
+        ]
+        for claim in missing:
+            self.ledger.restart(member.session, claim.grant, now)
+        sends += self._grants(member, missing)
         if member.is_flushed and not beat.is_flushed:
             sends.append(Send(member.name, Flush(member.session, self.number)))
         return sends + self.advance(now, member)
@@ -307,14 +314,18 @@ class Evaluation:
             return []
         sends = []
         for member in self.members if only is None else (only,):
+            claims = []
             while self.granting.may_take(member):
                 choice = self.granting.choose(member, now)
                 if choice is None:
                     break
-                sends += self._grant(member, choice, now)
+                sends += self._make_way(member, choice, now)
+                claims.append(self._claim(member, choice, now))
+            sends += self._grants(member, claims)
         return sends
 
-    def _grant(self, member: Member, choice: Choice, now: float) -> list[Send]:
+    def _make_way(self, member: Member, choice: Choice, now: float) -> list[Send]:
+        """What workers must hear before one is given a portion."""
         sends = []
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
@@ -328,15 +339,18 @@ class Evaluation:
                 if other.number is None and not other.apart:
                     apart = Apart(other.session, self.number, other.grant)
                     sends.append(Send(self.members.of[other.session].name, apart))
+        return sends
+
+    def _claim(self, member: Member, choice: Choice, now: float) -> Claim:
         member.grants += 1
         self.ledger.claim(choice.portion, member.session, member.grants, apart=choice.apart, now=now)
         claim = self.ledger.claim_of(member.session, member.grants)
         assert claim is not None, "it was claimed just now"
-        return [*sends, self._grant_message(member, claim)]
+        return claim
 
-    def _grant_message(self, member: Member, claim: Claim) -> Send:
-        grant = Grant(member.session, self.number, claim.grant, claim.portion, claim.apart)
-        return Send(member.name, grant)
+    def _grants(self, member: Member, claims: Sequence[Claim]) -> list[Send]:
+        grants = tuple(Grant(each.grant, each.portion, each.apart) for each in claims)
+        return [Send(member.name, Grants(member.session, self.number, grants))] if grants else []
 
     def _flush(self) -> list[Send]:
         """Where nothing is free, and from who wants to go, sums come to the servers now."""

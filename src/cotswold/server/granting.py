@@ -49,8 +49,11 @@ class Granting:
             return False
         hand = self.ledger.hand(member.session) if self.rules.pushes else self._unfinished(member)
         unfinished = sum(claim.number is None for claim in hand)
+        room = self.rules.prefetch + 1
+        if member.seconds is not None:
+            room = max(room, int(self.rules.ahead_seconds / member.seconds))
         unsettled = sum(claim.number is not None and claim.apart for claim in hand)
-        return unfinished <= self.rules.prefetch and (
+        return unfinished < room and (
             not self.rules.pushes or unsettled < self.rules.unsettled
         )
 
@@ -142,10 +145,11 @@ class Granting:
         if self.is_doubtful(member, now):
             return [(claim, inf) for claim in hand]
         elapsed, seconds = now - member.progress, member.seconds or mean
-        late = elapsed > _LATE * seconds
+        unfinished = [each for each in hand if each.number is None]
+        late = elapsed > _LATE * seconds * ((len(unfinished) + 1) // 2)  # it tells of half of them at once
         return [
             (claim, inf if late else (place + 1) * seconds - elapsed)
-            for place, claim in enumerate(each for each in hand if each.number is None)
+            for place, claim in enumerate(unfinished)
         ]
 
     def _may_copy(self, claim: Claim, member: Member, now: float) -> bool:

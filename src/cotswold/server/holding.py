@@ -87,6 +87,8 @@ class Holding(Generic[Values]):
     """What broke off, until another attempt comes."""
     heard: set[int] = field(default_factory=set)
     """Grants that the coordinator knows are computed."""
+    untold: set[int] = field(default_factory=set)
+    """Grants that are computed, and that the coordinator has not been told of."""
     computing: Sum[Values] | None = None
     """The sum that a portion is being added to."""
 
@@ -128,7 +130,11 @@ class Holding(Generic[Values]):
         return sum
 
     def computed(self, grant: Grant, result: PortionResult, now: float) -> list[Send]:
-        """The portion of a grant is in the sum that was chosen for it."""
+        """The portion of a grant is in the sum that was chosen for it.
+
+        The coordinator is told once half of what is in hand is computed: so messages are few where portions
+        are short, and the next come before the last is begun.
+        """
         del self.grants[grant.number]
         sum = self._taken()
         if not sum.results:
@@ -144,9 +150,21 @@ class Holding(Generic[Values]):
             sends = self.flush(sum, now)
         elif len(self.sums) > NODES and sum.node is not None:
             sends = self.flush_all(now)
-        held = Held(grant.number, result, sum.number, sum.is_flushed)
-        computed = Computed(self.welcome.session, self.begin.evaluation, held)
-        return [Send(COORDINATOR, computed), *sends, *self._reduction_again()]
+        self.untold.add(grant.number)
+        if sends or self.is_apart(grant) or len(self.grants) <= len(self.untold):
+            sends.insert(0, self._tell())
+        return [*sends, *self._reduction_again()]
+
+    def _tell(self) -> Send:
+        """What is computed and was not told."""
+        held = tuple(
+            Held(grant, result, sum.number, sum.is_flushed)
+            for sum in self.sums.values()
+            for grant, result in zip(sum.grants, sum.results, strict=True)
+            if grant in self.untold
+        )
+        self.untold.clear()
+        return Send(COORDINATOR, Computed(self.welcome.session, self.begin.evaluation, held))
 
     def computed_not(self, grant: Grant, error: str) -> list[Send]:
         """The portion of a grant cannot be computed: the sum that it went into is lost with it."""
@@ -158,9 +176,11 @@ class Holding(Generic[Values]):
         for other in sum.grants:  # the beat shows that they are in no sum, and they are granted again
             self.seen.discard(other)
             self.heard.discard(other)
+            self.untold.discard(other)
         failed = Failed(self.welcome.session, self.begin.evaluation, grant.number, grant.portion, error)
         self.failed[grant.number] = failed
-        return [Send(COORDINATOR, failed), *self._reduction_again()]
+        told = [self._tell()] if self.untold and len(self.grants) <= len(self.untold) else []
+        return [*told, Send(COORDINATOR, failed), *self._reduction_again()]
 
     def _taken(self) -> Sum[Values]:
         sum, self.computing = self.computing, None
@@ -246,10 +266,12 @@ class Holding(Generic[Values]):
     # --- reducing ---
 
     def total_of(self, reduce: Reduce) -> Values:
-        """The sums that are to be reduced, added up."""
+        """The sums that are to be reduced, added up; not to be written to."""
+        parts = [self.sums[number].values for number in reduce.numbers]
+        if len(parts) == 1 and parts[0] is not None:
+            return parts[0]
         total = self.arithmetic.zeros()
-        for number in reduce.numbers:
-            values = self.sums[number].values
+        for values in parts:
             assert values is not None, "only gradients are reduced"
             total = self.arithmetic.add(total, values)
         return total

@@ -23,7 +23,9 @@ class Rules:
     tree: bool = False
     """Whether sums are added along the tree over portions: every bit is the same whoever computed what."""
     prefetch: int = 1
-    """How many portions wait at a worker beside the one that it computes."""
+    """How many portions wait at a worker beside the one that it computes, at least."""
+    ahead_seconds: float = 0.1
+    """A worker has as many portions in hand as take it this long: few messages where they are short."""
     copies: int = 2
     """How many workers have one of the last portions at most; 1 for no backup copies."""
     flush_seconds: float = 1.0
@@ -64,6 +66,8 @@ class Rules:
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least {least}")
+        if not self.ahead_seconds >= 0:
+            raise ValueError(f"ahead_seconds is {self.ahead_seconds}, and must not be negative")
         for name in ("flush_seconds", "beat_seconds", "silent_seconds", "retry_seconds", "lonely_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")

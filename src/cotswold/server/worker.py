@@ -33,7 +33,7 @@ from cotswold.server.messages import (
     Dismiss,
     End,
     Flush,
-    Grant,
+    Grants,
     Heard,
     Join,
     Kept,
@@ -99,7 +99,7 @@ class Worker(Generic[Values]):
                 return self._outside(now)
             case Dismiss():
                 return self._gone()
-            case Kept() | Refused() | Settled() | End() | Grant() | Apart() | Flush() | Heard() | Reduce():
+            case Kept() | Refused() | Settled() | End() | Grants() | Apart() | Flush() | Heard() | Reduce():
                 evaluation = self._evaluation
                 if evaluation is None or message.evaluation != evaluation.begin.evaluation:
                     return []
@@ -110,7 +110,7 @@ class Worker(Generic[Values]):
     def _heard(
         self,
         evaluation: Holding[Values],
-        message: Kept | Refused | Settled | End | Grant | Apart | Flush | Heard | Reduce,
+        message: Kept | Refused | Settled | End | Grants | Apart | Flush | Heard | Reduce,
         now: float,
     ) -> list[Send]:
         match message:
@@ -124,7 +124,7 @@ class Worker(Generic[Values]):
                     evaluation.open = None
             case End():
                 self._evaluation, self.state = None, State.IDLE
-            case Grant():
+            case Grants():
                 return self._granted(evaluation, message)
             case Apart() if message.grant in evaluation.grants:
                 evaluation.apart.add(message.grant)
@@ -292,13 +292,15 @@ class Worker(Generic[Values]):
 
     # --- portions ---
 
-    def _granted(self, evaluation: Holding[Values], grant: Grant) -> list[Send]:
-        if self.state is not State.READY or grant.number in evaluation.seen:
-            failed = evaluation.failed.get(grant.number)
-            return [] if failed is None else [Send(COORDINATOR, failed)]
-        evaluation.seen.add(grant.number)
-        evaluation.grants[grant.number] = grant
-        return []
+    def _granted(self, evaluation: Holding[Values], grants: Grants) -> list[Send]:
+        sends = []
+        for grant in grants.grants:
+            if self.state is State.READY and grant.number not in evaluation.seen:
+                evaluation.seen.add(grant.number)
+                evaluation.grants[grant.number] = grant
+            elif (failed := evaluation.failed.get(grant.number)) is not None:
+                sends.append(Send(COORDINATOR, failed))
+        return sends
 
     def _next(self, evaluation: Holding[Values]) -> FetchTask | PortionTask[Values] | None:
         if self.state is State.FETCHING:

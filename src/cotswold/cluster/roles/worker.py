@@ -186,7 +186,7 @@ class Worker:
                 is_void = (number, attempt) > (task.begin.evaluation, task.begin.attempt)
             case m.Reduce(attempt=attempt) if isinstance(task, ReduceTask):
                 is_void = attempt > task.reduce.attempt
-            case m.Begin() | m.Grant():
+            case m.Begin() | m.Grants():
                 is_void = isinstance(task, ReduceTask)
             case m.End() | m.Rejoin():
                 is_void = task is not None
@@ -259,7 +259,8 @@ class Worker:
                 else:
                     sends = self._machine.computed_not(result, now)
                 following = self._machine.task()
-            self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+            if sends:
+                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
             task = following if isinstance(following, PortionTask) else None
             if task is None:
                 self._working.tell(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same

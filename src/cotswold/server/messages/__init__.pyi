@@ -29,6 +29,7 @@ from .of_worker import Ready as Ready
 from .of_worker import Validated as Validated
 from .parts import Close as Close
 from .parts import Fetch as Fetch
+from .parts import Grant as Grant
 from .parts import Held as Held
 from .parts import Node as Node
 from .parts import Open as Open
@@ -41,7 +42,7 @@ from .to_worker import Begin as Begin
 from .to_worker import Dismiss as Dismiss
 from .to_worker import End as End
 from .to_worker import Flush as Flush
-from .to_worker import Grant as Grant
+from .to_worker import Grants as Grants
 from .to_worker import Heard as Heard
 from .to_worker import Reduce as Reduce
 from .to_worker import Rejoin as Rejoin
@@ -69,6 +70,7 @@ __all__ = [
     "FromServer",
     "FromWorker",
     "Grant",
+    "Grants",
     "Heard",
     "Held",
     "HeldSum",

@@ -21,14 +21,25 @@ from cotswold.server.messages.of_worker import (
     Ready,
     Validated,
 )
-from cotswold.server.messages.parts import Close, Fetch, Held, Node, Open, Plan, PortionResult, Shard, SumName
+from cotswold.server.messages.parts import (
+    Close,
+    Fetch,
+    Grant,
+    Held,
+    Node,
+    Open,
+    Plan,
+    PortionResult,
+    Shard,
+    SumName,
+)
 from cotswold.server.messages.to_worker import (
     Apart,
     Begin,
     Dismiss,
     End,
     Flush,
-    Grant,
+    Grants,
     Heard,
     Reduce,
     Rejoin,
@@ -45,7 +56,7 @@ FromWorker = Join | Beat | Ready | Computed | Failed | Pushed | Aborted | Leave 
 ToWorker = (
     Welcome
     | Begin
-    | Grant
+    | Grants
     | Apart
     | Flush
     | Heard
@@ -66,12 +77,12 @@ Message = FromWorker | ToWorker | ToServer | FromServer
 
 MESSAGES: tuple[type[Message], ...] = (
     *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
-    *(Welcome, Begin, Grant, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
+    *(Welcome, Begin, Grants, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (
-    *(SumName, Node, Shard, PortionResult, Held, Plan, Fetch, Open, Close),
+    *(SumName, Node, Shard, PortionResult, Grant, Held, Plan, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
 )
 """What fields of messages may hold besides plain values."""

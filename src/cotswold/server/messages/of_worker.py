@@ -61,11 +61,11 @@ class Ready:
 
 @dataclass(frozen=True)
 class Computed:
-    """A portion is computed, and can have the next."""
+    """Portions are computed, and there is room for more."""
 
     session: int
     evaluation: int
-    held: Held
+    held: tuple[Held, ...]
 
 
 @dataclass(frozen=True)

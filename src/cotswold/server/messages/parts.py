@@ -52,6 +52,17 @@ class PortionResult:
 
 
 @dataclass(frozen=True)
+class Grant:
+    """A portion to compute."""
+
+    number: int
+    """Counts the session's grants: one that was seen is not computed again."""
+    portion: int
+    apart: bool
+    """Whether it must be a sum of its own, for another has it too."""
+
+
+@dataclass(frozen=True)
 class Held:
     """A portion that a worker has computed and that no shard counts yet."""
 

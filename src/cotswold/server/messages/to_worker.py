@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Command
-from cotswold.server.messages.parts import Fetch, Plan, Shard
+from cotswold.server.messages.parts import Fetch, Grant, Plan, Shard
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,12 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Grant:
-    """A portion to compute."""
+class Grants:
+    """Portions to compute, in this order."""
 
     session: int
     evaluation: int
-    number: int
-    """Counts the session's grants: one that was seen is not computed again."""
-    portion: int
-    apart: bool
-    """Whether it must be a sum of its own, for another has it too."""
+    grants: tuple[Grant, ...]
 
 
 @dataclass(frozen=True)
