@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from math import fsum
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,6 +148,33 @@ def test_a_network_is_measured_once_and_nothing_measured_is_added(monkeypatch: p
     assert len(ways.CHOSEN) == 1
     monkeypatch.setattr(ways, "fastest", None)
     evaluated(of, given)
+
+
+def test_what_another_process_measured_counts_for_a_day(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path))
+    monkeypatch.setattr(ways, "WORTH_FLOPS", 0)
+    asked: list[str] = []
+
+    def found(names: Iterable[str], clock: object) -> str:
+        asked.append(ways.TORCH)
+        return ways.TORCH
+
+    monkeypatch.setattr(ways, "fastest", found)
+    given = operands(50, True, torch.float32)
+    now = time.time()
+    for day, measured in ((0.0, 1), (0.9, 1), (1.1, 2), (-1.0, 3)):
+        monkeypatch.setattr(ways, "CHOSEN", {})  # as another process would begin
+        then = now + 86400 * day
+        monkeypatch.setattr(time, "time", lambda then=then: then)
+        evaluated(DenseNetwork(SIZES), given)
+        assert (list(ways.CHOSEN.values()), len(asked)) == ([ways.TORCH], measured)
+    (remembered,) = tmp_path.glob("dense-*.json")
+    remembered.write_bytes(b"no choice")
+    monkeypatch.setattr(ways, "CHOSEN", {})
+    evaluated(DenseNetwork(SIZES), given)
+    assert len(asked) == 4
 
 
 def test_without_kernels_libraries_compute(monkeypatch: pytest.MonkeyPatch) -> None:

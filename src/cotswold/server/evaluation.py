@@ -273,7 +273,7 @@ class Evaluation:
             self.ledger.restart(member.session, claim.grant, now)
         sends += self._grants(member, missing)
         if member.is_flushed and not beat.is_flushed:
-            sends.append(Send(member.name, Flush(member.session, self.number)))
+            sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
         return sends + self.advance(now, member)
 
     def tick(self, now: float) -> list[Send]:
@@ -329,9 +329,8 @@ class Evaluation:
         sends = []
         if all(claim.number is not None for claim in self.ledger.hand(member.session)):
             member.progress = now
-        if self.granting.is_risky(member, choice) and not member.is_flushed:
-            member.is_flushed = True
-            sends.append(Send(member.name, Flush(member.session, self.number)))
+        if self.granting.is_risky(member, choice):
+            sends.append(Send(member.name, Flush(member.session, self.number, lasts=False)))
         if choice.is_backup:
             self.counting.backups.add((member.session, choice.portion))
             self.events.append(Event("backup", member.name, portions=(choice.portion,)))
@@ -361,7 +360,7 @@ class Evaluation:
         for member in self.members:
             if member.is_ready and not member.is_flushed and (all_of_them or member.is_leaving):
                 member.is_flushed = True
-                sends.append(Send(member.name, Flush(member.session, self.number)))
+                sends.append(Send(member.name, Flush(member.session, self.number, lasts=True)))
         return sends
 
     def _leave_out(self, now: float) -> None:

@@ -129,7 +129,7 @@ class Worker(Generic[Values]):
             case Apart() if message.grant in evaluation.grants:
                 evaluation.apart.add(message.grant)
             case Flush():
-                evaluation.is_flushed = True
+                evaluation.is_flushed = evaluation.is_flushed or message.lasts
                 return evaluation.flush_all(now)
             case Heard():
                 evaluation.heard.update(message.grants)

@@ -216,9 +216,8 @@ def spread(
 
 def _fork_server(work: str) -> ForkServer:
     """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
-    preloaded = ("torch", *(f"cotswold.cluster.roles.{role}" for role in ("worker", "server")))
     environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-    return ForkServer((*preloaded, work.partition(":")[0]), environ)
+    return ForkServer((*PRELOADED, work.partition(":")[0]), environ)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:

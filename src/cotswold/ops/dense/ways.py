@@ -1,23 +1,35 @@
 """Which way a dense network is computed: the fastest of those that there are here, measured once.
 
-Knows: kernels of our own, libraries, what makes two networks alike. Does not know: how a way works.
+Knows: kernels of our own, libraries, what makes two networks alike, where choices are remembered. Does not
+know: how a way works.
 
-A process measures a class of shapes on its first patterns. Values and gradients take the same way, so that
+A process measures a class of shapes on its first patterns, unless another one has done so within a day: a
+worker that takes the place of a dead one has no time for it. Values and gradients take the same way, so that
 a line search compares what is rounded alike.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from cotswold.files import MalformedError, parse_object, take
 from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.compile import code_cache
 from cotswold.ops.dense import library
 from cotswold.ops.dense.spec import DenseSpec
+
+try:  # with this module, and so before processes are forked
+    from cotswold.kernels.machine.processor import this_processor
+    from cotswold.ops.dense import own
+except (ImportError, OSError):  # without llvmlite nothing is `usable`, which says why
+    own = this_processor = None  # type: ignore[assignment]  # a module and a function
 
 OWN, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
 MEASURED_PATTERNS = 384
@@ -28,7 +40,9 @@ WORTH_FLOPS = 1e8
 MARGIN = 1.03
 """By how much a library must be faster."""
 CHOSEN: dict[tuple[object, ...], str] = {}
-"""What was measured in this process."""
+"""What was measured in this process, or by others before it."""
+AGAIN_AFTER_S = 86400.0
+"""For so long a measurement counts: versions of everything change, and the machine may have been busy."""
 
 Way = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
 
@@ -37,8 +51,6 @@ def ways(like: Tensor) -> dict[str, Way]:
     """The ways there are for parameters of this type, the preferred one first."""
     found: dict[str, Way] = {}
     if usable(like):
-        from cotswold.ops.dense import own
-
         found[OWN] = own.add
     if like.dtype == torch.float32 and library.has_onednn():
         found[ONEDNN] = partial(library.add, library.OnednnProducts())
@@ -70,8 +82,6 @@ def dense_add(
 def dense_outputs(spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> Tensor:
     """Outputs ``(outputs, patterns)``."""
     if usable(parameters):
-        from cotswold.ops.dense import own
-
         return own.outputs(spec, parameters, inputs)
     return library.outputs(spec, parameters, inputs)
 
@@ -86,11 +96,34 @@ def choose(
     if len(known) == 1 or 6 * parameters.numel() * patterns < WORTH_FLOPS:
         return next(iter(known))
     if key not in CHOSEN:
-        operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
-        CHOSEN[key] = fastest(
-            {name: partial(way, spec, *operands) for name, way in known.items()}, time.perf_counter
-        )
+        file = _file(key)
+        chosen = _recalled(file, known)
+        if chosen is None:
+            operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
+            actions = {name: partial(way, spec, *operands) for name, way in known.items()}
+            chosen = fastest(actions, time.perf_counter)
+            code_cache.save(file, json.dumps({"way": chosen, "when": time.time()}).encode())
+        CHOSEN[key] = chosen
     return CHOSEN[key]
+
+
+def _file(key: tuple[object, ...]) -> str:
+    """The name under which a choice is remembered: for this processor and this torch."""
+    processor = None if this_processor is None else this_processor()
+    said = repr((key, processor, torch.__version__))
+    return f"dense-{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
+
+
+def _recalled(file: str, known: Container[str]) -> str | None:
+    content = code_cache.load(file)
+    if content is None:
+        return None
+    try:
+        told = parse_object(content)
+        chosen, when = take(told, "way", str), take(told, "when", float)
+    except MalformedError:  # of another version
+        return None
+    return chosen if chosen in known and 0 <= time.time() - when < AGAIN_AFTER_S else None
 
 
 def fastest(actions: dict[str, Callable[[], object]], clock: Callable[[], float]) -> str:

@@ -74,10 +74,12 @@ class Apart:
 
 @dataclass(frozen=True)
 class Flush:
-    """What is summed goes to the servers now, and from here on every portion by itself."""
+    """What is summed goes to the servers now."""
 
     session: int
     evaluation: int
+    lasts: bool
+    """Whether every portion does so by itself from here on."""
 
 
 @dataclass(frozen=True)
