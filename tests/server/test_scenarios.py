@@ -85,6 +85,35 @@ def test_a_death_gives_back_what_was_not_counted(travel: str) -> None:
     assert seconds < 2.5 + 5.0 + 0.1 * unsaved + 0.2
 
 
+@pytest.mark.parametrize("travel", ["pushed", "reduced"])
+def test_short_portions_are_granted_and_told_of_several_at_a_time(travel: str) -> None:
+    messages, seconds = [], []
+    for ahead_seconds in (0.0, 0.1):
+        cluster = trial(travel, (0.01, 0.01), portions=400, ahead_seconds=ahead_seconds)
+        cluster.evaluate(0)
+        before = cluster.network.messages
+        seconds.append(timed(cluster, 1)[0])
+        messages.append(cluster.network.messages - before)
+    assert messages[1] < 0.4 * messages[0]
+    assert seconds[1] < 1.03 * seconds[0]
+
+
+def test_after_a_suspected_portion_others_are_summed_again() -> None:
+    cluster = trial("reduced, handed over", (0.01, 0.01), portions=400)
+    cluster.evaluate(0)
+
+    def replace_one() -> None:
+        cluster.kill(workers(cluster)[1])
+        cluster.start()
+
+    cluster.loop.after(1.0, replace_one)
+    counted = cluster.evaluate(1)
+    assert counted.account.lost >= 10  # the newest of them were suspected
+    assert "worker 3" in counted.account.by_name
+    alone = [name for name, portions in counted.sums.items() if len(portions) == 1]
+    assert len(alone) <= 20
+
+
 def test_a_worker_that_joins_in_the_middle_takes_part() -> None:
     cluster = trial(speeds=(0.1,))
     cluster.loop.after(4.0, cluster.arrive)

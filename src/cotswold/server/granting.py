@@ -53,9 +53,7 @@ class Granting:
         if member.seconds is not None:
             room = max(room, int(self.rules.ahead_seconds / member.seconds))
         unsettled = sum(claim.number is not None and claim.apart for claim in hand)
-        return unfinished < room and (
-            not self.rules.pushes or unsettled < self.rules.unsettled
-        )
+        return unfinished < room and (not self.rules.pushes or unsettled < self.rules.unsettled)
 
     def choose(self, member: Member, now: float) -> Choice | None:
         """What a worker with room for it gets."""
