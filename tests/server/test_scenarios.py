@@ -106,7 +106,7 @@ def test_after_a_suspected_portion_others_are_summed_again() -> None:
         cluster.kill(workers(cluster)[1])
         cluster.start()
 
-    cluster.loop.after(1.0, replace_one)
+    cluster.loop.after(0.3, replace_one)
     counted = cluster.evaluate(1)
     assert counted.account.lost >= 10  # the newest of them were suspected
     assert "worker 3" in counted.account.by_name

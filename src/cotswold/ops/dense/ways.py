@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 
 import torch
@@ -126,7 +126,7 @@ def _recalled(file: str, known: Container[str]) -> str | None:
     return chosen if chosen in known and 0 <= time.time() - when < AGAIN_AFTER_S else None
 
 
-def fastest(actions: dict[str, Callable[[], object]], clock: Callable[[], float]) -> str:
+def fastest(actions: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> str:
     """The action whose shortest time is the least; the first, where others gain little.
 
     Each is done once before, for it may compile; then in turns, so that a slow second slows all.
