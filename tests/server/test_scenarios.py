@@ -104,7 +104,7 @@ def test_after_a_suspected_portion_others_are_summed_again() -> None:
 
     def replace_one() -> None:
         cluster.kill(workers(cluster)[1])
-        cluster.start()
+        cluster.loop.after(0.1, cluster.arrive)
 
     cluster.loop.after(0.3, replace_one)
     counted = cluster.evaluate(1)
