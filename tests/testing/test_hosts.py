@@ -20,6 +20,9 @@ SENT_BYTES = 25_000_000
 TIMEOUT_S = 30
 TCP_INFO_BYTES = 208
 """Of Linux's `struct tcp_info` up to `tcpi_bytes_sent`, the last 8 of these."""
+FEW_BYTES = 200
+"""A connection begins with a question for an address and with longer headers, and its end may be counted at
+one side already."""
 LISTEN = f"""
 import socket
 with socket.create_server(("", 4000)) as server:
@@ -73,9 +76,8 @@ def test_an_interface_counts_what_was_sent_and_the_headers_of_its_packets() -> N
         _, tcp_bytes = send(hosts)
         sender, receiver = (now.since(then) for now, then in zip(hosts.traffic(), before, strict=True))
     without_headers = sender.sent_bytes - HEADER_BYTES * sender.sent_packets
-    # a connection begins with an address that is asked for and longer headers; a busy machine sends twice
-    assert without_headers == pytest.approx(tcp_bytes, abs=200) and tcp_bytes >= SENT_BYTES
-    assert SENT_BYTES + HEADER_BYTES < receiver.received_bytes <= sender.sent_bytes
+    assert without_headers == pytest.approx(tcp_bytes, abs=FEW_BYTES) and tcp_bytes >= SENT_BYTES
+    assert SENT_BYTES + HEADER_BYTES < receiver.received_bytes < sender.sent_bytes + FEW_BYTES
 
 
 @pytest.mark.parametrize(("rate", "bits"), [("1gbit", 1e9), ("0.25gbit", 2.5e8), ("200mbit", 2e8)])
