@@ -18,7 +18,7 @@ from tests.cluster.works import LeastSquares
 from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleError, open_cluster
 from cotswold.cluster.transport import address
 from cotswold.host import ForkServer
-from cotswold.testing import Hosts, why_not
+from cotswold.testing import Hosts, wait_until, why_not
 
 WHY_NOT = why_not()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -126,6 +126,8 @@ def recorded(hosts: Hosts, host: int) -> Iterator[Callable[[], bytes]]:
 def test_hosts_give_what_one_process_gives_and_only_plain_ones_are_read_by_others(
     fork_server: ForkServer, encrypt: bool, travel: str
 ) -> None:
+    helped: set[str] = set()
+    secret = [some_point().numpy()[:4].tobytes(), b"server-0"]
     with (
         Hosts(3) as hosts,
         recorded(hosts, 1) as heard,
@@ -134,9 +136,17 @@ def test_hosts_give_what_one_process_gives_and_only_plain_ones_are_read_by_other
         ) as (cluster, _),
     ):
         begin(cluster, 3)
-        check(cluster)
+
+        def has_passed() -> bool:
+            """Whether all workers have computed, and what was recorded of it has been read."""
+            cluster.write("x", some_point())
+            check(cluster)
+            assert cluster.last is not None
+            helped.update(cluster.last.account.by_name)
+            return len(helped) == 3 and (encrypt or all(one in heard() for one in secret))
+
+        wait_until(has_passed, "every worker has helped and is heard")
         words = heard()
-    secret = [some_point().numpy()[:4].tobytes(), b"server-0"]
     assert len(words) > 8 * SIZE
     assert [one in words for one in secret] == [not encrypt] * 2
 

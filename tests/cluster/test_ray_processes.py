@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.ports import free_ports
 
 from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_processes import RayProcesses
@@ -33,9 +34,10 @@ READY_SECONDS = 60
 @pytest.fixture(scope="module")
 def head() -> Iterator[str]:
     """The address of a first machine: this one."""
-    with socket.create_server(("", 0)) as free, socket.create_server(("", 0)) as other:
-        port, client_port = free.getsockname()[1], other.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # names of sockets are short
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,  # names of sockets are short
+        free_ports(2) as (port, client_port),
+    ):
         words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
         child = start_head(TOKEN, port=port, cores=2, words=words)
         try:

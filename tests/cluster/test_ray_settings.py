@@ -7,6 +7,7 @@ import importlib.util
 import socket
 
 import pytest
+from tests.ports import free_ports
 
 from cotswold.cluster.ray_machine import join_head, start_head
 from cotswold.cluster.ray_settings import fingerprint, ray_environ, reachable, require_ray
@@ -65,11 +66,11 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_an_address_at_which_nobody_listens_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        assert reachable(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
-    with pytest.raises(UserError, match=rf"nobody answers at 127.0.0.1:{port} \(Connection refused\)"):
-        reachable(f"127.0.0.1:{port}")
+    with free_ports(1) as (port,):
+        with socket.create_server(("127.0.0.1", port)):
+            assert reachable(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+        with pytest.raises(UserError, match=rf"nobody answers at 127.0.0.1:{port} \(Connection refused\)"):
+            reachable(f"127.0.0.1:{port}")
 
 
 @pytest.mark.skipif(

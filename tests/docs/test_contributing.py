@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def said(script: str, package: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=package,
-        env={"PYTHONPATH": ":".join([str(package), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": ":".join([str(package), *filter(None, sys.path)])},
         capture_output=True,
         text=True,
         check=False,

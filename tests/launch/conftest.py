@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.launch import script, worker
+from tests.ports import free_ports
 
 from cotswold.host import Token
 
@@ -110,15 +111,16 @@ def new_job(_forkserver: None, tmp_path: Path) -> Iterator[Callable[[int], Job]]
     def new(size: int) -> Job:
         folder = tmp_path / f"job-{len(jobs)}"
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            jobs.append(Job(folder, f"127.0.0.1:{free.getsockname()[1]}", size))
+        (port,) = ports.enter_context(free_ports(1))
+        jobs.append(Job(folder, f"127.0.0.1:{port}", size))
         return jobs[-1]
 
-    yield new
-    for job in jobs:
-        for process in job.processes:
-            process.kill()
-            process.join()
+    with ExitStack() as ports:
+        yield new
+        for job in jobs:
+            for process in job.processes:
+                process.kill()
+                process.join()
 
 
 @pytest.fixture

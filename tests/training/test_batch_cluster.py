@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.ports import free_ports
 from tests.training.runs import labelled_vectors
 from torch import Tensor, nn
 
@@ -262,9 +263,10 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     secret = Token.new()
     monkeypatch.setenv("COTSWOLD_TOKEN", secret.text)
-    with socket.create_server(("", 0)) as free, socket.create_server(("", 0)) as other:
-        port, client_port = free.getsockname()[1], other.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # names of sockets are short
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,  # names of sockets are short
+        free_ports(2) as (port, client_port),
+    ):
         words = [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}"]
         head = start_head(secret, port=port, cores=2, words=words)
         try:

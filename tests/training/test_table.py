@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,20 +41,33 @@ class Backwards(Greedy):
 
 ENTRY = Entry(stack_entry(Backwards).in_memory)
 """
+FORKS = """
+import os
+import sys
+import torch
+script, folder, *firsts = sys.argv[1:]
+for number, first in enumerate(firsts):
+    pid = os.fork()
+    if pid == 0:
+        sys.argv = ["", os.path.join(folder, "backwards.toml"), os.path.join(folder, str(number))]
+        exec(compile(first + script, f"the script, first {first!r}", "exec"), {"__name__": "__main__"})
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, first
+"""
 SCRIPT = """
 import sys
 from pathlib import Path
-{first}
 from cotswold.errors import RecipeError
 from cotswold.run import read_events
 from cotswold.training import open_job
 from cotswold.run import Stop
 recipe, folder = sys.argv[1:]
-stores = Path(folder) / "stores"
+stores = Path(folder).parent / "stores"
 job = open_job(recipe, folder + "/run", stores=stores)
 assert job.train(lambda event: None, Stop())
 steps = [event for event in read_events(job.run.events) if event["kind"] == "step"]
-seen = [{{event[name] for event in steps}} for name in ("echo", "stack")]
+seen = [{event[name] for event in steps} for name in ("echo", "stack")]
 print(type(job.recipe.training).__name__, *seen)
 for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo = 5", 'offload = "disk"')):
     Path(recipe + ".bad.toml").write_text(Path(recipe).read_text().replace(old, new))
@@ -64,8 +78,14 @@ for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo
 """
 
 
-@pytest.mark.parametrize("first", ["", "import elsewhere.section", "import elsewhere.strategy"])
-def test_a_strategy_of_another_package_trains_a_recipe(pictures: Path, tmp_path: Path, first: str) -> None:
+def with_packages(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds the packages of a folder, too, and the kernels of all tests."""
+    return {**os.environ, "PYTHONPATH": ":".join([str(folder), *filter(None, sys.path)])}
+
+
+def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_first(
+    pictures: Path, tmp_path: Path
+) -> None:
     package, info = tmp_path / "elsewhere", tmp_path / "elsewhere-1.0.dist-info"
     for folder in (package, info):
         folder.mkdir()
@@ -79,19 +99,22 @@ def test_a_strategy_of_another_package_trains_a_recipe(pictures: Path, tmp_path:
     )
     recipe = tmp_path / "backwards.toml"
     recipe.write_text(greedy(pictures, strategy="backwards", more="echo = 5"))
+    firsts = ("", "import elsewhere.section", "import elsewhere.strategy")
     told = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(first=first), str(recipe), str(tmp_path)],
-        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+        [sys.executable, "-c", FORKS, SCRIPT, str(tmp_path), *firsts],
+        env=with_packages(tmp_path),
         capture_output=True,
         text=True,
         check=False,
     )
     assert told.returncode == 0, told.stderr
-    trained, *refused = told.stdout.splitlines()
-    assert trained == "BackwardsTraining {5.0} {0, 1}"
-    assert "did you mean echo?" in refused[0]
-    assert "did you mean backwards?" in refused[1]
-    assert "strategy backwards cannot be trained from the disk" in refused[2]
+    lines = told.stdout.splitlines()
+    assert len(lines) == 4 * len(firsts)
+    for trained, *refused in (lines[:4], lines[4:8], lines[8:]):
+        assert trained == "BackwardsTraining {5.0} {0, 1}"
+        assert "did you mean echo?" in refused[0]
+        assert "did you mean backwards?" in refused[1]
+        assert "strategy backwards cannot be trained from the disk" in refused[2]
 
 
 BROKEN = """
@@ -119,7 +142,7 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
     recipe.write_text(greedy(pictures))
     told = subprocess.run(
         [sys.executable, "-c", BROKEN, str(recipe)],
-        env={"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)])},
+        env=with_packages(tmp_path),
         capture_output=True,
         text=True,
         check=False,
@@ -164,10 +187,11 @@ class SinkingTraining(SupervisedTraining):
 '''
 
 
-@pytest.fixture
-def falling(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process in which a package is installed whose strategy, falling, fails."""
-    package, info = tmp_path / "tumble", tmp_path / "tumble-1.0.dist-info"
+    installed = tmp_path_factory.mktemp("installed")
+    package, info = installed / "tumble", installed / "tumble-1.0.dist-info"
     for folder in (package, info):
         folder.mkdir()
     (package / "__init__.py").touch()
@@ -179,23 +203,28 @@ def falling(tmp_path: Path) -> dict[str, str]:
         "sinking = tumble.section:SinkingTraining\n"
         "[cotswold.strategies]\nfalling = tumble.strategy:ENTRY\n"
     )
-    return {"PYTHONPATH": ":".join([str(tmp_path), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"}
+    return with_packages(installed)
 
 
-def told_by(words: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cotswold", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def fallen(
+    pictures: Path, falling: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The directory of a run whose strategy has failed, and what its command said."""
+    folder = tmp_path_factory.mktemp("fallen")
+    (folder / "falling.toml").write_text(greedy(pictures, strategy="falling"))
+    command = [sys.executable, "-m", "cotswold", "train", "falling.toml", "--run", "run"]
+    done = subprocess.run(command, cwd=folder, env=falling, capture_output=True, text=True, check=False)
+    return folder / "run", done
 
 
 def test_a_strategy_that_raises_is_told_with_its_line_in_the_terminal_and_in_the_last_event(
-    pictures: Path, tmp_path: Path, falling: dict[str, str]
+    fallen: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    recipe = tmp_path / "falling.toml"
-    recipe.write_text(greedy(pictures, strategy="falling"))
-    done = told_by(["train", str(recipe), "--run", "run"], tmp_path, falling)
+    run, done = fallen
     why = "IndexError: list index out of range, in tumble/strategy.py, line 7, train_step"
     assert done.returncode == 1 and why in " ".join(done.stderr.split())
-    last = list(read_events(tmp_path / "run" / "events.jsonl"))[-1]
+    last = list(read_events(run / "events.jsonl"))[-1]
     assert (last["kind"], last["status"], last["why"]) == ("end", "failed", why)
 
 
@@ -234,16 +263,14 @@ def test_a_section_of_another_package_is_explained_and_its_fields_are_no_old_wor
 
 
 def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(
-    pictures: Path, tmp_path: Path, falling: dict[str, str]
+    fallen: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    recipe = tmp_path / "falling.toml"
-    recipe.write_text(greedy(pictures, strategy="falling"))
-    assert told_by(["train", str(recipe), "--run", "run"], tmp_path, falling).returncode == 1
-    assert cotswold.verify(tmp_path / "run").sound
+    run, _ = fallen
+    assert cotswold.verify(run).sound
     with pytest.raises(UnknownStrategyError, match=r"'falling'; .* of a package that is not installed"):
-        recipes.load(tmp_path / "run" / "recipe.toml")
+        recipes.load(run / "recipe.toml")
     with pytest.raises(RecipeError, match=r"run is a folder; did you mean .*run/recipe\.toml"):
-        recipes.load(tmp_path / "run")
+        recipes.load(run)
 
 
 def test_a_strategy_of_two_packages_is_refused_with_both(

@@ -17,6 +17,7 @@ import msgpack
 import numpy as np
 import pytest
 import zmq
+from tests.ports import free_ports
 
 from cotswold.cluster.transport import Endpoint, Event, Lost, Message, Ready
 from cotswold.cluster.transport.address import Address
@@ -408,11 +409,9 @@ def test_names_addresses_and_ports_that_are_none_are_refused(make: Make) -> None
         make("other", host="127.0.0.1", ports=[port])
     with pytest.raises(MachineError, match="an address of this machine"):
         make("other", host="192.0.2.77", ports=[port])
-    free = make("free", host="127.0.0.1")
-    taken = str(Address.parsed(free.address).tcp)
-    free.close()
-    other = make("other", host="127.0.0.1", ports=[port, int(taken.rpartition(":")[2])])
-    assert Address.parsed(other.address).tcp == taken
+    with free_ports(1) as (free,):
+        other = make("other", host="127.0.0.1", ports=[port, free])
+        assert Address.parsed(other.address).tcp == f"tcp://127.0.0.1:{free}"
 
 
 def test_the_folder_of_the_socket_is_its_users_alone_and_goes_with_it(make: Make) -> None:
