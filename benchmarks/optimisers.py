@@ -1,11 +1,13 @@
 """L-BFGS and conjugate gradient beside SciPy's, in evaluations of value and gradient.
 
     python benchmarks/optimisers.py [--starts 15] [--problem NAME] [--out benchmarks/results]
+    python benchmarks/optimisers.py --float32 [--starts 3]
 
 Every method runs on every problem, in float64, from starts that are moved by 1e-7: SciPy differs from itself
 by up to twice as much there. Prints medians: evaluations to the minimum (no part of the gradient above 1e-5)
 and the lowest value; for networks the evaluations to the loss that SciPy's method has after 200, and the loss
-after 300. Counts of evaluations do not depend on the load of the machine.
+after 300. Counts of evaluations do not depend on the load of the machine. With --float32: line searches of
+ours in float32, and what is left over the minimum that float64 finds.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 import torch
 
 from measures.optimisers.problems import problems
+from measures.optimisers.single import single_problems, singles
 from measures.optimisers.table import compared, faults, methods
 
 
@@ -30,9 +33,18 @@ def main() -> None:
     parser.add_argument(
         "--problem", action="append", choices=names, help="may be given again; all by default"
     )
+    parser.add_argument("--float32", action="store_true", help="line searches in float32, without SciPy")
     parser.add_argument("--out", type=Path, help="a folder for optimisers.json")
     words = parser.parse_args()
     torch.set_num_threads(1)
+    if words.float32:
+        if words.problem is not None or words.out is not None:
+            parser.error(
+                "--float32 has problems of its own, and keeps no figures: leave --problem and --out out"
+            )
+        for problem in single_problems():
+            singles(problem, words.starts, lambda line: print(line, flush=True))
+        return
     rows = []
     for problem in problems():
         if words.problem is None or problem.name in words.problem:

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import cotswold
+from cotswold.api.own_module import CLUSTER_FIELDS
 from cotswold.errors import MachineError, RecipeError, RunError, UserError
-from cotswold.recipe.schema import SupervisedTraining
+from cotswold.recipe.schema import Cluster, SupervisedTraining
 
 FACTORY = "tests.api.digits:both"
 SETTINGS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 0.1}
@@ -270,3 +271,7 @@ def test_what_does_not_fit_together_is_refused_with_a_remedy(
 def test_a_setting_that_the_strategy_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="learning_rat"):
         cotswold.train(network(), halves(), tmp_path / "run", loss=squared, learning_rat=0.1)
+
+
+def test_every_field_of_a_cluster_can_be_given_by_name() -> None:
+    assert set(CLUSTER_FIELDS) == set(Cluster.model_fields)

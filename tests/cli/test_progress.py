@@ -58,6 +58,12 @@ def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.Monk
     assert second.endswith("0:00:09 left")
 
 
+@pytest.mark.parametrize(("gflops", "said"), [(3.21, "3.2 GFLOP/s"), (0.0321, "32.1 MFLOP/s")])
+def test_the_rate_of_a_small_network_is_not_shown_as_zero(gflops: float, said: str) -> None:
+    event = {**step(1, steps=1, seconds=1.0), "gflops": gflops}
+    assert progress.figures(event).endswith(f" {said}")
+
+
 class Screen(StringIO):
     """A stream that is taken for a terminal."""
 

@@ -74,6 +74,11 @@ def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
     assert plan(recipe, overrides=["mesh.grid=1x2", "cluster.workers=3"])["processes"] == 1 + 1 + 3 * 2
 
 
+def test_a_dry_run_counts_no_more_flops_than_the_run_may_take(recipe: Path) -> None:
+    found = plan(recipe, overrides=["training.iterations=1000", "training.flops=1e9"])
+    assert found["run_flops"] == pytest.approx(1e9) and float(str(found["evaluations_expected"])) < 10
+
+
 def test_dry_runs_are_for_strategy_batch() -> None:
     with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
         plan("demo")

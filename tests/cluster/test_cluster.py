@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -174,6 +175,16 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions
 
 
+def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
+    seen: list[ClusterStatus] = []
+    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
+        part = cluster.part(cluster.evaluate("x", None).patterns, 0.3)
+        cluster.watch(seen.append)
+        cluster.evaluate("x", "g", patterns=part)
+        samples = 20 * len(cluster.counted(part))
+    assert 0 < max(each.samples for each in seen) <= samples < PATTERNS / 2
+
+
 def test_a_run_goes_on_with_the_same_bits_on_other_processes(opened: Opener) -> None:
     with opened(deterministic=True, fraction=0.5) as cluster:
         method = LBFGSMethod(cluster.vectors, cluster.objective, cycle=2)
@@ -280,6 +291,34 @@ def test_a_dead_server_is_an_error_that_names_it(opened: Opener) -> None:
         for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
             with pytest.raises(TroubleError, match="server-1"):
                 again()
+
+
+def test_a_server_that_does_not_answer_is_an_error_that_names_it(opened: Opener) -> None:
+    with opened(servers=2, alone_seconds=1.0) as cluster:
+        cluster.evaluate("x", "g")
+        with stopped(cluster.servers["server-1"]):
+            with pytest.raises(TroubleError, match="server-1 has not answered for 1 s"):
+                cluster.evaluate("x", "g")
+            for again in (lambda: cluster.read("x"), lambda: cluster.run([Dot("x", "x")])):
+                with pytest.raises(TroubleError, match="server-1"):
+                    again()
+
+
+def test_a_round_that_takes_long_is_waited_for_by_whoever_gives_up_the_evaluation(opened: Opener) -> None:
+    with opened(alone_seconds=60.0) as cluster:
+        waker = threading.Timer(6.0, os.kill, (cluster.servers["server-0"], signal.SIGCONT))
+        os.kill(cluster.servers["server-0"], signal.SIGSTOP)
+
+        def stop(status: ClusterStatus) -> None:
+            raise KeyboardInterrupt
+
+        waker.start()
+        cluster.watch(stop)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.evaluate("x", "g")
+        waker.join()
+        cluster.watch(None)
+        assert cluster.run([Dot("x", "x")]) == [0.0]
 
 
 def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors(opened: Opener) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from measures.optimisers.problems import Problem, problems
+from measures.optimisers.single import single_problems, singles
 from measures.optimisers.table import RIVALS, Row, compared, faults, methods
 
 PROBLEMS = {problem.name: problem for problem in problems()}
@@ -41,3 +42,10 @@ def test_the_table_finds_a_method_that_is_slower_or_ends_elsewhere() -> None:
         replace(own, evaluations=[None]),
     ]
     assert [len(faults([rows[0], each])) for each in wrong] == [1, 1, 1]
+
+
+def test_in_float32_slopes_find_what_strong_wolfe_alone_cannot_see() -> None:
+    (problem,) = [each for each in single_problems() if each.name.startswith("breast cancer")]
+    left = {(row.method, row.search): row.excess for row in singles(problem, 1, lambda line: None)}
+    for method in ("L-BFGS", "conjugate gradient"):
+        assert left[method, "RoundedWolfe"] < 1e-12 < 1e-9 < left[method, "strong Wolfe"]

@@ -113,3 +113,22 @@ def test_numbers_that_are_none_are_told_with_their_place_and_the_last_good_check
         with pytest.raises(DivergedError, match=r"x came to hold .* at 10 samples; .*00000009; try a"):
             recorder.save(10, values(math.inf), {}, "10 samples")
     assert [path.name for path in recorder.checkpoints.paths()] == ["00000009"]
+
+
+def test_the_limit_leaves_time_for_another_save(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly() -> list[Piece]:
+        clock.now += 30
+        return values(1.0)
+
+    with EventLog(tmp_path / "events.jsonl") as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.seconds_max = 100
+        recorder.start()
+        clock.now += 20
+        recorder.save(1, (piece for _ in range(1) for piece in slowly()), {}, "iteration 1")
+        clock.now += 19
+        assert not recorder.limit_reached
+        clock.now += 1
+        assert recorder.limit_reached

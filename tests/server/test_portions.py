@@ -109,7 +109,7 @@ def test_a_sum_with_one_portion_that_counts_is_refused_whole() -> None:
     ledger = Ledger([1, 2, 3])
     assert ledger.offer(SumName(1, 1), [2])
     assert not ledger.offer(SumName(2, 1), [1, 2])
-    assert ledger.is_open(1)
+    assert 1 in ledger.open
     assert ledger.log == [SumName(1, 1)]
 
 

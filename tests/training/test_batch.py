@@ -17,7 +17,7 @@ from cotswold import training
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.cluster.work import PortionSum
 from cotswold.data import Store
-from cotswold.errors import DivergedError, RecipeError, UserError
+from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
 from cotswold.run import Stop, read_events
 from cotswold.training.patterns import StorePatterns, write_rows
@@ -67,6 +67,12 @@ def trained(
 
 def events(place: Path, kind: str) -> list[dict[str, object]]:
     return [event for event in read_events(place / "events.jsonl") if event["kind"] == kind]
+
+
+def step_of(checkpoint: Checkpoint) -> int:
+    position = checkpoint.state["position"]
+    assert isinstance(position, dict)
+    return int(position["step"])
 
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:
@@ -221,6 +227,41 @@ def test_recorded_sets_are_counted_again(recipe: Path, stores: Path, tmp_path: P
     assert [whole.evaluate("x", "g").samples for _ in range(3)] == [30, 10, 50]
 
 
+@pytest.mark.parametrize(
+    "fraction", ["0.5", "0.9"]
+)  # with 0.9 some draws count all, for the last portion is small
+def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
+    fraction: str, recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    words = (
+        f"training.fraction={fraction}",
+        "training.cycle=1",
+        "training.portion=120",
+        "data.validation=0.27",
+    )
+    first = trained(recipe, tmp_path / "first", stores, *words, "training.seed=1")
+    drawn = [event["portions"] for event in events(tmp_path / "first", "draw")]
+    assert len(drawn) == 12 and len(set(map(str, drawn))) > 1
+    place = tmp_path / "again"
+    again = trained(recipe, place, stores, *words, "training.seed=1", f"cluster.replay={tmp_path / 'first'}")
+    assert [event["portions"] for event in events(place, "draw")] == drawn
+    assert same(first, again)
+
+
+def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    trained(recipe, tmp_path / "whole", stores, "training.iterations=2")
+    with pytest.raises(RunError, match="it counted all of them"):
+        trained(
+            recipe,
+            tmp_path / "again",
+            stores,
+            "training.fraction=0.5",
+            f"cluster.replay={tmp_path / 'whole'}",
+        )
+
+
 def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
     def give_up(share: Share) -> None:
         raise KeyboardInterrupt
@@ -275,6 +316,51 @@ def test_patience_ends_a_run_and_the_best_point_is_kept(recipe: Path, stores: Pa
     assert training.trained_layers(cotswold.run.RunDirectory(tmp_path / "run")).step == best
     (over,) = events(tmp_path / "run", "stack_end")
     assert over["why"] == "no better validation 3 times"
+
+
+def test_a_run_that_patience_ended_goes_on_where_more_is_given(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    place, words = tmp_path / "run", ("training.iterations=200", "training.patience=3")
+    ended = trained(recipe, place, stores, *words)
+    assert same(ended, trained(None, place, stores))  # the same patience is over
+    more = trained(None, place, stores, "training.patience=5")
+    assert step_of(more) == step_of(ended) + 2
+    assert events(place, "stack_end")[-1]["why"] == "no better validation 5 times"
+
+
+def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowered(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "run"
+    ended = trained(recipe, place, stores, "training.iterations=200", "training.tolerance=0.05")
+    assert events(place, "stack_end")[-1]["why"] == "the gradient's norm is at most training.tolerance"
+    assert same(ended, trained(None, place, stores))
+    assert len(events(place, "step")) == step_of(ended)
+    trained(None, place, stores, "training.tolerance=0.03")
+    assert len(events(place, "step")) > step_of(ended)
+
+
+def test_a_run_that_stopped_in_its_first_iteration_is_not_begun_twice(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    place, stop = tmp_path / "run", Stop()
+
+    def ask(event: Mapping[str, object]) -> None:
+        if event["kind"] == "validation":
+            stop.signal = 15
+
+    trained(recipe, place, stores, watch=ask, stop=stop)
+    trained(None, place, stores)
+    assert [event["step"] for event in events(place, "validation")] == list(range(13))
+    assert len(events(place, "stack")) == 1
+
+
+def test_the_first_iteration_is_saved_whenever_a_checkpoint_is_due(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
+    trained(recipe, tmp_path / "run", stores, "training.checkpoint_minutes=60")
+    assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [1, 12]
 
 
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
@@ -372,6 +458,7 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
         ("mesh.grid=auto", "auto is no grid"),
         ("training.device=cuda", "computes on the CPU"),
         ("training.cycle=3", "cycle is for a fraction below 1"),
+        ("cluster.address=''", "address is empty; write HOST:PORT"),
         ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),
         ("network.output=tanh", 'goes with layers and objective.loss = "squared"'),
         ("objective.high=2", 'are targets of loss "squared"'),

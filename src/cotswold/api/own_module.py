@@ -173,7 +173,7 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "servers", "address", "encrypt", "travel"),
+    *("workers", "servers", "address", "ports", "spread_servers", "encrypt", "travel"),
     *("copies", "link_megabits", "replay", "silence", "wait"),
 )
 """What `train` takes for `[cluster]`, by name."""

@@ -81,9 +81,9 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     vectors = _vectors(training)
     server_vectors = (vectors + workers) // max(servers, 1)
     sample_bytes = recipe.input.size * _item_bytes(recipe)
-    evaluations = _evaluations(training)
-    seconds = _seconds(recipe, training, outputs)
     counted = max(1, round(patterns * training.fraction))
+    evaluations = _evaluations(training, counted * _flops(layers))
+    seconds = _seconds(recipe, training, outputs)
     row: Row = {
         "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
         "workers": workers,
@@ -180,9 +180,12 @@ def _ports(recipe: Recipe, processes: int) -> str:
     return f"{processes + 1} TCP ports, one a process, {which} of its machine, {how}; beside Ray's own"
 
 
-def _evaluations(training: BatchTraining) -> float:
-    found = EVALUATIONS_AN_ITERATION[training.method] * training.iterations
-    return found if training.evaluations is None else min(found, training.evaluations)
+def _evaluations(training: BatchTraining, flops: int) -> float:
+    """About how many until the run ends, where each takes so many FLOPs."""
+    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.iterations]
+    limits += [] if training.evaluations is None else [training.evaluations]
+    limits += [] if training.flops is None else [training.flops / flops]
+    return max(1.0, min(limits))
 
 
 def _flops(layers: Sequence[object]) -> int:

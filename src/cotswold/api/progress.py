@@ -324,10 +324,10 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
         case "observer_lost":
             return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":
-            rate = _number(event["flops_per_second"]) / 1e9
+            rate = _number(event["flops_per_second"])
             why = f" ({event['why']})" if event["status"] == "limited" and "why" in event else ""
             seconds = _clock(_number(event["training_seconds"]))
-            return f"{event['status']}{why}: {event['samples']:,} samples in {seconds}, {rate:.1f} GFLOP/s"
+            return f"{event['status']}{why}: {event['samples']:,} samples in {seconds}, {_rate(rate)}"
         case _:
             return None
 
@@ -345,8 +345,13 @@ def figures(event: Mapping[str, object]) -> str:
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
     return (
         f"loss {_number(event['loss']):.5g}{counted}{workers} {_number(event['pictures_per_second']):.0f} "
-        f"samples/s {_number(event['gflops']):.1f} GFLOP/s{noted}"
+        f"samples/s {_rate(1e9 * _number(event['gflops']))}{noted}"
     )
+
+
+def _rate(flops: float) -> str:
+    """FLOPs a second in words; those of small networks in MFLOP/s."""
+    return f"{flops / 1e9:.1f} GFLOP/s" if flops >= 1e8 else f"{flops / 1e6:.1f} MFLOP/s"
 
 
 def phase_name(stack: object) -> str:

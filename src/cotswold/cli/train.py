@@ -64,8 +64,8 @@ def train(
         Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
         training.epochs, which prolong the run: what is missing is trained in phases with a schedule of their
-        own, every stack again from the lowest; for strategy batch more training.iterations, evaluations or
-        flops. The run remembers offload.
+        own, every stack again from the lowest; for strategy batch training.iterations, evaluations, flops,
+        patience and tolerance. The run remembers offload.
     grid
         Rows and columns of processes over which every map is cut, as in 2x2: ranks of this machine, each with
         its part of the threads and a log in the run's directory. auto: the grid that the simulator predicts

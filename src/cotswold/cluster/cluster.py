@@ -47,6 +47,8 @@ class ClusterStatus:
     """Of the present evaluation, or the newest."""
     done: int
     """Of these, how many are computed or counted."""
+    samples: int
+    """Patterns of those: about, for the last portion may be smaller."""
     workers: int
     """That are alive."""
     backups: int
@@ -148,6 +150,11 @@ class Cluster:
         return self._opened.made.patterns
 
     @property
+    def draws(self) -> int:
+        """How many sets of patterns were drawn."""
+        return self._sets.draws
+
+    @property
     def flops(self) -> tuple[int, int]:
         """Of one pattern: of the value, and of the gradient with the value."""
         return self._opened.made.flops
@@ -182,6 +189,7 @@ class Cluster:
             number,
             portions,
             done,
+            min(done * self._settings.portion, self.patterns),
             len(self._machine.members),
             self._backups,
             traffic.sent_bytes + traffic.sent_shared_bytes,

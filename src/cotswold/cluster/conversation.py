@@ -59,7 +59,7 @@ class Conversation:
         self._cut: dict[str, tuple[float, str]] = {}
         """Peers whose connections ended while their processes seem to run: since when, and why."""
         self._given_up: set[str] = set()
-        """Those of them for which no end was heard."""
+        """Those of them for which no end was heard, and servers that do not answer."""
 
     def outcome(self) -> Counted | RoundDone:
         """What was asked for, once it is done; raises TroubleError where nothing goes on."""
@@ -134,9 +134,9 @@ class Conversation:
 
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
-        deadline = time.monotonic() + 5
-        with suppress(TroubleError):  # a server that is gone ends no round
-            while self.machine.is_round_under_way and time.monotonic() < deadline:
+        servers = [name for name, _ in self.machine.servers]
+        while self.machine.is_round_under_way and not self.lost_servers(servers):
+            with suppress(TroubleError):  # that of the evaluation; servers that are lost end no round
                 self.step(_TICK_SECONDS)
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
@@ -187,6 +187,7 @@ class Conversation:
         ):
             trouble = Trouble("lonely", "every worker is dead")
         if trouble is not None:
+            self._given_up.update(self.machine.silent_servers(now))
             last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
             raise TroubleError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"

@@ -201,7 +201,7 @@ class Opening:
                 self._joins.append(letter)
             case Serving(name, address):
                 self._serving[name] = address
-            case Given((buffer,)) if isinstance(buffer, bytes | memoryview):
+            case Given((buffer,)) if isinstance(buffer, bytes | memoryview) and letter.sender in self._made:
                 self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
             case _:
                 pass

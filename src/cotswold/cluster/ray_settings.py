@@ -16,7 +16,8 @@ import socket
 from collections.abc import Mapping
 
 from cotswold.errors import MissingExtraError, UserError
-from cotswold.host import Token
+from cotswold.host import Token, token_of
+from cotswold.host.token import VARIABLE
 
 DEFAULT_PORT = 6379
 REACHED_SECONDS = 5.0
@@ -39,6 +40,25 @@ def require_ray() -> None:
         raise MissingExtraError(
             f"Ray {version} knows no token, and lets everybody in; install ray>={_LEAST[0]}.{_LEAST[1]}"
         )
+
+
+def check_joinable(address: str) -> None:
+    """Raise MissingExtraError or UserError where it is clear beforehand that no machine at an address can be
+    joined."""
+    require_ray()
+    reachable(address)
+    secret_of_machines()
+
+
+def secret_of_machines(environ: Mapping[str, str] = os.environ) -> Token:
+    """The secret by which the machines at an address know this one; raises UserError where there is none."""
+    found = token_of(environ)
+    if found is None:
+        raise UserError(
+            f"the machines at an address let in who knows their secret; set {VARIABLE} to that with which "
+            "'cotswold worker' was started there"
+        )
+    return found
 
 
 def ray_environ(token: Token, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -107,7 +107,7 @@ class JointOptimizer(torch.optim.Optimizer):
             method.settle()
             objective.write("x")
             objective.closure = None
-        return torch.tensor(done.value)
+        return torch.tensor(done.value, dtype=self.param_groups[0]["params"][0].dtype)
 
     def _begin(self) -> tuple[HeldVectors, ClosureObjective, Method]:
         """The method, made at the first step, and anew where somebody else moved the parameters."""

@@ -71,6 +71,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self._meter = Meter(self.clock)
         self._saved_at = self._counted_until = self.clock()
+        self._save_seconds = 0.0
 
     def start(self) -> None:
         """Training begins or goes on now: seconds are counted from here."""
@@ -90,8 +91,8 @@ class Recorder:
 
     @property
     def limit_reached(self) -> bool:
-        """Whether the time, or the money, of the run is spent."""
-        return self.seconds_max is not None and self.seconds >= self.seconds_max
+        """Whether the time, or the money, of the run is spent, but for another save as long as the last."""
+        return self.seconds_max is not None and self.seconds + self._save_seconds >= self.seconds_max
 
     @property
     def seconds(self) -> float:
@@ -139,8 +140,10 @@ class Recorder:
         Raises DivergedError where a tensor holds values that are not finite, and what `Checkpoints.save`
         raises.
         """
+        began = self.clock()
         path = self._save(self.checkpoints, number, pieces, state, where)
         self._saved_at = self.clock()
+        self._save_seconds = self._saved_at - began
         return path
 
     def save_best(

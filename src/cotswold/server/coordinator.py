@@ -134,10 +134,17 @@ class Coordinator:
             return []
         return self._dismissed(self._evaluation.retry(now), now)
 
+    def silent_servers(self, now: float) -> list[str]:
+        """Servers that have not answered for so long that they may never."""
+        return self._rounds.silent_since(now - self.rules.lonely_seconds)
+
     def trouble(self, now: float) -> Trouble | None:
         """Why nothing goes on, if nothing does."""
         for name, why in self._dead_servers.items():  # its vectors are lost, whatever it is asked for
             return Trouble("server", f"parameter server {name} is gone: {why}")
+        if silent := self.silent_servers(now):
+            names, seconds = " and ".join(silent), self.rules.lonely_seconds
+            return Trouble("server", f"parameter server {names} has not answered for {seconds:g} s")
         evaluation = self._evaluation
         if evaluation is None:
             return None

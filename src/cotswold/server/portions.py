@@ -99,10 +99,6 @@ class Ledger:
         """Whether it is wanted and nobody has it."""
         return portion in self._wanted and portion not in self._claims
 
-    def is_open(self, portion: int) -> bool:
-        """Whether it is to be counted and is not yet."""
-        return portion in self._wanted
-
     def claims(self, portion: int) -> list[Claim]:
         """Who has it, the first first."""
         return list(self._claims.get(portion, {}).values())

@@ -33,6 +33,7 @@ class Rounds:
     retry_seconds: float
     number: int = 0
     _round: Round | None = None
+    _began: float = 0.0
     _sent: float = 0.0
     _answers: dict[str, Answer] = field(default_factory=dict)
 
@@ -45,6 +46,10 @@ class Rounds:
     def silent(self) -> list[str]:
         """The servers whose answer is waited for."""
         return [] if self._round is None else [name for name in self.servers if name not in self._answers]
+
+    def silent_since(self, then: float) -> list[str]:
+        """The servers that have not answered a round that began before ``then``."""
+        return self.silent if self._began < then else []
 
     def start(
         self,
@@ -59,7 +64,7 @@ class Rounds:
         assert self._round is None, f"round {self.number} is not over"
         self.number += 1
         self._round = Round(self.number, close, tuple(commands), open, digest)
-        self._sent, self._answers = now, {}
+        self._began, self._sent, self._answers = now, now, {}
         return [Send(name, self._round) for name in self.servers]
 
     def tick(self, now: float) -> list[Send]:

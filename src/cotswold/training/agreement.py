@@ -16,6 +16,7 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
+from cotswold.recipe.schema import BatchTraining
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
@@ -33,7 +34,10 @@ _SHOWN = 3
 
 def lasting(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe that a run keeps from its beginning to its end."""
-    return recipe.model_dump(mode="json", exclude=CHANGEABLE)
+    values = recipe.model_dump(mode="json", exclude=CHANGEABLE)
+    if isinstance(recipe.training, BatchTraining):
+        del values["training"]["patience"]  # another strategy's run that patience has ended does not go on
+    return values
 
 
 def metadata(recipe: Recipe) -> dict[str, object]:

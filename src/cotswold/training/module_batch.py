@@ -71,6 +71,17 @@ def check(
             _map_style(what, given, training.portion)
 
 
+def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
+    """Raise UserError for what processes of other machines cannot make, before there is a run."""
+    assert isinstance(recipe.training, BatchTraining), "others have no address"
+    if recipe.gang is not None:
+        raise UserError(
+            "the ranks of a gang have a program's module from this process, not from other machines; "
+            "leave address or grid out, or train a recipe"
+        )
+    _arguments(factory, recipe.training)
+
+
 def work_of(given: GivenModule, portion: int) -> ModuleWork:
     """What a process computes of it; raises UserError for data that give no samples by number."""
     held = None
@@ -115,11 +126,6 @@ def build(
             lambda: live_processes({INHERITED: work}),
         )
     else:
-        if recipe.gang is not None:
-            raise UserError(
-                "the ranks of a gang have a program's module from this process, not from other machines; "
-                "leave address or grid out, or train a recipe"
-            )
         where, arguments = "cotswold.training.factories:in_worker", _arguments(factory, training)
         there = spread(recipe, run, where, arguments, recorder, open_things)
         there.write("x", work.parameters)  # a factory may draw others in each process

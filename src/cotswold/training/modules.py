@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, StateDict, StateValue
+from cotswold.cluster.ray_settings import check_joinable
 from cotswold.errors import CheckpointError, UserError
 from cotswold.mesh import partition
 from cotswold.recipe import Recipe
@@ -142,6 +143,9 @@ def open_module_job(
         )
 
     def opened() -> ModuleJob:
+        if wanted.cluster.address is not None:
+            module_batch.check_elsewhere(factory, wanted)
+            check_joinable(wanted.cluster.address)
         if not check_started(path, resume):
             run = RunDirectory.create(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())

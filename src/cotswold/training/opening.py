@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster.ray_settings import reachable, require_ray
+from cotswold.cluster.ray_settings import check_joinable
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import BatchTraining, SourcedData
+from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment, read_events
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
@@ -179,6 +179,8 @@ def _resumed(
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
+    if wanted.cluster.address is not None:
+        check_joinable(wanted.cluster.address)
     data, began = wanted.data, kept.data
     if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
         # what the run began with was one answer to it
@@ -204,9 +206,8 @@ def _begun(
     assert recipe is not None, "a run begins with a recipe"
     wanted = with_features(recipes.load(recipe, overrides))
     check_device(wanted.training.device)
-    if isinstance(wanted.training, BatchTraining) and wanted.cluster.address is not None:
-        require_ray()
-        reachable(wanted.cluster.address)
+    if wanted.cluster.address is not None:
+        check_joinable(wanted.cluster.address)
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)

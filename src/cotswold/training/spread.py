@@ -17,16 +17,18 @@ from torch import Tensor
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
+from cotswold.cluster.ray_settings import secret_of_machines
+from cotswold.cluster.sets import ALL
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer, Token, token_in, token_of
+from cotswold.host import ForkServer, Token, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
 from cotswold.server.dealing import words
-from cotswold.training.whole_set import Look, Share
+from cotswold.training.whole_set import Drawn, Look, Share
 
 ROWS = "rows"
 """The folder of a run in which the workers find the samples while it is trained."""
@@ -42,7 +44,6 @@ class There:
         self._look: Look = lambda share: None
         self._gradient = True
         self._sent = 0
-        self._recorder = recorder
         recorder.sent_bytes = self._take_sent
 
     # ---- for the runner
@@ -113,10 +114,6 @@ class There:
         finally:
             self.cluster.watch(None)
         now = self.cluster.status()
-        if patterns is None and found.patterns != "all":
-            draw = self.cluster.state().get("draws")
-            portions = words(self.cluster.counted(found.patterns))
-            self._recorder.event("draw", draw=draw, samples=found.samples, portions=portions)
         self._look(
             Share(
                 now.evaluation,
@@ -128,6 +125,7 @@ class There:
                 finished=True,
                 workers=now.workers,
                 backups=now.backups,
+                drawn=None if patterns is not None else self._drawn(found.patterns),
             )
         )
         return found
@@ -136,15 +134,17 @@ class There:
         """As `Objective.part`."""
         return self.cluster.part(patterns, fraction)
 
+    def _drawn(self, name: str) -> Drawn:
+        return Drawn(self.cluster.draws, name, words(self.cluster.counted(name)))
+
     def _tell(self, now: ClusterStatus) -> None:
-        samples = self.cluster.patterns * now.done // max(1, now.portions)
         self._look(
             Share(
                 now.evaluation,
                 now.done,
                 now.portions,
                 None,
-                samples,
+                now.samples,
                 self._gradient,
                 workers=now.workers,
                 backups=now.backups,
@@ -194,7 +194,7 @@ def spread(
     secret, host = token_of(os.environ) or Token.new(), None
     given: RayProcesses | ForkServer | None = None
     if recipe.cluster.address is not None:
-        secret = token_of(os.environ) or token_in(token_file(run))
+        secret = secret_of_machines()
         ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
         open_things.callback(ray.close)
         given, host = ray, ray.own_address
@@ -230,11 +230,13 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
     run = RunDirectory.open(Path(expand(recipe.cluster.replay)))
     # after a resumption draws come again; the later one of a number is the one that counted
     found: dict[int, str] = {}
+    names = set()
     for event in read_events(run.events):
         draw, portions = event.get("draw"), event.get("portions")
         if event.get("kind") == "draw" and isinstance(draw, int) and isinstance(portions, str):
             found[draw] = portions
-    if not found:
+            names.add(event.get("set"))
+    if names <= {ALL}:
         raise RunError(f"{run.path} drew no patterns that could be counted again; it counted all of them")
     return [found[draw] for draw in sorted(found)]
 
@@ -242,11 +244,6 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
 def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
     """Write what a cluster says among the run's events."""
     recorder.event(f"cluster_{kind}", **more)
-
-
-def token_file(run: Path) -> Path:
-    """Where the machines of a cluster find the secret by which they know each other, beside the run."""
-    return run.parent / f".cotswold-token-{os.geteuid()}"
 
 
 def rows_folder(run: Path, open_things: ExitStack) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,19 @@ from cotswold.cluster.sets import Sets
 from cotswold.cluster.work import PortionSum, Work
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.server.counting import total_of
-from cotswold.server.dealing import Dealing
+from cotswold.server.dealing import Dealing, words
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A set of patterns that was drawn."""
+
+    number: int
+    """Counted from 1 over the whole run."""
+    name: str
+    """`all`, or a name of its own."""
+    portions: str
+    """In words, `0-2,5`."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,8 @@ class Share:
     """How many are alive."""
     backups: int = 0
     """Portions that were given to a second worker."""
+    drawn: Drawn | None = None
+    """What the evaluation has chosen by itself, once it is finished; None where it was told what to count."""
 
 
 Look = Callable[[Share], None]
@@ -115,14 +129,20 @@ class WholeSet:
         if point.data_ptr() != own.data_ptr():
             kept = own.clone()
             own.copy_(point)
+        self.evaluations += 1
+        progress = _Progress(self.evaluations, len(chosen), into is not None, self.look)
         try:
-            total = self._sum(chosen, into)
+            total = self._sum(chosen, into, progress)
         finally:
             if kept is not None:
                 own.copy_(kept)
         if into is not None:
             into.mul_(1.0 / total.samples)
-        name = self.sets.drawn(chosen) if name is None else name
+        drawn = None
+        if name is None:
+            name = self.sets.drawn(chosen)
+            drawn = Drawn(self.sets.draws, name, words(chosen))
+        progress.finish(drawn)
         dots = tuple(self.vectors.run(after))
         return Evaluation(total.value / total.samples, dots, name, total.samples)
 
@@ -130,9 +150,7 @@ class WholeSet:
         """The name of a part of a set, the same one each time."""
         return self.sets.part(patterns, fraction)
 
-    def _sum(self, chosen: Sequence[int], into: Tensor | None) -> PortionSum:
-        self.evaluations += 1
-        progress = _Progress(self.evaluations, len(chosen), into is not None, self.look)
+    def _sum(self, chosen: Sequence[int], into: Tensor | None, progress: _Progress) -> PortionSum:
         if into is not None:
             into.zero_()
         if self._deterministic:
@@ -141,7 +159,6 @@ class WholeSet:
             found = PortionSum(0.0, 0, {})
             for number in chosen:
                 found = _added(found, self._one(number, into, progress))
-        progress.finish()
         return PortionSum(total_of(progress.values), found.samples, found.details)
 
     def _one(self, number: int, into: Tensor | None, progress: _Progress) -> PortionSum:
@@ -187,16 +204,14 @@ class _Progress:
         self._value += found.value
         self.values.append(found.value)
         self._samples += found.samples
-        self._tell(False)
+        self._look(self._share())
 
-    def finish(self) -> None:
-        self._tell(True)
+    def finish(self, drawn: Drawn | None) -> None:
+        self._look(replace(self._share(), finished=True, drawn=drawn))
 
-    def _tell(self, finished: bool) -> None:
+    def _share(self) -> Share:
         mean = self._value / max(1, self._samples)
-        self._look(
-            Share(self._evaluation, self._portions, self._of, mean, self._samples, self._gradient, finished)
-        )
+        return Share(self._evaluation, self._portions, self._of, mean, self._samples, self._gradient)
 
 
 def _added(one: PortionSum, other: PortionSum) -> PortionSum:

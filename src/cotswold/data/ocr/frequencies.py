@@ -156,11 +156,6 @@ def _files(folder: Path) -> Iterable[Path]:
     return sorted(path for path in folder.glob("**/*.gz") if path.is_file()) if folder.is_dir() else ()
 
 
-def covered_share(counts: NDArray[np.int64], first: int) -> float:
-    """The share of all originals that the ``first`` commonest classes have."""
-    return float(np.sort(counts)[::-1][:first].sum() / max(1, counts.sum()))
-
-
 def commonest(counts: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """The fewest classes that make ``share`` of the originals: the paper's "40 % of the data which contained
     the most examples of individual characters" for 0.4."""

@@ -56,6 +56,13 @@ class Cluster(Section):
         """Whether one process does everything."""
         return self.workers == 1 and self.address is None
 
+    @field_validator("address")
+    @classmethod
+    def _is_somewhere(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("address is empty; write HOST:PORT, or take it out")
+        return value
+
     @field_validator("ports")
     @classmethod
     def _are_ports(cls, value: str | None) -> str | None:

@@ -126,6 +126,8 @@ class Evaluations:
         self._best = _Best()
         self._without = 0  # validations since the best
         self._ended: str | None = None
+        self._gradient_norm, self._failure = inf, ""  # of the last iteration
+        self._is_new = True
         self._shown = -inf
         place.listen(self._look)
 
@@ -166,8 +168,10 @@ class Evaluations:
         self._without = int(kept.get("without", 0))
         self._number = position.total
         self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
-        ended = kept.get("ended")
+        ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended = ended if isinstance(ended, str) else None
+        self._gradient_norm = norm if isinstance(norm, float) else inf
+        self._is_new = False
 
     def _fill(self) -> None:
         """Bring the network to the point."""
@@ -184,6 +188,7 @@ class Evaluations:
                 "without": self._without,
                 "evaluations": self._evaluations,
                 "slopes": self._slopes,
+                "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
@@ -222,10 +227,9 @@ class Evaluations:
 
     def run(self) -> bool:
         """Optimise to the end (True) or until a stop is asked for (False); saves in both cases."""
-        if self._number == 0:
+        if self._is_new:
             self._recorder.event("stack", **self._describe)
-            with suppress(_StoppedError):  # the loop sees it
-                self._validate()
+            self._validate()
         elif self._ended is not None and not self._may_go_on():
             return True
         self._ended = None
@@ -233,7 +237,7 @@ class Evaluations:
             if self._wanted():
                 self._save()
                 return False
-            if self._recorder.save_due:
+            if self._recorder.save_due or self._is_first:
                 self._save()
             try:
                 self._iterate()
@@ -253,7 +257,13 @@ class Evaluations:
 
     def _may_go_on(self) -> bool:
         """Whether a run that has ended is asked for more than it had."""
-        return self._over() is None and self._ended in (_ITERATIONS, _EVALUATIONS, _FLOPS, _TOLERANCE)
+        assert self._ended is not None, "it has ended"
+        return self._over() is None and not self._ended.startswith(_NO_STEP)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether an iteration is done and none saved: a parameter server may die long before one is due."""
+        return self._number == 1 and not self._recorder.checkpoints.paths()
 
     def _wanted(self) -> bool:
         """Whether a stop is asked for."""
@@ -267,6 +277,9 @@ class Evaluations:
         now = recorder.clock()
         if share.finished:
             recorder.count(share.samples, flops * share.samples)
+            if (drawn := share.drawn) is not None:
+                counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
+                recorder.event("draw", draw=drawn.number, **counted)
             return
         if now - self._shown >= SHOW_SECONDS:
             self._shown = now
@@ -286,7 +299,7 @@ class Evaluations:
         self._number += 1
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations
-        self._last = found
+        self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
         seconds = max(recorder.clock() - began, 1e-9)
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
         recorder.event(
@@ -335,11 +348,9 @@ class Evaluations:
             **found,
         )
 
-    _last: Iteration | None = None
-
     def _over(self) -> str | None:
         """Why the run is at its end; None where it is not."""
-        training, last = self._training, self._last
+        training = self._training
         if self._number >= training.iterations:
             return _ITERATIONS
         if training.evaluations is not None and self._evaluations >= training.evaluations:
@@ -348,9 +359,9 @@ class Evaluations:
             return _FLOPS
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
-        if last is not None and last.failure is not None:
-            return f"no step goes down any more: {last.failure}"
-        if last is not None and last.gradient_norm <= training.tolerance:
+        if self._failure:
+            return f"{_NO_STEP}: {self._failure}"
+        if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
         return None
 
@@ -363,6 +374,7 @@ _ITERATIONS = "as many iterations as training.iterations says"
 _EVALUATIONS = "as many evaluations as training.evaluations says"
 _FLOPS = "as many FLOPs as training.flops says"
 _TOLERANCE = "the gradient's norm is at most training.tolerance"
+_NO_STEP = "no step goes down any more"
 
 
 def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:

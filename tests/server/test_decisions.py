@@ -1,0 +1,45 @@
+"""Small decisions of an evaluation, each by itself: who is to blame, what is left out, who gets what is new."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotswold.server.deadline import left_at_deadline
+from cotswold.server.dealing import Dealing
+from cotswold.server.failures import Failures
+from cotswold.server.members import Members
+from cotswold.server.messages import Join
+from cotswold.server.portions import Ledger
+from cotswold.server.queues import Homes
+from cotswold.server.rules import Rules
+
+
+def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_without_it() -> None:
+    failures = Failures(deaths=3)
+    failures.died(1, [7], "was killed")
+    failures.died(2, [7], "was killed")
+    failures.died(3, [8], "was killed")  # and did not have 7
+    failures.died(4, [7], "was killed")
+    assert failures.may_try(7, 9)
+    failures.died(5, [7], "was killed")
+    failures.died(6, [7], "was killed")
+    assert not failures.may_try(7, 9)
+    assert failures.sentence(7) == "portion 7 kills every worker: was killed (on 5 workers)"
+
+
+@pytest.mark.parametrize(("computed", "left"), [(3, []), (5, [5, 6, 7, 8, 9])])
+def test_a_deadline_waits_for_the_least_part(computed: int, left: list[int]) -> None:
+    rules = Rules(Dealing(0, 100, 10), 4, deadline=2.0, least=0.5)
+    members, ledger = Members(), Ledger(range(10))
+    member = members.add(Join("one", 0, "", 100, 4), 0.0)
+    member.seconds, member.is_ready = 1.0, True
+    for portion in range(computed):
+        ledger.claim(portion, member.session, portion + 1, apart=True, now=0.0)
+        ledger.compute(member.session, portion + 1, portion + 1)
+    assert left_at_deadline(ledger, members, rules, 19.0) == []
+    assert left_at_deadline(ledger, members, rules, 20.0) == left
+
+
+def test_portions_that_are_at_home_with_nobody_go_to_those_who_have_none() -> None:
+    homes = Homes({portion: 1 for portion in range(6)} | {6: 9, 7: 9})
+    assert homes.shares(range(8), [1, 2, 3]) == {1: [0, 1, 2, 3, 4, 5], 2: [6], 3: [7]}
