@@ -1,4 +1,4 @@
-"""Small decisions of an evaluation, each by itself: who is to blame, what is left out, who gets what is new."""
+"""Small decisions of an evaluation, each by itself: who is to blame, what is left out, who gets what."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_a_deadline_waits_for_the_least_part(computed: int, left: list[int]) -> 
 
 
 def test_portions_that_are_at_home_with_nobody_go_to_those_who_have_none() -> None:
-    homes = Homes({portion: 1 for portion in range(6)} | {6: 9, 7: 9})
-    assert homes.shares(range(8), [1, 2, 3]) == {1: [0, 1, 2, 3, 4, 5], 2: [6], 3: [7]}
+    homes = Homes(dict.fromkeys(range(6), 1) | {6: 9, 7: 9, 8: 9})
+    assert homes.shares(range(9), [1, 2, 3]) == {1: [0, 1, 2, 3, 4, 5], 2: [6], 3: [7, 8]}

@@ -91,7 +91,7 @@ def train(
         Save and stop after so many hours of training, those before resumptions included; short for
         --set price.max_hours=2.
     max_dollars
-        Save and stop before the run costs more, at price.rent_dollars_per_hour; short for
+        Save and stop when the run has cost so much, at price.rent_dollars_per_hour; short for
         --set price.max_dollars=5.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
@@ -71,7 +71,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self._meter = Meter(self.clock)
         self._saved_at = self._counted_until = self.clock()
-        self._save_seconds = 0.0
+        self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # what the last of each took
 
     def start(self) -> None:
         """Training begins or goes on now: seconds are counted from here."""
@@ -92,7 +92,9 @@ class Recorder:
     @property
     def limit_reached(self) -> bool:
         """Whether the time, or the money, of the run is spent, but for another save as long as the last."""
-        return self.seconds_max is not None and self.seconds + self._save_seconds >= self.seconds_max
+        return self.seconds_max is not None and self.seconds + sum(self._save_seconds.values()) >= (
+            self.seconds_max
+        )
 
     @property
     def seconds(self) -> float:
@@ -140,21 +142,19 @@ class Recorder:
         Raises DivergedError where a tensor holds values that are not finite, and what `Checkpoints.save`
         raises.
         """
-        began = self.clock()
-        path = self._save(self.checkpoints, number, pieces, state, where)
+        path = self._save("checkpoints", number, pieces, state, where)
         self._saved_at = self.clock()
-        self._save_seconds = self._saved_at - began
         return path
 
     def save_best(
         self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
     ) -> Path:
         """Write a checkpoint that is kept because its validation is the best so far; else as `save`."""
-        return self._save(self.best, number, pieces, state, where)
+        return self._save("best", number, pieces, state, where)
 
     def _save(
         self,
-        checkpoints: Checkpoints,
+        which: Literal["checkpoints", "best"],
         number: int,
         pieces: Iterable[Piece | SealedPiece],
         state: Mapping[str, object],
@@ -162,7 +162,10 @@ class Recorder:
     ) -> Path:
         self.settle()
         kept = {**self.metadata, **state, "account": self.account.state()}
-        return checkpoints.save(number, self._finite(pieces, where), kept)
+        into, began = self.checkpoints if which == "checkpoints" else self.best, self.clock()
+        path = into.save(number, self._finite(pieces, where), kept)
+        self._save_seconds[which] = self.clock() - began
+        return path
 
     def resume(self, use: Callable[[Checkpoint], None]) -> Latest:
         """The newest checkpoint that ``use`` has taken, as `Checkpoints.latest`; the account goes on."""

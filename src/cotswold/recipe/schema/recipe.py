@@ -69,7 +69,8 @@ class Price(Section):
     rent_dollars_per_hour: Positive | None = None
     """Price of the rented machine, US dollars an hour: gives dollars for the run."""
     max_dollars: Positive | None = None
-    """Save and stop before the run costs more than this, at `rent_dollars_per_hour`."""
+    """Save and stop when the run has cost this, at `rent_dollars_per_hour`. Time for the save is left; what
+    is under way, a portion or a validation, is finished first."""
     max_hours: Positive | None = None
     """Save and stop after so many hours of training, those before resumptions included."""
 
