@@ -17,9 +17,11 @@ import torch
 from tests.cluster.works import LeastSquares
 
 from cotswold.cluster import Cluster, ClusterSettings, ClusterStatus, TroubleError, open_cluster
+from cotswold.cluster.post import AnyMessage, Letter
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Combine, Dot, LBFGSMethod
+from cotswold.server import messages as m
 from cotswold.server.dealing import words
 from cotswold.testing import stopped
 
@@ -356,6 +358,33 @@ def test_a_validation_without_any_worker_says_so(opened: Opener) -> None:
         os.kill(next(iter(cluster.workers.values())), signal.SIGKILL)
         with pytest.raises(TroubleError, match="no worker is left"):
             cluster.validate()
+
+
+def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(workers=1) as cluster:
+        expected = cluster.validate()
+        post, lost = cluster._conversation.post, []
+        send, receive = post.send, post.receive
+
+        def losing(to: str, message: AnyMessage) -> bool:
+            if isinstance(message, m.Validate) and "asked" not in lost:
+                lost.append("asked")
+                return False
+            return send(to, message)
+
+        def losing_answers(timeout: float | None) -> object:
+            event = receive(timeout)
+            if isinstance(event, Letter) and isinstance(event.message, m.Validated) and "told" not in lost:
+                lost.append("told")
+                return None
+            return event
+
+        monkeypatch.setattr(post, "send", losing)
+        monkeypatch.setattr(post, "receive", losing_answers)
+        assert cluster.validate() == expected
+        assert lost == ["asked", "told"]
 
 
 def test_unknown_vectors_are_refused_before_anything_is_done(opened: Opener) -> None:

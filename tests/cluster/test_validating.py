@@ -34,7 +34,7 @@ def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None
         asked: list[m.Validate] = []
         session = 4
         while not validating.is_done:
-            asked += [ask for _, ask in validating.grant(there)]
+            asked += [ask for _, ask in validating.grant(there, 0.0)]
             sessions = {one.session for one in there}
             asked = [ask for ask in asked if ask.session in sessions]
             assert asked, "somebody has what is missing"
@@ -53,10 +53,10 @@ def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None
 def test_idle_workers_judge_what_a_slow_one_has() -> None:
     validating = Validating(5, "x", 64, 32, 1)
     slow, quick = member(1, 9.0), member(2, 1.0)
-    ((_, first), (_, second)) = validating.grant([slow, quick])
+    ((_, first), (_, second)) = validating.grant([slow, quick], 0.0)
     assert first.session == quick.session and first.run != second.run
     validating.hear(answer(first))
-    ((_, copy),) = validating.grant([slow, quick])
+    ((_, copy),) = validating.grant([slow, quick], 0.0)
     assert (copy.session, copy.run) == (quick.session, second.run)
     validating.hear(answer(copy))
     assert validating.is_done
@@ -67,8 +67,18 @@ def test_idle_workers_judge_what_a_slow_one_has() -> None:
 
 def test_answers_of_another_validation_count_nothing() -> None:
     validating = Validating(5, "x", 10, 32, 1)
-    ((_, asked),) = validating.grant([member(1)])
+    ((_, asked),) = validating.grant([member(1)], 0.0)
     validating.hear(m.Validated(1, 4, 0, (m.HeldSum(9.0, 10, {}),)))
     assert not validating.is_done
     with pytest.raises(MachineError, match="held-out patterns 0 to 9 cannot be judged: it is rotten"):
         validating.hear(m.Validated(asked.session, 5, 0, (), "it is rotten"))
+
+
+def test_who_does_not_answer_is_asked_again_for_the_same() -> None:
+    validating, there = Validating(5, "x", 10, 32, 1, retry_seconds=2.0), [member(1)]
+    ((_, first),) = validating.grant(there, 10.0)
+    assert validating.grant(there, 11.9) == []
+    assert validating.grant(there, 12.1) == [("worker-1", first)]
+    assert validating.grant(there, 13.0) == []
+    validating.hear(answer(first))
+    assert validating.is_done

@@ -337,7 +337,7 @@ class Cluster:
                 alone_since = now
             elif staff.is_hopeless or now - alone_since > self._settings.alone_seconds:
                 raise TroubleError("no worker is left that could validate; resume the run")
-            for name, ask in validating.grant(self._machine.members):
+            for name, ask in validating.grant(self._machine.members, now):
                 self._conversation.post.send(name, ask)
             return validating.is_done
 

@@ -26,31 +26,40 @@ _COPIES = 2
 class Validating:
     """One validation, at the vector ``at``."""
 
-    def __init__(self, number: int, at: str, held: int, portion: int, workers: int) -> None:
+    def __init__(
+        self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
+    ) -> None:
         portions = portions_of(held, portion)
         runs = min(len(portions), _RUNS_A_WORKER * max(1, workers))
         cuts = [len(portions) * each // runs for each in range(runs + 1)]
-        self._number, self._at = number, at
+        self._number, self._at, self._retry_seconds = number, at, retry_seconds
         self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
         self._sums: dict[int, tuple[m.HeldSum, ...]] = {}
         self._given: dict[int, int] = {}
         """Sessions, and the run that each has."""
+        self._asked: dict[int, float] = {}
+        """When each was asked last."""
 
     @property
     def is_done(self) -> bool:
         """Whether every run has come back."""
         return len(self._sums) == len(self._runs)
 
-    def grant(self, members: Iterable[Member]) -> list[tuple[str, m.Validate]]:
-        """What to ask of whom: idle workers get a run, the last ones a copy of one that another has."""
+    def grant(self, members: Iterable[Member], now: float) -> list[tuple[str, m.Validate]]:
+        """What to ask of whom: idle workers get a run, the last ones a copy of one that another has; who has
+        not answered for a while is asked again, for the message may be lost."""
         here = [each for each in members if not each.is_leaving]
         sessions = {each.session for each in here}
         self._given = {session: run for session, run in self._given.items() if session in sessions}
         asks = []
         for member in sorted(here, key=lambda one: one.seconds or 0.0):
-            run = None if member.session in self._given else self._next()
+            run = self._given.get(member.session)
+            if run is None:
+                run = self._next()
+            elif now - self._asked[member.session] < self._retry_seconds:
+                continue
             if run is not None:
-                self._given[member.session] = run
+                self._given[member.session], self._asked[member.session] = run, now
                 asks.append(
                     (member.name, m.Validate(member.session, self._number, self._at, run, self._runs[run]))
                 )

@@ -27,6 +27,7 @@ class _Wanted:
     """Shards that are still to come, by server."""
     asked: float
     then: Callable[[Array], None]
+    failed: Callable[[str], None]
 
 
 class Pulls:
@@ -46,14 +47,18 @@ class Pulls:
         name: str,
         now: float,
         then: Callable[[Array], None],
+        failed: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """Ask the servers for a vector (as it is at an evaluation), and call ``then`` when it is there."""
+        """Ask the servers for a vector (as it is at an evaluation), and call ``then`` when it is there.
+
+        ``failed`` hears why a server does not give it; where nobody hears it, another beginning will come.
+        """
         missing: dict[str, set[int]] = {}
         for one in self._shards.values():
             missing.setdefault(one.server, set()).add(one.number)
         target = np.empty(self._size, self._dtype)
         key = evaluation, name
-        self._wanted[key] = _Wanted(session, evaluation, target, missing, now, then)
+        self._wanted[key] = _Wanted(session, evaluation, target, missing, now, then, failed)
         self._ask(key)
 
     def take(self, message: Pulled) -> None:
@@ -61,6 +66,10 @@ class Pulls:
         key = message.evaluation, message.name
         wanted = self._wanted.get(key)
         if wanted is None or wanted.session != message.session:
+            return
+        if message.error is not None:
+            del self._wanted[key]
+            wanted.failed(message.error)
             return
         for number, buffer in zip(message.shards, message.buffers, strict=True):
             shard = self._shards[number]

@@ -111,6 +111,10 @@ class Worker:
         self._exchanging: FetchTask | ReduceTask[Array] | None = None
         """What is being got from others, or added to theirs."""
         self._leaving: str | None = None
+        self._judging: tuple[int, int, int] | None = None
+        """Session, validation and run of the held-out patterns that were asked for last."""
+        self._judged: m.Validated | None = None
+        """What came of them."""
         self._ticked = 0.0
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
@@ -339,7 +343,18 @@ class Worker:
     # --- held-out patterns ---
 
     def _validate(self, asked: m.Validate) -> None:
-        """Judge held-out patterns at a vector, between two portions; the point stays as it is."""
+        """Judge held-out patterns at a vector, between two portions; the point stays as it is. What is asked
+        again is judged once, and answered again."""
+        key = asked.session, asked.number, asked.run
+        if key == self._judging:
+            if self._judged is not None:
+                self._post.send(m.COORDINATOR, self._judged)
+            return
+
+        def answered(answer: m.Validated) -> None:
+            if key == self._judging:
+                self._judged = answer
+            self._post.send(m.COORDINATOR, answer)
 
         def measure(point: Array) -> None:
             before = self._parameters.copy()
@@ -352,14 +367,16 @@ class Worker:
                 answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
             finally:
                 np.copyto(self._parameters, before)
-            self._working.tell(lambda: self._post.send(m.COORDINATOR, answer))
+            self._working.tell(lambda: answered(answer))
 
         if self._pulls is None or asked.session != self._machine.session:
             return
+        self._judging, self._judged = key, None
         self._pulls.fetch(
             session=asked.session,
             evaluation=0,
             name=asked.at,
             now=time.monotonic(),
             then=lambda point: self._working.do(lambda: measure(point)),
+            failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
