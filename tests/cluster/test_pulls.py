@@ -16,13 +16,13 @@ def test_a_vector_is_there_once_every_shard_has_come_whatever_comes_twice() -> N
     pulls = Pulls(SHARDS, np.dtype(np.float32), lambda server, message: told.append((server, message)))
     pulls.fetch(session=1, evaluation=2, name="x", now=0.0, then=lambda each: found.append(each.tolist()))
     assert sorted(server for server, _ in told) == ["server-0", "server-1"]
-    first = m.Pulled(1, 2, "x", "server-0", (0,), (np.float32([1, 2, 3]).tobytes(),))
+    first = m.Pulled(1, 2, "x", "server-0", (0,), (np.array([1, 2, 3], np.float32).tobytes(),))
     pulls.take(first)
     pulls.take(first)
     told.clear()
     pulls.ask_again(3.0, 2.0)
     assert [server for server, _ in told] == ["server-1"]
-    pulls.take(m.Pulled(1, 2, "x", "server-1", (1,), (np.float32([4, 5]).tobytes(),)))
+    pulls.take(m.Pulled(1, 2, "x", "server-1", (1,), (np.array([4, 5], np.float32).tobytes(),)))
     assert found == [[1, 2, 3, 4, 5]]
 
 
