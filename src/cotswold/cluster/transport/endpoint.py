@@ -334,7 +334,6 @@ class Endpoint:
         """What the process that was called answers; that it takes more."""
         if self._peers.get(peer.name) is not peer:
             return
-        peer.flush()
         while (said := peer.heard()) is not None:
             if said[0] == GONE:
                 self._lose(peer.name, "it dropped this process", tell=False)
@@ -347,7 +346,6 @@ class Endpoint:
                 return
             else:
                 peer.welcomed(shared=said[2] == b"1" and peer.address.is_here)
-                peer.flush()
 
     def _look_after(self, peer: Peer) -> None:
         """Whether a peer's connection ended."""

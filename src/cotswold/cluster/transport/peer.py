@@ -21,7 +21,7 @@ from cotswold.cluster.transport.authentication import Keys
 from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, Packed, pack, pack_data, pieces
 from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
-from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_room
+from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
 
 _CONNECT_SECONDS = 20.0
@@ -31,7 +31,7 @@ LOST_SECONDS = 30.0
 _PROBES = 4
 """Questions, evenly spread over that time, to a host to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
-_MORE = zmq.NOBLOCK | zmq.SNDMORE
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 @dataclass
@@ -139,16 +139,23 @@ class Peer:
         for number in dropped:
             self.borrower.drop(number)
 
-    def flush(self) -> None:
-        """Hand on what waits, as far as there is room."""
+    def flush(self) -> bool:
+        """Hand on what waits, as far as there is room; whether anything was."""
+        waited = len(self._waiting)
         while self._waiting and self.is_welcome and self._hand_on(self._waiting[0]):
             self._waiting_bytes -= sum(map(len, self._waiting.popleft()))
+        return len(self._waiting) < waited
 
     def heard(self) -> list[bytes] | None:
-        """What it answered; None where it did not, and only then the descriptor tells when it does."""
-        if not has_come(self.socket):
-            return None
-        return self.socket.recv_multipart()
+        """What it answered, after what waits was handed on; None where it did not.
+
+        Only after None the descriptor tells of an answer, and of room for what waits: both must be read from
+        one and the same look at the socket, for the look takes in whatever the descriptor would tell.
+        """
+        while True:
+            come, room = has_come_and_room(self.socket)
+            if not (room and self.flush()):
+                return self.socket.recv_multipart() if come else None
 
     @property
     def has_unsent(self) -> bool:
