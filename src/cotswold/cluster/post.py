@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.cluster import messages as beginning
-from cotswold.cluster.codec import MalformedError, decode, encode
+from cotswold.cluster.codec import decode, encode
+from cotswold.cluster.reading import MalformedError
 from cotswold.cluster.reduction import KEY
 from cotswold.cluster.transport import Endpoint, Lost, Ready
 from cotswold.cluster.transport import Message as Frame

@@ -185,6 +185,19 @@ def child(make: Make, tmp_path: Path) -> Iterator[tuple[Endpoint, subprocess.Pop
         process.communicate()
 
 
+def test_all_that_waits_for_a_peer_that_is_slower_leaves(
+    child: tuple[Endpoint, subprocess.Popen[str]],
+) -> None:
+    parent, process = child
+    assert process.stdout is not None
+    for _ in range(20):
+        for number in range(200):
+            assert parent.send("child", {"number": number}, [bytes(1 << 14)])
+        until(lambda: parent.waiting_bytes("child") == 0, parent)
+        for number in range(200):
+            assert f"'number': {number}}}" in process.stdout.readline()
+
+
 def test_a_killed_process_is_heard_of_at_once(child: tuple[Endpoint, subprocess.Popen[str]]) -> None:
     parent, process = child
     process.kill()

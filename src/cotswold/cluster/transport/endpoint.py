@@ -11,12 +11,12 @@ kept within a bound, beyond which the peer is dropped. One thread uses an endpoi
 
 from __future__ import annotations
 
-import math
 import os
-import re
+import selectors
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +28,6 @@ from cotswold.cluster.transport.authentication import Doorkeeper, Keys
 from cotswold.cluster.transport.folder import SocketFolder
 from cotswold.cluster.transport.frames import (
     DATA,
-    FRAME_BYTES,
     GONE,
     HELLO,
     MEMORY,
@@ -38,35 +37,25 @@ from cotswold.cluster.transport.frames import (
     Lost,
     MalformedError,
     Message,
+    Packed,
     Ready,
     flat,
     joined,
     opened,
     unpack,
 )
+from cotswold.cluster.transport.hello import Hello, is_name
+from cotswold.cluster.transport.listener import Listener, TakenError
 from cotswold.cluster.transport.loans import Probe
-from cotswold.cluster.transport.peer import LOST_SECONDS, MESSAGES_AHEAD, Peer, Traffic
+from cotswold.cluster.transport.peer import LOST_SECONDS, Peer, Traffic
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
 Event = Message | Lost | Ready
-_NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
-_HANDSHAKE_MS = 10_000
-_CURVE_BYTES = 256
-"""More than what encryption adds to a frame."""
 _BUSY = 16
 """Among so many events at most it is looked whether a peer is lost."""
 _BATCH = 64
 """Messages taken in at a time, at most."""
-_REFUSED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-
-
-class _TakenError(Exception):
-    """Somebody else listens there."""
 
 
 class Endpoint:
@@ -91,7 +80,7 @@ class Endpoint:
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
     ) -> None:
-        if _NAME.fullmatch(name) is None:
+        if not is_name(name):
             raise UserError(
                 f"{name!r} cannot name an endpoint; use up to 64 letters, digits, '.', '-' or '_'"
             )
@@ -110,14 +99,16 @@ class Endpoint:
         """Blocks of peers' shared memory that nothing here refers to any more."""
         self._busy = 0
         """Events since all sockets, and not those of messages alone, were looked at."""
+        self._selector = selectors.DefaultSelector()
+        """Has the descriptors: with what is to be done when one is ready."""
+        self._doubtful: set[int] = set()
+        """Descriptors of sockets that may have something of which these do not tell (`_attend`)."""
         self._watched: set[int] = set()
-        self._poller = zmq.Poller()
-        self._poll_out: set[str] = set()
         self._context = zmq.Context()
         self._context.max_sockets = 8192
         self._folder = SocketFolder()
         self._probe = Probe()
-        self._listeners: list[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = []
+        self._listeners: list[Listener] = []
         challenge = authentication.new_nonce()
         self._doorkeeper = Doorkeeper(self._context, self._keys, challenge)
         try:
@@ -160,7 +151,7 @@ class Endpoint:
             self._lose(peer, "another process has its name now")
         self._call(peer, parsed)
 
-    def send(self, peer: str, header: Header, buffers: Sequence[Buffer] = ()) -> bool:
+    def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
         """Send plain values and contiguous buffers; returns at once, and the buffers may change afterwards.
 
         False where the peer is not connected (any more). Raises TypeError or ValueError for a header that
@@ -182,7 +173,7 @@ class Endpoint:
             if peer in self._peers and found.waiting_bytes > self._waiting_bytes:
                 self._lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
                 return False
-        self._await_room(found)
+        self._doubtful.add(found.descriptor)
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
@@ -190,15 +181,11 @@ class Endpoint:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
             self._give_back()
+            self._attend()
             self._busy += 1
-            if self._busy < _BUSY:
-                self._take_in()
-                if self._events:
-                    break
-            self._busy = 0
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = dict(self._poller.poll(None if left is None else math.ceil(1000 * left)))
-            self._answer(ready)
+            if self._events and self._busy < _BUSY:
+                break
+            self._wait(None if deadline is None else deadline - time.monotonic())
             if not self._events and deadline is not None and time.monotonic() >= deadline:
                 return None
         return self._events.popleft()
@@ -219,18 +206,19 @@ class Endpoint:
             peer = self._peers.get(name.partition("@")[0])
             if peer is not None and peer.label == name:
                 peer.give_back(numbers, self.traffic)
-                self._await_room(peer)
+                self._doubtful.add(peer.descriptor)
 
     def watch(self, descriptor: int) -> None:
         """From now on `receive` also tells, by `Ready`, that this descriptor can be read."""
-        self._watched.add(descriptor)
-        self._poller.register(descriptor, zmq.POLLIN)
+        if descriptor not in self._watched:
+            self._watched.add(descriptor)
+            self._selector.register(descriptor, selectors.EVENT_READ, partial(self._tell_ready, descriptor))
 
     def unwatch(self, descriptor: int) -> None:
         """The opposite of `watch`."""
         if descriptor in self._watched:
             self._watched.discard(descriptor)
-            self._poller.unregister(descriptor)
+            self._selector.unregister(descriptor)
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
         """Hang up on a peer, which is told; what it sends from now on is not read. No `Lost` is heard."""
@@ -247,7 +235,8 @@ class Endpoint:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._answer(dict(self._poller.poll(math.ceil(1000 * left))))
+            self._attend()
+            self._wait(left)
         return True
 
     def close(self, linger: float = 1.0) -> None:
@@ -258,10 +247,10 @@ class Endpoint:
         for peer in self._peers.values():
             peer.close(linger)
         self._peers.clear()
-        for socket, monitor in self._listeners:
-            socket.disable_monitor()
-            monitor.close(0)
-            socket.close(0)
+        self._selector.close()
+        self._watched.clear()
+        for listener in self._listeners:
+            listener.close()
         self._context.term()
         self._doorkeeper.join()
         self._probe.close()
@@ -281,7 +270,7 @@ class Endpoint:
         for port in ports or ("*",):
             try:
                 return self._listen(f"tcp://{shown}:{port}", mode)
-            except _TakenError:
+            except TakenError:
                 continue
         raise MachineError(
             f"the endpoint {self.name} cannot listen at {host}: all of its {len(ports)} ports, {ports[0]} to "
@@ -290,35 +279,16 @@ class Endpoint:
 
     def _listen(self, where: str, mode: Mode) -> str:
         """Listen at an address; what it became."""
-        socket = self._context.socket(zmq.ROUTER)
-        monitor = socket.get_monitor_socket(_REFUSED)
-        self._listeners.append((socket, monitor))
-        socket.linger = 0
-        socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
-        socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
-        socket.router_mandatory = 1
-        socket.handshake_ivl = _HANDSHAKE_MS
-        socket.backlog = 1024
-        socket.ipv6 = "[" in where
-        authentication.serve_as(socket, self._keys, mode)
-        try:
-            socket.bind(where)
-        except zmq.ZMQError as error:
-            self._listeners.pop()
-            socket.disable_monitor()
-            monitor.close(0)
-            socket.close(0)
-            if error.errno == zmq.EADDRINUSE:
-                raise _TakenError from error
-            raise MachineError(
-                f"the endpoint {self.name} cannot listen at {where}: {error.strerror}; name a free port and "
-                "an address of this machine"
-            ) from error
-        self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
-        became = socket.getsockopt(zmq.LAST_ENDPOINT)
-        assert isinstance(became, bytes)
-        return became.rstrip(b"\0").decode()
+        listener = Listener(self._context, self._keys, self.name, where, mode)
+        self._listeners.append(listener)
+        self._register(listener.descriptor, partial(self._listen_to, listener))
+        self._register(listener.monitor_descriptor, partial(self._count_strangers, listener))
+        return listener.where
+
+    def _register(self, descriptor: int, act: Callable[[], None]) -> None:
+        """From now on do this when a socket of ZeroMQ's may have something."""
+        self._selector.register(descriptor, selectors.EVENT_READ, act)
+        self._doubtful.add(descriptor)
 
     def _call(self, name: str, address: Address) -> None:
         peer = Peer(
@@ -333,44 +303,38 @@ class Endpoint:
             self._lost_seconds,
         )
         self._peers[name] = peer
-        self._poller.register(peer.socket, zmq.POLLIN)
-        self._poller.register(peer.monitor, zmq.POLLIN)
+        self._register(peer.descriptor, partial(self._hear, peer))
+        self._register(peer.monitor_descriptor, partial(self._look_after, peer))
 
-    def _answer(self, ready: Mapping[object, int]) -> None:
-        """Do what the sockets that are ready ask for."""
-        for descriptor in self._watched & ready.keys():
-            assert isinstance(descriptor, int)
-            self._events.append(Ready(descriptor))
-        for socket, monitor in self._listeners:
-            if socket in ready:
-                self._take_in_from(socket)
-            while monitor in ready and monitor.poll(0):
-                monitor.recv_multipart()
-                self.refused["strangers"] += 1
-        for peer in list(self._peers.values()) if ready else ():
-            if peer.socket in ready and self._peers.get(peer.name) is peer:
-                self._hear(peer)
-            if peer.monitor in ready and self._peers.get(peer.name) is peer:
-                why = peer.why_ended()
-                if why is not None:
-                    self._take_in()  # what it sent before
-                    self._lose(peer.name, why)
+    def _attend(self) -> None:
+        """Look at sockets that were used since they said that they have nothing.
 
-    def _await_room(self, peer: Peer) -> None:
-        """Ask to be told when a peer takes more, where something waits for it."""
-        if peer.is_waiting != (peer.name in self._poll_out):
-            if peer.is_waiting:
-                self._poll_out.add(peer.name)
-            else:
-                self._poll_out.discard(peer.name)
-            self._poller.register(peer.socket, zmq.POLLIN | (zmq.POLLOUT if peer.is_waiting else 0))
+        ZeroMQ's descriptor of a socket tells of a change once: whatever is done with the socket, also
+        sending, may take the change in. Before a descriptor is waited for, the socket must have said anew
+        that it has nothing.
+        """
+        doubtful, self._doubtful = self._doubtful, set()
+        known = self._selector.get_map()
+        for descriptor in doubtful:
+            if descriptor in known:
+                known[descriptor].data()
+
+    def _wait(self, seconds: float | None) -> None:
+        """Until a descriptor is ready, unless there is something already; what it asks for is done."""
+        self._busy = 0
+        if self._events or self._doubtful:
+            seconds = 0.0
+        for key, _ in self._selector.select(None if seconds is None else max(0.0, seconds)):
+            key.data()
+
+    def _tell_ready(self, descriptor: int) -> None:
+        self._events.append(Ready(descriptor))
 
     def _hear(self, peer: Peer) -> None:
-        """What the process that was called answers."""
-        peer.flush()
-        self._await_room(peer)
-        while peer.socket.poll(0):
-            said = peer.socket.recv_multipart()
+        """What the process that was called answers; that it takes more."""
+        if self._peers.get(peer.name) is not peer:
+            return
+        while (said := peer.heard()) is not None:
             if said[0] == GONE:
                 self._lose(peer.name, "it dropped this process", tell=False)
                 return
@@ -382,42 +346,64 @@ class Endpoint:
                 return
             else:
                 peer.welcomed(shared=said[2] == b"1" and peer.address.is_here)
-                peer.flush()
-                self._await_room(peer)
+
+    def _look_after(self, peer: Peer) -> None:
+        """Whether a peer's connection ended."""
+        if self._peers.get(peer.name) is peer and (why := peer.why_ended()) is not None:
+            self._take_in()  # what it sent before
+            if self._peers.get(peer.name) is peer:
+                self._lose(peer.name, why)
+
+    def _count_strangers(self, listener: Listener) -> None:
+        self.refused["strangers"] += listener.strangers()
+
+    def _listen_to(self, listener: Listener) -> None:
+        """Take in what has come, up to one event."""
+        for _ in range(_BATCH):
+            if not self._take_in_from(listener):
+                return
+            if self._events:
+                break
+        self._doubtful.add(listener.descriptor)
 
     def _take_in(self) -> None:
-        for socket, _ in self._listeners:
-            self._take_in_from(socket)
+        """Take in what has come, some messages at most."""
+        for listener in self._listeners:
+            self._doubtful.add(listener.descriptor)
+            for _ in range(_BATCH):
+                if not self._take_in_from(listener):
+                    break
 
-    def _take_in_from(self, socket: zmq.Socket[bytes]) -> None:
-        """What has come, some messages at most."""
-        for _ in range(_BATCH):
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            try:
-                self._take(socket, frames[0].bytes, [frame.buffer for frame in frames[1:]])
-            except MalformedError as error:
-                self.refused["oversized" if error.oversized else "malformed"] += 1
+    def _take_in_from(self, listener: Listener) -> bool:
+        """One message; False where there is none."""
+        came = listener.take()
+        if came is None:
+            return False
+        try:
+            self._take(listener, *came)
+        except MalformedError as error:
+            self.refused["oversized" if error.oversized else "malformed"] += 1
+        return True
 
-    def _take(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[memoryview]) -> None:
+    def _take(
+        self, listener: Listener, number: bytes, first: Sequence[bytes], rest: Sequence[memoryview]
+    ) -> None:
         """One message to here; raises MalformedError."""
-        if len(frames) < 2:
+        if len(first) < 2:
             raise MalformedError("no kind and header")
-        kind = bytes(frames[0])
+        kind, packed = first
         if kind == HELLO:
-            self._greet(socket, number, unpack(frames[1]))
+            self._greet(listener, number, Hello.read(packed))
             return
         peer = self._peers.get(self._names.get(number, ""))
         if peer is None:  # lost, and does not know
             return
-        size = sum(one.nbytes for one in frames)
+        size = len(kind) + len(packed) + sum(one.nbytes for one in rest)
         if kind == MEMORY:
             self.traffic.received_bytes += size
-            peer.heard_of_memory(*_numbers(unpack(frames[1])))
+            peer.heard_of_memory(*_numbers(unpack(packed)))
         elif kind == DATA:
-            header, sizes, loan, rest = opened(frames[1:], self._message_bytes)
+            header, sizes, loan = opened(packed, rest, self._message_bytes)
             buffers = joined(sizes, rest) if loan is None else peer.borrower.views(loan, sizes)
             self.traffic.received_messages += 1
             self.traffic.received_bytes += size
@@ -427,25 +413,13 @@ class Endpoint:
         else:
             raise MalformedError("no kind of message")
 
-    def _greet(self, socket: zmq.Socket[bytes], number: bytes, said: object) -> None:
+    def _greet(self, listener: Listener, number: bytes, hello: Hello) -> None:
         """Somebody who knows the token says who it is."""
-        if not isinstance(said, dict):
-            raise MalformedError("no hello")
-        words = [said.get(key) for key in ("name", "address", "nonce", "to")]
-        probe = said.get("probe")
-        if not all(isinstance(one, str) for one in words) or not isinstance(probe, int):
-            raise MalformedError("no hello")
-        name, text, nonce, to = map(str, words)
-        if _NAME.fullmatch(name) is None:
-            raise MalformedError("no name")
-        try:
-            address = Address.parsed(text)
-        except ClusterError as error:
-            raise MalformedError("no address") from error
-        shared = address.is_here and Probe.is_mapped(address.process, probe)
-        answer = authentication.welcome(self._keys, nonce, self.name)
-        self._tell(socket, number, [WELCOME, answer, b"1" if shared else b"0"])
-        if to != self.name:  # it finds out from the answer
+        name, address = hello.name, hello.address
+        shared = address.is_here and Probe.is_mapped(address.process, hello.probe)
+        answer = authentication.welcome(self._keys, hello.nonce, self.name)
+        listener.tell(number, [WELCOME, answer, b"1" if shared else b"0"])
+        if hello.to != self.name:  # it finds out from the answer
             return
         known = self._peers.get(name)
         if known is not None and known.address != address:
@@ -460,24 +434,16 @@ class Endpoint:
     def _lose(self, name: str, why: str, *, tell: bool = True) -> None:
         """A peer is no more; if it lives after all, it is told."""
         peer = self._peers.pop(name)
-        self._poll_out.discard(name)
-        self._poller.unregister(peer.socket)
-        self._poller.unregister(peer.monitor)
+        self._selector.unregister(peer.descriptor)
+        self._selector.unregister(peer.monitor_descriptor)
         peer.close()
         for number in [one for one, whose in self._names.items() if whose == name]:
             del self._names[number]
             if tell:
-                for socket, _ in self._listeners:
-                    self._tell(socket, number, [GONE])
+                for listener in self._listeners:
+                    listener.tell(number, [GONE])
+                    self._doubtful.add(listener.descriptor)
         self._events.append(Lost(name, why))
-
-    def _tell(self, socket: zmq.Socket[bytes], number: bytes, frames: Sequence[bytes]) -> None:
-        """Answer on a connection to here, if it still stands."""
-        try:
-            socket.send_multipart([number, *frames], zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                raise
 
 
 def _numbers(said: object) -> tuple[list[int], list[int]]:

@@ -16,6 +16,8 @@ from typing import TypeAlias
 import msgpack
 
 Header: TypeAlias = Mapping[str, object]
+Packed: TypeAlias = bytes
+"""A header in msgpack."""
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 DATA, HELLO, WELCOME, GONE, MEMORY = b"D", b"H", b"W", b"G", b"M"
@@ -27,6 +29,8 @@ HEADER_BYTES = 1 << 20
 BUFFERS = 1 << 16
 """Of a message, at most."""
 ALIGNMENT = 64
+_ARRAY = [bytes([0x90 | length]) for length in range(4)]
+"""How msgpack begins an array of so many values."""
 
 
 class MalformedError(Exception):
@@ -72,15 +76,24 @@ class Loan:
 
 def pack(value: object) -> bytes:
     """The msgpack of plain values; raises TypeError for others, ValueError where it is too long."""
-    packed: bytes = msgpack.packb(value)
+    return _bounded(msgpack.packb(value))
+
+
+def pack_data(header: Header | Packed, *more: list[int]) -> bytes:
+    """The array of a header and lists of numbers; raises as `pack` does."""
+    packed = header if isinstance(header, bytes) else msgpack.packb(header)
+    return _bounded(b"".join((_ARRAY[1 + len(more)], packed, *map(msgpack.packb, more))))
+
+
+def _bounded(packed: bytes) -> bytes:
     if len(packed) > HEADER_BYTES:
         raise ValueError(f"a header of {len(packed)} bytes is too long; put what is long into buffers")
     return packed
 
 
-def unpack(data: memoryview) -> object:
+def unpack(data: bytes) -> object:
     """Plain values; raises MalformedError."""
-    if data.nbytes > HEADER_BYTES:
+    if len(data) > HEADER_BYTES:
         raise MalformedError("a header is too long", oversized=True)
     try:
         value: object = msgpack.unpackb(data, strict_map_key=False)
@@ -105,12 +118,10 @@ def pieces(buffer: memoryview) -> list[memoryview]:
 
 
 def opened(
-    frames: Sequence[memoryview], bytes_most: int
-) -> tuple[Header, list[int], Loan | None, Sequence[memoryview]]:
-    """Header, sizes of the buffers, where they lie, and the frames behind; raises MalformedError."""
-    if not frames:
-        raise MalformedError("no header")
-    said = unpack(frames[0])
+    packed: bytes, frames: Sequence[memoryview], bytes_most: int
+) -> tuple[Header, list[int], Loan | None]:
+    """Header, sizes of the buffers in the frames behind it, where else they lie; raises MalformedError."""
+    said = unpack(packed)
     if not isinstance(said, list) or len(said) not in (2, 3) or not isinstance(said[0], dict):
         raise MalformedError("no header and sizes")
     header, sizes = said[0], said[1]
@@ -124,9 +135,9 @@ def opened(
         if not isinstance(where, list) or len(where) != 3 or not all(_is_count(one) for one in where):
             raise MalformedError("no block of shared memory")
         loan = Loan(*where)
-        if not 0 < loan.block_bytes <= 2 * bytes_most + (1 << 20) or len(frames) > 1:
+        if not 0 < loan.block_bytes <= 2 * bytes_most + (1 << 20) or frames:
             raise MalformedError("no block of shared memory")
-    return header, sizes, loan, frames[1:]
+    return header, sizes, loan
 
 
 def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryview]:

@@ -18,12 +18,12 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, pack, pieces
+from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, Packed, pack, pack_data, pieces
+from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
+from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
 from cotswold.errors import ClusterError
 
-MESSAGES_AHEAD = 16
-"""Frames that ZeroMQ keeps for a peer, at most; further ones wait here, where they are counted."""
 _CONNECT_SECONDS = 20.0
 """How long a connection is tried."""
 LOST_SECONDS = 30.0
@@ -31,11 +31,7 @@ LOST_SECONDS = 30.0
 _PROBES = 4
 """Questions, evenly spread over that time, to a host to which nothing is sent."""
 _ENDED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
-_REFUSED = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 @dataclass
@@ -71,13 +67,14 @@ class Peer:
         """The name of this process alone, whoever has the peer's name later."""
         self.is_welcome = False
         self._is_shared = False
-        self._waiting: deque[list[bytes]] = deque()
+        self._waiting: deque[list[zmq.Frame]] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
         self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
         self.socket = context.socket(zmq.DEALER)
-        self.monitor = self.socket.get_monitor_socket(_ENDED | _REFUSED)
+        self.monitor = self.socket.get_monitor_socket(_ENDED | REFUSED)
+        self.descriptor, self.monitor_descriptor = self.socket.FD, self.monitor.FD
         try:
             socket = self.socket
             socket.linger = 0
@@ -96,10 +93,9 @@ class Peer:
                 socket.connect(endpoint)
             except zmq.ZMQError as error:
                 raise ClusterError(f"{name} cannot be reached at {endpoint}: {error.strerror}") from error
-            hello = {"name": own_name, "address": str(own_address), "nonce": self.nonce, "probe": probe}
-            hello["to"] = name
+            hello = Hello(own_name, own_address, self.nonce, name, probe)
             with suppress(zmq.Again):  # refused already, as the monitor says
-                socket.send_multipart([HELLO, pack(hello)], zmq.NOBLOCK)
+                socket.send_multipart([HELLO, hello.packed], zmq.NOBLOCK)
         except BaseException:
             self.close()
             raise
@@ -113,7 +109,7 @@ class Peer:
         """The peer proved itself; whether it maps this process's memory."""
         self.is_welcome, self._is_shared = True, shared
 
-    def send(self, header: Header, buffers: Sequence[memoryview], traffic: Traffic) -> None:
+    def send(self, header: Header | Packed, buffers: Sequence[memoryview], traffic: Traffic) -> None:
         """Send a message, now or when the peer takes it; afterwards buffers may change."""
         sizes = [one.nbytes for one in buffers]
         traffic.sent_messages += 1
@@ -125,12 +121,12 @@ class Peer:
             else:
                 traffic.sent_shared_bytes += sum(sizes)
                 place = [loan.number, loan.descriptor, loan.block_bytes]
-                self._send([DATA, pack([header, sizes, place])], traffic)
+                self._send([DATA, pack_data(header, sizes, place)], traffic)
                 if dropped := self.lender.drop_surplus():
                     self._send([MEMORY, pack([[], dropped])], traffic)
                 return
         frames = [piece for one in buffers for piece in pieces(one)]
-        self._send([DATA, pack([header, sizes]), *frames], traffic)
+        self._send([DATA, pack_data(header, sizes), *frames], traffic)
 
     def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are read."""
@@ -143,34 +139,36 @@ class Peer:
         for number in dropped:
             self.borrower.drop(number)
 
-    def flush(self) -> None:
-        """Hand on what waits, as far as there is room."""
-        while self._waiting and self.is_welcome:
-            frames = self._waiting[0]
-            try:
-                self.socket.send_multipart(frames, zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._waiting.popleft()
-            self._waiting_bytes -= sum(map(len, frames))
+    def flush(self) -> bool:
+        """Hand on what waits, as far as there is room; whether anything was."""
+        waited = len(self._waiting)
+        while self._waiting and self.is_welcome and self._hand_on(self._waiting[0]):
+            self._waiting_bytes -= sum(map(len, self._waiting.popleft()))
+        return len(self._waiting) < waited
+
+    def heard(self) -> list[bytes] | None:
+        """What it answered, after what waits was handed on; None where it did not.
+
+        Only after None the descriptor tells of an answer, and of room for what waits: both must be read from
+        one and the same look at the socket, for the look takes in whatever the descriptor would tell.
+        """
+        while True:
+            come, room = has_come_and_room(self.socket)
+            if not (room and self.flush()):
+                return self.socket.recv_multipart() if come else None
 
     @property
     def has_unsent(self) -> bool:
         """Whether something waits here."""
         return bool(self._waiting)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether something waits that the peer could take."""
-        return bool(self._waiting) and self.is_welcome
-
     def why_ended(self) -> str | None:
         """Why the connection ended, as its monitor says; None while it stands."""
         why = None
-        while self.monitor.poll(0):
+        while has_come(self.monitor):
             said = self.monitor.recv_multipart()
             event = int.from_bytes(said[0][:2], "little")
-            if event & _REFUSED:
+            if event & REFUSED:
                 why = "it refused the token of this run"
             elif event & _ENDED and why is None:
                 why = "its connection ended" if self.is_welcome else "it does not answer at its address"
@@ -185,13 +183,24 @@ class Peer:
 
     def _send(self, frames: Sequence[bytes | memoryview], traffic: Traffic) -> None:
         traffic.sent_bytes += sum(map(len, frames))
-        if self.is_welcome and not self._waiting:
-            try:
-                self.socket.send_multipart(frames, zmq.NOBLOCK)
-            except zmq.Again:
-                pass
-            else:
-                return
-        kept = [bytes(one) for one in frames]
+        if self.is_welcome and not self._waiting and self._hand_on(frames):
+            return
+        kept = [zmq.Frame(one, copy=True) for one in frames]  # of ZeroMQ's own, which copies it no more
         self._waiting.append(kept)
         self._waiting_bytes += sum(map(len, kept))
+
+    def _hand_on(self, frames: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
+        """Give ZeroMQ a message; False where it has no room."""
+        *before, last = frames
+        for _ in range(2):
+            try:
+                for one in before:
+                    self.socket.send(one, _MORE)
+                self.socket.send(last, zmq.NOBLOCK)
+            except zmq.Again:
+                # it looks only once a millisecond, and when it is asked, whether there is room again
+                if not has_room(self.socket):
+                    return False
+            else:
+                return True
+        return False

@@ -1,0 +1,165 @@
+"""How a value that arrived is checked against the type of a field, and made one of that type.
+
+Knows: types of fields: plain values, tuples, sets, mappings, unions, dataclasses. Does not know: messages.
+
+`reader` looks at a type once and makes a function for it; what is done for each value is that function alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Buffer = bytes | bytearray | memoryview
+Encoded = Any  # what msgpack knows: numbers, text, lists, maps
+Reader = Callable[[Encoded, Sequence[Buffer]], Any]
+"""The value of a field; raises MalformedError for what is none of its type."""
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message of these classes."""
+
+
+def reader(hint: Any) -> Reader:
+    """How values of a type are read; for a type that does not travel a function that refuses all."""
+    if hint is object:
+        return _read_buffer
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _union(inner)
+    if origin is Literal:
+        return _plain(lambda value: value in inner and isinstance(value, str | int), hint)
+    if origin is tuple and inner[1:] == (Ellipsis,):
+        return _tuple(reader(inner[0]), inner[0], hint)
+    if origin is tuple:
+        return _row(tuple(map(reader, inner)), hint)
+    if origin is frozenset:
+        each = _tuple(reader(inner[0]), inner[0], hint)
+        return lambda value, buffers: frozenset(each(value, buffers))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping(reader(inner[0]), reader(inner[1]), hint)
+    if dataclasses.is_dataclass(hint):
+        return class_reader(hint)  # type: ignore[arg-type]  # hints of fields are classes
+    if hint is float:
+        return _read_float
+    return _plain(_HOLDS.get(hint, _never), hint)
+
+
+@cache
+def class_reader(kind: type) -> Reader:
+    """How a dataclass is read: a list of its name and its fields in order."""
+    hints = get_type_hints(kind)
+    readers = [reader(hints[each.name]) for each in dataclasses.fields(kind)]
+    name, length = kind.__name__, len(readers) + 1
+
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
+        if not isinstance(value, list) or len(value) != length or value[0] != name:
+            raise MalformedError(f"no {name}")
+        return kind(*[each(field, buffers) for each, field in zip(readers, value[1:], strict=True)])
+
+    return read
+
+
+def _plain(holds: Callable[[Encoded], bool], hint: Any) -> Reader:
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
+        if not holds(value):
+            raise _wrong(value, hint)
+        return value
+
+    return read
+
+
+def _never(value: Encoded) -> bool:
+    return False
+
+
+_HOLDS: dict[Any, Callable[[Encoded], bool]] = {
+    None: lambda value: value is None,
+    types.NoneType: lambda value: value is None,
+    int: lambda value: type(value) is int,
+    str: lambda value: isinstance(value, str),
+    bool: lambda value: isinstance(value, bool),
+    bytes: lambda value: isinstance(value, bytes),
+}
+
+
+def _read_float(value: Encoded, buffers: Sequence[Buffer]) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is not int:
+        raise _wrong(value, float)
+    return float(value)
+
+
+def _read_buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
+    if not isinstance(value, dict) or set(value) != {""}:
+        raise MalformedError(f"{value!r:.60} where a buffer is due")
+    number = value[""]
+    if type(number) is not int:
+        raise _wrong(number, int)
+    if not 0 <= number < len(buffers):
+        raise MalformedError(f"buffer {number} of {len(buffers)}")
+    return buffers[number]
+
+
+def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
+    only = {inner} if inner in (int, str) else set()
+
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise _wrong(value, hint)
+        if only and only.issuperset(map(type, value)):  # long lists of numbers, at the speed of C
+            return tuple(value)
+        return tuple([each(one, buffers) for one in value])
+
+    return read
+
+
+def _row(readers: tuple[Reader, ...], hint: Any) -> Reader:
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) != len(readers):
+            raise _wrong(value, hint)
+        return tuple([each(one, buffers) for each, one in zip(readers, value, strict=True)])
+
+    return read
+
+
+def _mapping(key_of: Reader, value_of: Reader, hint: Any) -> Reader:
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise _wrong(value, hint)
+        return {key_of(key, buffers): value_of(one, buffers) for key, one in value.items()}
+
+    return read
+
+
+def _union(kinds: tuple[Any, ...]) -> Reader:
+    """The first kind that takes a value; where all others are dataclasses, the one that it names."""
+    takes_none = types.NoneType in kinds
+    others = [one for one in kinds if one is not types.NoneType]
+    classes = [one for one in others if isinstance(one, type) and dataclasses.is_dataclass(one)]
+    by_name = {one.__name__: class_reader(one) for one in classes}
+    tried = [reader(one) for one in others] if len(by_name) < len(others) else []
+
+    def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
+        if value is None and takes_none:
+            return None
+        if not tried and isinstance(value, list) and value and isinstance(value[0], str):
+            named = by_name.get(value[0])
+            if named is not None:
+                return named(value, buffers)
+        for each in tried:
+            try:
+                return each(value, buffers)
+            except MalformedError:
+                continue
+        raise MalformedError(f"{value!r:.60} is none of {len(kinds)} kinds")
+
+    return read
+
+
+def _wrong(value: Encoded, hint: Any) -> MalformedError:
+    return MalformedError(f"{value!r:.60} where {hint} is due")

@@ -1,0 +1,58 @@
+"""What a caller says first: who it is, where it is reached, whom it wants.
+
+Knows: the fields, how they are written. Does not know: sockets, whether the caller may.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cotswold.cluster.transport.address import Address
+from cotswold.cluster.transport.frames import MalformedError, pack, unpack
+from cotswold.errors import ClusterError
+
+_NAME = re.compile(r"[A-Za-z0-9._/-]{1,64}")
+
+
+def is_name(text: str) -> bool:
+    """Whether an endpoint can be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first message of a connection."""
+
+    name: str
+    address: Address
+    nonce: str
+    """A text by chance, which the endpoint that is called signs."""
+    to: str
+    """The name of the endpoint that is wanted."""
+    probe: int
+    """The descriptor of a block that the other may try to map."""
+
+    @property
+    def packed(self) -> bytes:
+        """As it travels."""
+        return pack({**vars(self), "address": str(self.address)})
+
+    @classmethod
+    def read(cls, data: bytes) -> Hello:
+        """The inverse of `packed`; raises MalformedError for anything else."""
+        said = unpack(data)
+        if not isinstance(said, dict):
+            raise MalformedError("no hello")
+        words = [said.get(key) for key in ("name", "address", "nonce", "to")]
+        probe = said.get("probe")
+        if not all(isinstance(one, str) for one in words) or not isinstance(probe, int):
+            raise MalformedError("no hello")
+        name, text, nonce, to = map(str, words)
+        if not is_name(name):
+            raise MalformedError("no name")
+        try:
+            address = Address.parsed(text)
+        except ClusterError as error:
+            raise MalformedError("no address") from error
+        return cls(name, address, nonce, to, probe)
