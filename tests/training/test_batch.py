@@ -246,6 +246,8 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
     again = trained(recipe, place, stores, *words, "training.seed=1", f"cluster.replay={tmp_path / 'first'}")
     assert [event["portions"] for event in events(place, "draw")] == drawn
     assert same(first, again)
+    with pytest.raises(RunError, match=r"cluster\.replay \(None there"):  # what has begun otherwise
+        trained(None, tmp_path / "first", stores, f"cluster.replay={place}")
 
 
 def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(

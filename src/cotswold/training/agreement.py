@@ -16,11 +16,11 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import BatchTraining
+from cotswold.recipe.schema import BatchTraining, Cluster
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
-    "cluster": True,
+    "cluster": set(Cluster.model_fields) - {"replay"},  # a checkpoint has what is left to be drawn again
     "price": True,
     "evaluate": True,
     "training": {
