@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, Piece
 from cotswold.errors import CheckpointError, CotswoldError, DivergedError
-from cotswold.optim import Iteration, MethodState
+from cotswold.optim import Convergence, Iteration, MethodState
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.flat import FlatModule
@@ -125,6 +126,9 @@ class Evaluations:
         self._number = self._evaluations = self._slopes = 0
         self._best = _Best()
         self._without = 0  # validations since the best
+        # values over other patterns are not comparable
+        stall_iterations = 0 if training.chooses else training.stall_iterations
+        self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
         self._ended: str | None = None
         self._shown = -inf
         place.listen(self._look)
@@ -164,6 +168,8 @@ class Evaluations:
         best = kept.get("best_loss")
         self._best = _Best(best if isinstance(best, float) else inf)
         self._without = int(kept.get("without", 0))
+        if kept.get("convergence"):
+            self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
         self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
         ended = kept.get("ended")
@@ -182,6 +188,7 @@ class Evaluations:
                 "place": dict(self._place.state()),
                 "best_loss": None if self._best.loss == inf else self._best.loss,
                 "without": self._without,
+                "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
                 "slopes": self._slopes,
                 "ended": self._ended,
@@ -253,7 +260,8 @@ class Evaluations:
 
     def _may_go_on(self) -> bool:
         """Whether a run that has ended is asked for more than it had."""
-        return self._over() is None and self._ended in (_ITERATIONS, _EVALUATIONS, _FLOPS, _TOLERANCE)
+        goes_on = (_ITERATIONS, _EVALUATIONS, _FLOPS, _TOLERANCE, _CONVERGED)
+        return self._over() is None and self._ended in goes_on
 
     def _wanted(self) -> bool:
         """Whether a stop is asked for."""
@@ -287,7 +295,9 @@ class Evaluations:
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations
         self._last = found
+        self._convergence.hear(found)
         seconds = max(recorder.clock() - began, 1e-9)
+        data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
         recorder.event(
             "step",
@@ -296,6 +306,7 @@ class Evaluations:
             at=self._number,
             of=self._training.iterations,
             loss=found.value,
+            **data_loss,
             gradient_norm=found.gradient_norm,
             rate=found.step,
             evaluations=self._evaluations,
@@ -352,6 +363,8 @@ class Evaluations:
             return f"no step goes down any more: {last.failure}"
         if last is not None and last.gradient_norm <= training.tolerance:
             return _TOLERANCE
+        if self._convergence.reached:
+            return _CONVERGED
         return None
 
     def _totals(self) -> dict[str, object]:
@@ -363,6 +376,7 @@ _ITERATIONS = "as many iterations as training.iterations says"
 _EVALUATIONS = "as many evaluations as training.evaluations says"
 _FLOPS = "as many FLOPs as training.flops says"
 _TOLERANCE = "the gradient's norm is at most training.tolerance"
+_CONVERGED = "converged: training.stall_iterations in a row made no progress that rounding shows"
 
 
 def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:
