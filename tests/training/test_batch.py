@@ -386,6 +386,11 @@ def test_what_is_drawn_at_each_evaluation_is_found_at_the_start(
         cotswold.train(module, data, tmp_path, loss="cross_entropy", strategy="batch", workers=workers)
 
 
+def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss that torch computes of one type alone."""
+    return nn.functional.binary_cross_entropy(outputs.sigmoid(), targets)
+
+
 @pytest.mark.parametrize("strategy", ["batch", "supervised"])
 @pytest.mark.parametrize(
     ("samples", "targets"), [(torch.float64, torch.float32), (torch.float32, torch.float64)]
@@ -398,7 +403,7 @@ def test_data_of_another_type_than_the_module_are_named(
     with pytest.raises(
         UserError, match=f"the {what} are of float64, and the parameters of Linear of float32"
     ):
-        cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=nn.functional.mse_loss, strategy=strategy)
+        cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
 
 
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
