@@ -406,6 +406,26 @@ def test_data_of_another_type_than_the_module_are_named(
         cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
 
 
+@pytest.mark.parametrize("number", [0, 3])
+def test_samples_of_one_class_are_refused_whatever_its_number(number: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
+    np.savez(tmp_path / "one.npz", x=rows, labels=np.full(50, number))
+    (tmp_path / "one.toml").write_text(RECIPE.format(source=tmp_path / "one.npz"))
+    with pytest.raises(RecipeError, match=f"all 40 vectors for training.*of one class, '{number}'; strategy"):
+        training.open_job(tmp_path / "one.toml", tmp_path / "run", stores=tmp_path / "stores")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_that_nothing_is_left_for_validation(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "few.npz", x=np.ones((3, 5), np.float32), labels=np.arange(3))
+    (tmp_path / "few.toml").write_text(RECIPE.format(source=tmp_path / "few.npz"))
+    run = cotswold.train(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
+    said = "no samples for validation: data.validation = 0.2 of 3 samples is none"
+    assert said in str(run.events[0]["notes"])
+
+
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
     inputs = torch.zeros(20, 3)
     inputs[7] = float("nan")

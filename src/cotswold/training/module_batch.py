@@ -121,13 +121,13 @@ def build(
                 "the ranks of a gang have a program's module from this process, not from other machines; "
                 "leave address or grid out, or train a recipe"
             )
-        where, arguments = "cotswold.training.factories:in_worker", _arguments(factory, training)
+        where, arguments = "cotswold.training.factories:in_worker", sent(factory, training)
         there = spread(recipe, run, where, arguments, recorder, open_things)
         there.write("x", work.parameters)  # a factory may draw others in each process
     return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
 
 
-def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
+def sent(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
     """What workers of other machines are told; raises UserError where they cannot make the same."""
     if factory is None:
         raise UserError(

@@ -53,6 +53,7 @@ from cotswold.training.prolonging import asked_for, stages
 from cotswold.training.restore import check_device
 from cotswold.training.runners.synchronous import Synchronous
 from cotswold.training.same_module import check_module
+from cotswold.training.spread import check_joining
 from cotswold.training.strategy import Batch
 from cotswold.training.supervised import Supervised, supervised_training
 from cotswold.training.supervised_on_mesh import SupervisedOnMesh
@@ -142,6 +143,9 @@ def open_module_job(
         )
 
     def opened() -> ModuleJob:
+        if isinstance(training, BatchTraining) and wanted.cluster.address is not None:
+            module_batch.sent(factory, training)  # refuses what other machines cannot make
+            check_joining(wanted, path)
         if not check_started(path, resume):
             run = RunDirectory.create(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 from cotswold import errors
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoints
-from cotswold.cluster.ray_settings import reachable, require_ray
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import BatchTraining, SourcedData
+from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment, read_events
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
@@ -32,6 +31,7 @@ from cotswold.training.restore import (
     not_begun,
     start_of,
 )
+from cotswold.training.spread import check_joining
 from cotswold.training.stores import (
     STORES,
     Progress,
@@ -177,6 +177,7 @@ def _resumed(
             "there: cotswold.train(module, dataset, directory, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
+    check_joining(wanted, path)
     wanted, totals = asked_for(wanted, kept, run)
     check_device(wanted.training.device)
     data, began = wanted.data, kept.data
@@ -202,11 +203,10 @@ def _begun(
     team: Team,
 ) -> StoreJob:
     assert recipe is not None, "a run begins with a recipe"
-    wanted = with_features(recipes.load(recipe, overrides))
+    asked = recipes.load(recipe, overrides)
+    check_joining(asked, path)
+    wanted = with_features(asked)
     check_device(wanted.training.device)
-    if isinstance(wanted.training, BatchTraining) and wanted.cluster.address is not None:
-        require_ray()
-        reachable(wanted.cluster.address)
     if wanted.data.store is None:  # before hours of preparation
         check_start(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)

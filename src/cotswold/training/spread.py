@@ -17,9 +17,10 @@ from torch import Tensor
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.cluster import PRELOADED, Cluster, ClusterStatus, open_cluster
 from cotswold.cluster.ray_processes import RayProcesses
-from cotswold.errors import RunError
+from cotswold.cluster.ray_settings import reachable, require_ray
+from cotswold.errors import RunError, UserError
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer, Token, token_in, token_of
+from cotswold.host import ForkServer, Token, token, token_in, token_of
 from cotswold.optim import Command, Evaluation
 from cotswold.recipe import Recipe, expand
 from cotswold.recipe.schema import BatchTraining
@@ -194,6 +195,7 @@ def spread(
     secret, host = token_of(os.environ) or Token.new(), None
     given: RayProcesses | ForkServer | None = None
     if recipe.cluster.address is not None:
+        check_joining(recipe, run)
         secret = token_of(os.environ) or token_in(token_file(run))
         ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
         open_things.callback(ray.close)
@@ -218,6 +220,21 @@ def _fork_server(work: str) -> ForkServer:
     """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
     environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
     return ForkServer((*PRELOADED, work.partition(":")[0]), environ)
+
+
+def check_joining(recipe: Recipe, run: Path) -> None:
+    """Raise UserError where a recipe has the address of machines and there is no secret of theirs, or nobody
+    answers there: before anything is prepared."""
+    address = recipe.cluster.address
+    if address is None or not isinstance(recipe.training, BatchTraining):
+        return
+    require_ray()
+    if token_of(os.environ) is None and not token_file(run).exists():
+        raise UserError(
+            f"the machines at {address} let in only who has their token, and this program has none; set "
+            f"{token.VARIABLE} to it, as in: COTSWOLD_TOKEN=$(cat token) cotswold train ..."
+        )
+    reachable(address)
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:
