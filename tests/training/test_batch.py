@@ -426,6 +426,14 @@ def test_a_run_says_that_nothing_is_left_for_validation(
     assert said in str(run.events[0]["notes"])
 
 
+def test_a_recipe_without_a_network_is_told_of_one_without_hidden_layers(tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text(
+        'name = "none"\ndata = { type = "vectors", source = "x.npy" }\ntraining = { strategy = "batch" }\n'
+    )
+    with pytest.raises(RecipeError, match=r"network is missing; .*\[network\] with layers = \[\]"):
+        recipes.load(tmp_path / "none.toml")
+
+
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
     inputs = torch.zeros(20, 3)
     inputs[7] = float("nan")

@@ -41,9 +41,10 @@ def made() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
-def trained(data: Data, place: Path, dtype: torch.dtype = torch.float32, **settings: object) -> cotswold.Run:
+def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
     words = {"strategy": "batch", "loss": "cross_entropy", "portion": 16, "iterations": 8, **settings}
-    return cotswold.train(made().to(dtype), (data[0].to(dtype), data[1]), place, **words)  # type: ignore[arg-type]  # one word after the other
+    module = made().to(data[0].dtype)
+    return cotswold.train(module, data, place, **words)  # type: ignore[arg-type]  # one word after the other
 
 
 def vector(run: cotswold.Run) -> Tensor:
@@ -80,9 +81,9 @@ def test_weight_decay_on_a_cluster_has_the_bits_of_one_process(
 
 
 def test_in_float64_too_one_process_and_a_cluster_have_the_same_bits(data: Data, tmp_path: Path) -> None:
-    settings: dict[str, object] = {"deterministic": True, "dtype": torch.float64}
-    alone = trained(data, tmp_path / "alone", **settings)  # type: ignore[arg-type]  # one word after the other
-    spread = trained(data, tmp_path / "spread", **settings, workers=2, servers=2)  # type: ignore[arg-type]  # as above
+    exact = data[0].double(), data[1]
+    alone = trained(exact, tmp_path / "alone", deterministic=True)
+    spread = trained(exact, tmp_path / "spread", deterministic=True, workers=2, servers=2)
     assert losses(alone) == losses(spread)
 
 

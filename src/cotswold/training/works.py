@@ -254,7 +254,7 @@ def check_steady(module: nn.Module) -> None:
 
 
 def _drops(module: nn.Module) -> bool:
-    """Whether a layer of torch's drops outputs while it learns; layers made of others are asked one by one."""
+    """Whether a layer of torch's drops outputs while it learns; those made of others are asked one by one."""
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
     return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
