@@ -55,7 +55,7 @@ def test_no_slow_valley_is_taken_for_the_end(name: str, dtype: torch.dtype, prob
     value, start = PROBLEMS[problem]
     vectors = TensorVectors(torch.tensor(start, dtype=dtype))
     method = METHODS[name](vectors, objective(vectors, value))
-    rule, at, values = Convergence(vectors.epsilon, STALL), None, []
+    rule, at, values = Convergence(vectors.epsilon, STALL), None, list[float]()
     for _ in range(500):
         found = method.step()
         rule.hear(found)
@@ -96,7 +96,7 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
 def test_each_kind_of_progress_is_enough(progress: Callable[[int], dict[str, float]]) -> None:
     rule, other = Convergence(2.0**-23, STALL), Convergence(2.0**-23, STALL)
     for number in range(60):
-        rule.hear(replace(STILL, **progress(number)))
+        rule.hear(replace(STILL, **progress(number)))  # type: ignore[arg-type]  # names of floats alone
         other.hear(STILL)
     assert not rule.reached and other.reached
 

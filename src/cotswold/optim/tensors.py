@@ -95,7 +95,7 @@ class TensorVectors:
         for a, b, counted in zip(left, right, self._counted, strict=True):
             if counted:
                 pieces = self._pieces or [a.numel()]
-                for piece, other in zip(a.split(pieces), b.split(pieces), strict=True):
+                for piece, other in zip(torch.split(a, pieces), torch.split(b, pieces), strict=True):
                     total += dot(piece, other)
         return total
 
