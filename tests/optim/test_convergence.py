@@ -55,7 +55,8 @@ def test_no_slow_valley_is_taken_for_the_end(name: str, dtype: torch.dtype, prob
     value, start = PROBLEMS[problem]
     vectors = TensorVectors(torch.tensor(start, dtype=dtype))
     method = METHODS[name](vectors, objective(vectors, value))
-    rule, at, values = Convergence(vectors.epsilon, STALL), None, list[float]()
+    rule, at = Convergence(vectors.epsilon, STALL), None
+    values: list[float] = []
     for _ in range(500):
         found = method.step()
         rule.hear(found)
@@ -73,7 +74,7 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
     vectors = TensorVectors(torch.zeros(8))
     method = METHODS[name](vectors, Patterns(vectors))
     rule = Convergence(vectors.epsilon, STALL)
-    values = []
+    values: list[float] = []
     while not rule.reached and len(values) < 200:
         found = method.step()
         rule.hear(found)
