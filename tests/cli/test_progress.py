@@ -71,6 +71,17 @@ class Screen(StringIO):
         return True
 
 
+def test_validations_of_fast_iterations_get_a_line_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = StringIO(), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    shown = TrainingDisplay(stream)
+    for number in range(120):
+        shown({"kind": "validation", "stack": "layers", "loss": float(number)})
+        now += 0.25
+    lines = stream.getvalue().splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["0", "20", "40", "60", "80", "100"]
+
+
 @pytest.mark.parametrize("stream", [StringIO(), Screen()])
 def test_a_phase_with_an_open_end_is_shown_without_one(
     stream: StringIO, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,10 @@ from cotswold.errors import UserError
         ({"head": True, "cores": 0}, "lends nothing"),
         ({"head": True}, "need the same secret"),
         ({"head": True, "ports": "1-x"}, "'1-x' names no ports; write the first and the last"),
+        (
+            {"head": True, "token_file": Path("/nope")},
+            "there is no file /nope; make the secret once, openssl",
+        ),
     ],
 )
 def test_a_machine_that_cannot_be_lent_is_told_why(

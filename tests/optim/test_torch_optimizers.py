@@ -245,6 +245,11 @@ def test_settings_that_cannot_work_are_refused(bad: dict[str, int]) -> None:
         LBFGS(network().parameters(), **bad)  # type: ignore[arg-type]  # each is an int
 
 
+def test_an_unknown_beta_is_refused_when_the_optimiser_is_made() -> None:
+    with pytest.raises(UserError, match="beta is 'fr'; it is one of 'polak-ribiere', "):
+        ConjugateGradient(network().parameters(), beta="fr")  # type: ignore[arg-type]  # that is the mistake
+
+
 def test_a_step_that_cannot_gain_warns_instead_of_saying_nothing() -> None:
     (w,) = parameters(torch.zeros(2))
     optimiser = LBFGS([w])

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import cotswold
 from cotswold import recipe as recipes
 from cotswold import training
 from cotswold.checkpoint import Checkpoint, Checkpoints
-from cotswold.cluster.work import PortionSum
+from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
@@ -177,6 +177,7 @@ class Line(ModuleWork):
         self._point = torch.zeros(3)
 
     parameters = property(lambda self: self._point)
+    layout = property(lambda self: [Slot.of_shape("point", (3,))])
     patterns = property(lambda self: self.count)
     flops = property(lambda self: (1, 3))
 
@@ -365,6 +366,162 @@ def test_the_first_iteration_is_saved_whenever_a_checkpoint_is_due(
     assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [1, 12]
 
 
+def hard_to_tell() -> tuple[Tensor, Tensor]:
+    """Classes that no plane divides: a softmax regression has a minimum."""
+    numbers = torch.Generator().manual_seed(3)
+    inputs = torch.randn(400, 5, generator=numbers)
+    return inputs, (inputs[:, :3] + torch.randn(400, 3, generator=numbers)).argmax(1)
+
+
+def regression(place: Path, **settings: object) -> cotswold.Run:
+    module = nn.Linear(5, 3)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    words = {"loss": "cross_entropy", "strategy": "batch", "iterations": 200, **settings}
+    return cotswold.train(module, hard_to_tell(), place, **words)  # type: ignore[arg-type]  # one word after the other
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "cg"])
+def test_a_run_ends_by_itself_at_rounding_level(method: str, tmp_path: Path) -> None:
+    run = regression(tmp_path / "run", method=method)
+    (over,) = events(tmp_path / "run", "stack_end")
+    assert "converged" in str(over["why"]) and int(str(over["step"])) < 100
+    described = cotswold.api.progress.describe(over)
+    assert described is not None and "converged" in described
+    assert regression(tmp_path / "run", resume=True).status == "finished"  # and stays at its end
+    assert len(events(tmp_path / "run", "stack_end")) == 1
+    steps = [event for event in run.events if event["kind"] == "step"]
+    assert min(float(str(each["gradient_norm"])) for each in steps) < 1e-6
+
+
+def test_a_run_that_is_stopped_converges_at_the_same_iteration(tmp_path: Path) -> None:
+    regression(tmp_path / "whole")
+    (whole,) = events(tmp_path / "whole", "stack_end")
+    end = int(str(whole["step"]))
+    regression(tmp_path / "parts", iterations=end - 4)
+    regression(tmp_path / "parts", iterations=200, resume=True)
+    assert events(tmp_path / "parts", "stack_end")[-1]["step"] == end
+
+
+@pytest.mark.parametrize("settings", [{"stall_iterations": 0}, {"fraction": 0.5, "cycle": 30}])
+def test_it_does_not_converge_where_it_must_not(settings: dict[str, object], tmp_path: Path) -> None:
+    regression(tmp_path, iterations=60, **settings)
+    (over,) = events(tmp_path, "stack_end")
+    assert "converged" not in str(over["why"])
+
+
+def test_weight_decay_is_minimised_with_the_loss(tmp_path: Path) -> None:
+    run = regression(tmp_path, weight_decay=0.1)
+    module = nn.Linear(5, 3)
+    optimiser = cotswold.optim.LBFGS(module.parameters(), weight_decay=0.1, iterations=30)
+    inputs, targets = hard_to_tell()
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        value = nn.functional.cross_entropy(module(inputs), targets)
+        value.backward()  # type: ignore[no-untyped-call]  # of torch
+        return value
+
+    loss = optimiser.step(closure)
+    last = [event for event in run.events if event["kind"] == "step"][-1]
+    assert last["loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert last["data_loss"] == pytest.approx(closure().item(), rel=1e-4)
+
+
+def test_without_weight_decay_the_bits_stay_and_no_data_loss_is_told(tmp_path: Path) -> None:
+    runs = [
+        regression(tmp_path / f"{name}", iterations=5, **words)
+        for name, words in (("a", {}), ("b", {"weight_decay": 0.0}))
+    ]
+    told = [[e["loss"] for e in run.events if e["kind"] == "step"] for run in runs]
+    assert told[0] == told[1]
+    assert not any("data_loss" in event for run in runs for event in run.events)
+
+
+class Shaken(nn.Linear):
+    """Draws in its code, whether it learns or not."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(input), 0.5)
+
+
+class Noisy(Dataset[tuple[Tensor, Tensor]]):
+    """Samples with noise that is drawn anew."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(3), torch.tensor(index % 2)
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "words"),
+    [
+        (
+            Shaken(3, 2),
+            (torch.ones(40, 3), torch.arange(40) % 2),
+            "Shaken gave other outputs when the same 40",
+        ),
+        (nn.Linear(3, 2), Noisy(), "the data set gave other samples when the same 40"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_drawn_at_each_evaluation_is_found_at_the_start(
+    module: nn.Module, data: Dataset[tuple[Tensor, Tensor]], words: str, workers: int, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=words):
+        cotswold.train(module, data, tmp_path, loss="cross_entropy", strategy="batch", workers=workers)
+
+
+def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss that torch computes of one type alone."""
+    return nn.functional.binary_cross_entropy(outputs.sigmoid(), targets)
+
+
+@pytest.mark.parametrize("strategy", ["batch", "supervised"])
+@pytest.mark.parametrize(
+    ("samples", "targets"), [(torch.float64, torch.float32), (torch.float32, torch.float64)]
+)
+def test_data_of_another_type_than_the_module_are_named(
+    strategy: str, samples: torch.dtype, targets: torch.dtype, tmp_path: Path
+) -> None:
+    data = torch.ones(40, 3, dtype=samples), torch.ones(40, 2, dtype=targets)
+    what = "samples" if samples == torch.float64 else "targets"
+    with pytest.raises(
+        UserError, match=f"the {what} are of float64, and the parameters of Linear of float32"
+    ):
+        cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_samples_of_one_class_are_refused_whatever_its_number(number: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
+    np.savez(tmp_path / "one.npz", x=rows, labels=np.full(50, number))
+    (tmp_path / "one.toml").write_text(RECIPE.format(source=tmp_path / "one.npz"))
+    with pytest.raises(RecipeError, match=f"all 40 vectors for training.*of one class, '{number}'; strategy"):
+        training.open_job(tmp_path / "one.toml", tmp_path / "run", stores=tmp_path / "stores")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_that_nothing_is_left_for_validation(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "few.npz", x=np.ones((3, 5), np.float32), labels=np.arange(3))
+    (tmp_path / "few.toml").write_text(RECIPE.format(source=tmp_path / "few.npz"))
+    run = cotswold.train(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
+    said = "no samples for validation: data.validation = 0.2 of 3 samples is none"
+    assert said in str(run.events[0]["notes"])
+
+
+def test_a_recipe_without_a_network_is_told_of_one_without_hidden_layers(tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text(
+        'name = "none"\ndata = { type = "vectors", source = "x.npy" }\ntraining = { strategy = "batch" }\n'
+    )
+    with pytest.raises(RecipeError, match=r"network is missing; .*\[network\] with layers = \[\]"):
+        recipes.load(tmp_path / "none.toml")
+
+
 def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> None:
     inputs = torch.zeros(20, 3)
     inputs[7] = float("nan")
@@ -432,7 +589,10 @@ class Endless(IterableDataset[tuple[Tensor, Tensor]]):
 @pytest.mark.parametrize(
     ("module", "data", "settings", "said"),
     [
-        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), None, {}, "draws anew at each evaluation"),
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), None, {}, "at random, anew at each evaluation"),
+        (nn.LSTM(3, 2, num_layers=2, dropout=0.5), None, {}, "at random, anew at each evaluation"),
+        (nn.MultiheadAttention(4, 2, dropout=0.1), None, {}, "at random, anew at each evaluation"),
+        (nn.TransformerEncoderLayer(4, 2, dropout=0.1), None, {}, "at random, anew at each evaluation"),
         (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), None, {}, "normalises over a batch"),
         (nn.Linear(3, 2), Endless(), {}, "an IterableDataset .Endless. .* give a map-style"),
         (nn.Linear(3, 2), None, {"batch_size": 5}, "batch_size belongs to"),

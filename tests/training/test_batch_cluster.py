@@ -45,7 +45,8 @@ def made() -> nn.Sequential:
 
 def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
     words = {"strategy": "batch", "loss": "cross_entropy", "portion": 16, "iterations": 8, **settings}
-    return cotswold.train(made(), data, place, **words)  # type: ignore[arg-type]  # one word after the other
+    module = made().to(data[0].dtype)
+    return cotswold.train(module, data, place, **words)  # type: ignore[arg-type]  # one word after the other
 
 
 def vector(run: cotswold.Run) -> Tensor:
@@ -67,6 +68,25 @@ def test_a_cluster_trains_as_one_process_does_to_rounding(travel: str, data: Dat
     (mine, theirs) = ([e for e in run.events if e["kind"] == "validation"] for run in (alone, spread))
     assert [e["accuracy"] for e in mine][:3] == pytest.approx([e["accuracy"] for e in theirs][:3], abs=0.02)
     assert spread.status == "finished" and "wire_bytes" in spread.events[-1]
+
+
+@pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])
+def test_weight_decay_on_a_cluster_has_the_bits_of_one_process(
+    travel: str, data: Data, tmp_path: Path
+) -> None:
+    settings: dict[str, object] = {"deterministic": True, "weight_decay": 0.01}
+    alone = trained(data, tmp_path / "alone", **settings)
+    spread = trained(data, tmp_path / "spread", **settings, workers=2, servers=2, travel=travel)
+    assert losses(alone) == losses(spread)
+    assert torch.equal(vector(alone), vector(spread))
+    assert losses(alone) != losses(trained(data, tmp_path / "without", deterministic=True))
+
+
+def test_in_float64_too_one_process_and_a_cluster_have_the_same_bits(data: Data, tmp_path: Path) -> None:
+    exact = data[0].double(), data[1]
+    alone = trained(exact, tmp_path / "alone", deterministic=True)
+    spread = trained(exact, tmp_path / "spread", deterministic=True, workers=2, servers=2)
+    assert losses(alone) == losses(spread)
 
 
 def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(

@@ -77,7 +77,7 @@ def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
             team=team,
         )
     if team.is_main and not job.resumed:
-        for note in job.store.notes:
+        for note in [*job.store.notes, *training.stores.warnings(job.recipe, job.store)]:
             display.say(note)
     with own_random():
         return carried(job, team, request.directory, display, hearing)

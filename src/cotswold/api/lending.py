@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shlex
 import signal
 import socket
 import tempfile
@@ -158,6 +159,12 @@ def _secret(file: Path | None) -> Token:
     from cotswold.host import token_in, token_of
 
     if file is not None:
+        if not os.path.lexists(file):  # a new secret would be none of the other machines'
+            path = shlex.quote(str(file))
+            raise UserError(
+                f"there is no file {file}; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
+                f"{path}, and copy it to every machine of the cluster"
+            )
         return token_in(file)
     found = token_of(os.environ)
     if found is None:

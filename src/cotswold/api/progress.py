@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import Protocol, TextIO
 
 from cotswold.launch import own_log
@@ -136,7 +137,7 @@ class TrainingDisplay:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
-        self._last_line = 0.0
+        self._last_line, self._last_validation = 0.0, -inf
         self._left = Estimate()
         self._within = _Within()
 
@@ -167,12 +168,20 @@ class TrainingDisplay:
             if not done and time.monotonic() - self._last_line < LINE_SECONDS:
                 return
             self._last_line = time.monotonic()
-        if line is None:
+        if line is None or (event["kind"] == "validation" and not self._is_due()):
             return
         if self._rich:
             self._rich.progress.console.print(line, highlight=False)
         else:
             print(line, file=self.stream, flush=True)
+
+    def _is_due(self) -> bool:
+        """Whether a validation gets a line: each one on a terminal, elsewhere one every few seconds."""
+        now = time.monotonic()
+        if self._rich is None and now - self._last_validation < LINE_SECONDS:
+            return False
+        self._last_validation = now
+        return True
 
     def _portions(self, event: Mapping[str, object]) -> None:
         """How far an evaluation over the whole set is."""

@@ -73,6 +73,7 @@ def japanese_ocr(
     For instance:
 
       cotswold data make japanese-ocr
+      cotswold data make japanese-ocr small-ocr --originals 3203 --held-out 500 --patterns 20000
       cotswold data make japanese-ocr equal-ocr --frequencies equal
 
     Parameters
@@ -80,9 +81,10 @@ def japanese_ocr(
     out
         The folder to write.
     patterns
-        Training patterns, the scans among them. Another number can be read by OUT:NUMBER.
+        Training patterns, the scans among them. Another number can be read by OUT:NUMBER. They cost nothing
+        until they are read: it is the scans that take time.
     originals
-        Scans that training patterns are made of.
+        Scans that training patterns are made of; at least 3203. Fewer make a small set quickly.
     held_out
         Scans in each held-out part.
     frequencies

@@ -53,7 +53,7 @@ COMMANDS = {
     "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),
     "recipe": ("recipe:app", "Show shipped recipes, explain their fields."),
-    "data": ("data:app", "Write the demo's pictures as files."),
+    "data": ("data:app", "Write the demo's pictures as files; render the set of Japanese print."),
     "bench": ("bench:app", "Measure this machine."),
 }
 

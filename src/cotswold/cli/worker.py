@@ -54,7 +54,8 @@ def worker(
         The ports at which Ray listens here, FIRST-LAST, at least 32 of them, beside the head's; any
         by default. Those of a run's own processes are its cluster.ports.
     token_file
-        A file that this user alone can read, with the secret; COTSWOLD_TOKEN by default.
+        A file that is there and that this user alone can read (chmod 600), with the secret; COTSWOLD_TOKEN
+        by default.
     """
     from cotswold.api.lending import lend
     from cotswold.api.progress import say

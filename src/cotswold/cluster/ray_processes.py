@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import select
 import signal
 import socket
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -325,15 +327,48 @@ def _connected(address: str, given: Token) -> tuple[Any, bool]:
                 f"this program uses Ray at another address than {address}; call ray.shutdown() first"
             )
         return ray, False
+    said: list[str] = []
     try:
-        with _own_signals():
+        with _own_signals(), _unheard(said):
             ray.init(address=address, namespace="cotswold", log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ray.exceptions.RayError, RuntimeError, ValueError) as error:
+        if any(_WRONG_TOKEN in each for each in (*said, str(error))):
+            raise UserError(
+                f"the machines at {address} have another token than this program; set {token.VARIABLE} to "
+                "what is in the file that 'cotswold worker' was given there (sha256sum shows whether two "
+                "files are the same)"
+            ) from error
         raise UserError(
-            f"this machine is none of those at {address}, or has another {token.VARIABLE}: {_words(error)}; "
-            f"run 'cotswold worker --address {address}' here, with the same token"
+            f"this machine is none of those at {address}: {_words(error)}; run 'cotswold worker --address "
+            f"{address}' here, with the same token"
         ) from error
     return ray, True
+
+
+_WRONG_TOKEN = "InvalidAuthToken"
+"""So Ray calls it, in its log alone."""
+_RAY_LINE = re.compile(r"\[\d{4}-\d\d-\d\d [^]]*\] ?\S+\.cc:\d+: ")
+"""A line of Ray's log, which its C++ writes to standard error of its own accord."""
+
+
+@contextmanager
+def _unheard(said: list[str]) -> Iterator[None]:
+    """Keeps the lines of Ray's log from the terminal, and puts them into ``said``."""
+    with tempfile.TemporaryFile() as caught:
+        sys.stderr.flush()
+        before = os.dup(2)
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            caught.seek(0)
+            for line in caught.read().decode(errors="replace").splitlines(keepends=True):
+                if _RAY_LINE.match(line):
+                    said.append(line)
+                else:  # somebody else's
+                    os.write(2, line.encode())
 
 
 def _is_same(address: str, other: str) -> bool:

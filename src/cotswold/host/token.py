@@ -14,6 +14,7 @@ import hmac
 import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -74,8 +75,8 @@ def token_in(path: Path) -> Token:
         return _read(path)
     except OSError as error:
         raise UserError(
-            f"the file with the ranks' token, {path}, cannot be made ({error.strerror}); "
-            f"set {VARIABLE} to the same secret for all ranks"
+            f"the file with the token, {path}, cannot be made ({error.strerror}); "
+            f"set {VARIABLE} to the same secret for all processes of the run"
         ) from error
 
 
@@ -102,15 +103,21 @@ def _read(path: Path) -> Token:
         if found.st_uid != os.geteuid():
             raise _refused(path, "belongs to another user")
         if found.st_mode & _OTHERS:
-            raise _refused(path, "can be read or written by other users")
+            raise UserError(
+                f"the file with the token, {path}, can be read or written by other users; "
+                f"if the secret in it is yours alone: chmod 600 {shlex.quote(str(path))}"
+            )
         text = stream.read(2048).decode(errors="replace").strip()
     if _FORM.fullmatch(text) is None:
-        raise _refused(path, "holds no token")
+        raise UserError(
+            f"the file with the token, {path}, holds no token, which is one line of 32 or more letters and "
+            f"digits by chance; write one: openssl rand -hex 32 > {shlex.quote(str(path))}"
+        )
     return Token(text)
 
 
 def _refused(path: Path, why: str) -> UserError:
     return UserError(
-        f"the file with the ranks' token, {path}, {why}; remove it, or set {VARIABLE} to the same secret for "
-        "all ranks"
+        f"the file with the token, {path}, {why}; give a file of this user's own, or set {VARIABLE} to the "
+        "same secret for all processes of the run"
     )

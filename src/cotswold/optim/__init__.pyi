@@ -1,6 +1,8 @@
 from .blocks import combine as combine
 from .blocks import dot as dot
 from .cg import CGMethod as CGMethod
+from .convergence import Convergence as Convergence
+from .decay import Decayed as Decayed
 from .directions import BetaName as BetaName
 from .dtensors import DTensorVectors as DTensorVectors
 from .iteration import Iteration as Iteration
@@ -37,7 +39,9 @@ __all__ = [
     "Combine",
     "Command",
     "ConjugateGradient",
+    "Convergence",
     "DTensorVectors",
+    "Decayed",
     "Dot",
     "Drop",
     "Evaluation",

@@ -35,6 +35,10 @@ class Iteration:
     """Why no pair (L-BFGS) or β (conjugate gradient) was made of this step; None where it was."""
     failure: str | None = None
     """Why the point did not move although steepest descent was tried: there is nothing more to gain."""
+    penalty: float = 0.0
+    """What of the value is weight decay."""
+    promised: float = 0.0
+    """By how much the value fell as the slopes at both ends of the step say, which are known more exactly."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Point:
     """g·g"""
     patterns: str
     samples: int
+    penalty: float = 0.0
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Count:
     partial: int = 0
     restart: str | None = None
     skipped: str | None = None
+    promised: float = 0.0
 
 
 COMMON = (Dot("trial_g", "d"), Dot("g", "d"), Dot("trial_g", "trial_g"), Dot("d", "d"))
@@ -199,7 +201,7 @@ class Method(ABC):
                 f"the objective is {found.value} and its gradient's square {squared} at the point itself: "
                 "start from another point, or look for what makes them so in the data or the network"
             )
-        self._point = Point(found.value, squared, found.patterns, found.samples)
+        self._point = Point(found.value, squared, found.patterns, found.samples, found.penalty)
         self._plan, self._since, self._previous = self._plan_at_start(found.dots[1:]), 0, None
         if again and self._plan.steepest:
             count.restart = "new patterns were drawn"
@@ -301,7 +303,8 @@ class Method(ABC):
         taken = Taken(step, before.squared, *found.dots[: len(COMMON)])
         self._previous = before.value, plan.slope, step
         self._pending += [Combine("x", ((1.0, "x"), (step, "d"))), Combine("g", ((1.0, "trial_g"),))]
-        self._point = replace(before, value=found.value, squared=taken.squared)
+        self._point = replace(before, value=found.value, squared=taken.squared, penalty=found.penalty)
+        count.promised = -0.5 * step * (taken.start_slope + taken.slope)
         self._plan = self._plan_after(taken, found.dots[len(COMMON) :], count)
 
     def _iteration(self, count: Count, step: float, failure: str | None) -> Iteration:
@@ -321,4 +324,6 @@ class Method(ABC):
             restart=count.restart,
             skipped=count.skipped,
             failure=failure,
+            penalty=point.penalty,
+            promised=count.promised,
         )

@@ -24,6 +24,8 @@ class Evaluation:
     """Names the set of patterns that was counted: two evaluations can be compared where it is the same."""
     samples: int
     """How many patterns were counted."""
+    penalty: float = 0.0
+    """What of the value does not come from the patterns: weight decay."""
 
 
 class Objective(Protocol):

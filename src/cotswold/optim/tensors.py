@@ -26,9 +26,14 @@ class TensorVectors:
     """
 
     def __init__(
-        self, parts: Tensor | Sequence[Tensor], name: str = "x", counted: Sequence[bool] | None = None
+        self,
+        parts: Tensor | Sequence[Tensor],
+        name: str = "x",
+        counted: Sequence[bool] | None = None,
+        pieces: Sequence[int] | None = None,
     ) -> None:
-        """``counted``: which parts the dots are over; the others are counted elsewhere.
+        """``counted``: which parts the dots are over; the others are counted elsewhere. ``pieces``: numbers
+        in each piece of a part that a dot adds up apart, as if it were a part; all by default.
 
         Raises UserError for what is neither float32 nor float64, is mixed, or is not contiguous."""
         given = [parts] if isinstance(parts, Tensor) else list(parts)
@@ -36,6 +41,7 @@ class TensorVectors:
         self._vectors = {name: [part.detach().view(-1) for part in given]}
         self._like = self._vectors[name]
         self._counted = [True] * len(given) if counted is None else list(counted)
+        self._pieces = None if pieces is None else list(pieces)
 
     def __getitem__(self, name: str) -> list[Tensor]:
         """The parts of a vector, flat; who writes into them changes it."""
@@ -88,7 +94,9 @@ class TensorVectors:
         total = 0.0
         for a, b, counted in zip(left, right, self._counted, strict=True):
             if counted:
-                total += dot(a, b)
+                pieces = self._pieces or [a.numel()]
+                for piece, other in zip(torch.split(a, pieces), torch.split(b, pieces), strict=True):
+                    total += dot(piece, other)
         return total
 
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from cotswold.errors import UserError
 from cotswold.optim.cg import CGMethod
 from cotswold.optim.closures import Closure, ClosureObjective, HeldVectors
-from cotswold.optim.directions import BetaName
+from cotswold.optim.directions import BETAS, BetaName
 from cotswold.optim.dtensors import DTensorVectors
 from cotswold.optim.iteration import Iteration
 from cotswold.optim.lbfgs import LBFGSMethod
@@ -226,6 +226,8 @@ class ConjugateGradient(JointOptimizer):
         group: Group = "world",
     ) -> None:
         """``beta`` and ``search`` as in `CGMethod`; the others as in `LBFGS`."""
+        if beta not in BETAS:
+            raise UserError(f"beta is {beta!r}; it is one of {', '.join(map(repr, BETAS))}")
         super().__init__(params, {"beta": beta}, search, weight_decay, iterations, cycle, group)
 
     def _method(self, vectors: HeldVectors, objective: ClosureObjective) -> Method:

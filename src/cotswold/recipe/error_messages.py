@@ -33,6 +33,9 @@ _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
 _RANKS = {_UNKNOWN: 0, BEYOND: 1}
 """Kinds of errors that are told before others."""
 
+_HINTS = {"network": ", such as [network] with layers = [], a network without hidden layers"}
+"""What is said besides where a key is missing."""
+
 
 def complaint(
     error: ValidationError, text: str, overridden: Collection[str], root: type[Section] = Recipe
@@ -72,7 +75,7 @@ def _sentence(error: ErrorDetails, place: FieldPlace) -> str:
     if error["type"] == BEYOND:
         return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
-        return f"{here} is missing; it takes {kind(owner.model_fields[key])}"
+        return f"{here} is missing; it takes {kind(owner.model_fields[key])}{_HINTS.get(here, '')}"
     if error["type"] == _NO_TAG:
         return f"{here} is missing; it takes {either(choices)}"
     if error["type"] == _WRONG_TAG:

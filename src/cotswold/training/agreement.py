@@ -25,7 +25,13 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
     "evaluate": True,
     "training": {
         *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"),
-        *("iterations", "evaluations", "flops", "tolerance"),  # where a run over the whole set ends
+        *(
+            "iterations",
+            "evaluations",
+            "flops",
+            "tolerance",
+            "stall_iterations",
+        ),  # where a run over the whole set ends
     },
 }
 """What of a recipe may be different when a run is resumed, since no result depends on it."""

@@ -16,6 +16,7 @@ from cotswold.optim import (
     ApproximateWolfe,
     BunyipSearch,
     CGMethod,
+    Decayed,
     LBFGSMethod,
     Objective,
     Search,
@@ -89,6 +90,8 @@ class Here:
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
     """The method that `[training]` names."""
     cycle = (training.cycle or CYCLE) if training.chooses else None
+    if training.weight_decay:
+        objective = Decayed(objective, training.weight_decay)
     if training.method == "lbfgs":
         search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
         return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)

@@ -29,6 +29,7 @@ from cotswold.training.fit import check_fit
 from cotswold.training.phases import Epochs
 from cotswold.training.prolonging import note, stages
 from cotswold.training.sample_spec import KEY, SampleSpec
+from cotswold.training.stores import warnings
 from cotswold.training.table import Runner, Setting
 from cotswold.training.team import SOLO, Team
 
@@ -233,7 +234,7 @@ class StoreJob(Job):
             **start,
             pictures=self.store.splits["train"],
             store=self.store.identity,
-            notes=list(self.store.notes),
+            notes=[*self.store.notes, *warnings(self.recipe, self.store)],
         )
         if self.store.kind == "pictures":
             split = "validation" if self.store.splits.get("validation") else "train"

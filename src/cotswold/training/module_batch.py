@@ -27,7 +27,7 @@ from cotswold.training.runners.evaluations import Evaluations
 from cotswold.training.same_module import check_module
 from cotswold.training.spread import spread
 from cotswold.training.team import Team
-from cotswold.training.works import INHERITED, ModuleWork, check_steady
+from cotswold.training.works import INHERITED, ModuleWork, check_repeatable, check_steady
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def build(
             "strategy batch starts its workers, and their ranks, itself (workers=, grid=); start one process"
         )
     work = work_of(given, training.portion)
+    check_repeatable(work, training.portion)
     if recipe.alone:
         return in_one_process(work, recipe, recorder, ModuleEvaluations)
     if recipe.cluster.address is None:

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from cotswold.data import (
     AnyPreparation,
     Preparation,
@@ -241,6 +243,16 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
     return recipe.model_copy(update={"data": data.model_copy(update=update)})
 
 
+def warnings(recipe: Recipe, store: Store) -> list[str]:
+    """What a person should know of a run's samples before it is trained."""
+    if store.splits.get("validation") or not isinstance(recipe.objective, LossObjective):
+        return []
+    asked = getattr(recipe.data, "validation", None)
+    count = store.splits["train"]
+    why = f": data.validation = {asked:g} of {count:,} samples is none" if asked else ""
+    return [f"there are no samples for validation{why}; nothing will tell when the network learns by heart"]
+
+
 def _check_outputs(store: Store, loss: str, strategy: str) -> None:
     """Raise RecipeError where a network that learns from labels cannot learn from those of a store."""
     if store.targets:
@@ -251,16 +263,24 @@ def _check_outputs(store: Store, loss: str, strategy: str) -> None:
                 'it to "squared", or label the samples by whole numbers or texts'
             )
         return
-    if len(store.classes) < 2:
-        found = f"only one class, {store.classes[0]!r}" if store.classes else "no labels"
+    if not store.classes:
         remedy = (
-            'with data.labels = "folders", one folder a class'
+            'data.labels = "folders", one folder a class'
             if store.kind != "vectors"
-            else 'with data.labels = "file", labels in name.labels.npy beside'
+            else 'data.labels = "file", labels in the .npz, or in name.labels.npy beside'
         )
         raise RecipeError(
-            f"the {store.kind} in {store.path} have {found}; strategy {strategy} needs two classes or "
-            f"more ({remedy})"
+            f"the {store.kind} in {store.path} have no labels, which strategy {strategy} learns from; give "
+            f"some: {remedy}"
+        )
+    labels = store.labels("train")
+    present = np.unique(labels[labels >= 0])
+    if len(present) < 2:
+        found = f"of one class, {store.classes[int(present[0])]!r}" if len(present) else "without a class"
+        raise RecipeError(
+            f"all {len(labels):,} {store.kind} for training in {store.path} are {found}; strategy {strategy} "
+            "tells classes apart: give samples of two or more (numbers to predict instead of classes are "
+            "floating-point labels)"
         )
 
 

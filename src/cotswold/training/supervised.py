@@ -7,12 +7,14 @@ clocks, the terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import inf
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.checkpoint import IfThere, StateDict, StateValue
+from cotswold.errors import UserError
 from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
@@ -115,9 +117,10 @@ class Supervised:
             group["lr"] = rate
         self.network.train()
         self.optimiser.zero_grad(set_to_none=True)
-        outputs = self.outputs(batch.inputs)
-        loss = self.loss(outputs, targets)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        with one_type(self.network, batch):
+            outputs = self.outputs(batch.inputs)
+            loss = self.loss(outputs, targets)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.optimiser.step()
         self._step += 1
         details = {"rate": rate}
@@ -193,6 +196,26 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
     """The `[training]` of a recipe whose strategy is `supervised`."""
     assert isinstance(recipe.training, SupervisedTraining), "the table chose by the strategy"
     return recipe.training
+
+
+@contextmanager
+def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
+    """Raises UserError in the place of torch's error where samples or numbers to predict are of another
+    floating type than the parameters."""
+    try:
+        yield
+    except RuntimeError as error:
+        own = {each.dtype for each in network.parameters() if each.is_floating_point()}
+        for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
+            if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype in own:
+                continue
+            name = type(network).__name__
+            theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
+            raise UserError(
+                f"the {what} are of {theirs}, and the parameters of {name} of {ours} ({error}); give "
+                f"{what}.to(torch.{ours}), or module.to(torch.{theirs})"
+            ) from error
+        raise
 
 
 def needed(targets: Tensor | None) -> Tensor:

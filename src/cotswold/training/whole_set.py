@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from cotswold.cluster.layout import shards_of
 from cotswold.cluster.sets import Sets
+from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.work import PortionSum, Work
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.server.counting import total_of
@@ -78,7 +80,9 @@ class WholeSet:
     ) -> None:
         """``recorded``: the sets that are drawn first, portions in words."""
         self.work, self.look = work, look
-        self.vectors = TensorVectors(work.parameters)
+        shards = shards_of(work.layout, work.parameters.element_size(), ClusterSettings.shard_bytes, ["here"])
+        # dots add up what a cluster's shards would, so that both have the same bits
+        self.vectors = TensorVectors(work.parameters, pieces=[each.stop - each.start for each in shards])
         self.evaluations = 0
         self._fraction, self._deterministic = fraction, deterministic
         self._dealing = Dealing(seed, work.patterns, portion)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import cast, get_args
 
@@ -30,7 +31,7 @@ from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.strategy import Batch
-from cotswold.training.supervised import needed
+from cotswold.training.supervised import needed, one_type
 
 
 class ModuleWork:
@@ -240,16 +241,53 @@ def check_steady(module: nn.Module) -> None:
     portion."""
     for name, each in module.named_modules():
         place = f"{name or type(module).__name__} ({type(each).__name__})"
-        if isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0:
+        if _drops(each):
             raise UserError(
-                f"{place} draws anew at each evaluation, and strategy batch compares evaluations; take it "
-                "out, or train by strategy supervised"
+                f"{place} drops outputs at random, anew at each evaluation, and strategy batch compares "
+                "evaluations; set its dropout to 0 or take it out, or train by strategy supervised"
             )
         if isinstance(each, nn.modules.batchnorm._BatchNorm):
             raise UserError(
                 f"{place} normalises over a batch, and the objective of strategy batch is a sum over "
                 "patterns; take another normalisation, such as GroupNorm, or train by strategy supervised"
             )
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a layer of torch's drops outputs while it learns; those made of others are asked one by one."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
+
+
+_ROUNDING = 1e3
+"""Sums of threads differ by some of the precision; what is drawn differs by far more than so many of it."""
+
+
+def check_repeatable(work: ModuleWork, portion: int) -> None:
+    """Raise UserError where the first portion is another when it is computed again: what the code of a module
+    or of a data set draws is in no layer that `check_steady` could see."""
+    patterns = range(min(portion, work.patterns))
+    first, again = work.read(patterns), work.read(patterns)
+    with one_type(work.network, first):
+        if not isfinite(work.add(patterns, torch.zeros_like(work.parameters)).value):
+            return  # the first evaluation says it
+    name = type(work.network).__name__
+    remedy = "strategy batch compares evaluations; take out what is drawn at random"
+    if not torch.equal(first.inputs, again.inputs):
+        raise UserError(
+            f"the data set gave other samples when the same {len(patterns)} were read again, and {remedy}, "
+            "such as a random transform, or train by strategy supervised"
+        )
+    with torch.no_grad():
+        one, other = (work.network(first.inputs) for _ in range(2))
+    if not isinstance(one, Tensor):
+        one, other = (torch.tensor(work.summed(first, work.network, False).value) for _ in range(2))
+    if (one - other).abs().max() > _ROUNDING * torch.finfo(work.parameters.dtype).eps * one.abs().max():
+        raise UserError(
+            f"{name} gave other outputs when the same {len(patterns)} samples were computed again, and "
+            f"{remedy}, such as torch.nn.functional.dropout, or train by strategy supervised"
+        )
 
 
 def _right(outputs: Tensor, targets: Tensor) -> dict[str, float]:

@@ -172,6 +172,15 @@ class BatchTraining(SharedTraining):
     iteration is finished first."""
     tolerance: NotNegative = 0.0
     """Stop where the norm of the gradient is at most this."""
+    stall_iterations: Annotated[int, Field(ge=0), at_most(1_000_000)] = 10
+    """Stop, converged, after so many iterations in a row in which the value fell by no more than its
+    rounding, the slopes along the steps promised no more either, and the gradient was never shorter than
+    before. 0: never. Does not count where an evaluation may end before all patterns are done (`fraction`,
+    `deadline`)."""
+    weight_decay: NotNegative = 0.0
+    """λ: half of it times the square of every weight that learns, biases too, is added to the mean loss, and
+    λ times the weight to its gradient. For n training samples that is C = 1 / (λ n) of scikit-learn, which
+    leaves intercepts out. The loss of an iteration has it in it; that on validation samples has not."""
     portion: Times = 320
     """Patterns in a portion: what a worker computes between two looks at what is wanted."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, Piece
 from cotswold.errors import CheckpointError, CotswoldError, DivergedError
-from cotswold.optim import Iteration, MethodState
+from cotswold.optim import Convergence, Iteration, MethodState
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.flat import FlatModule
@@ -125,6 +126,9 @@ class Evaluations:
         self._number = self._evaluations = self._slopes = 0
         self._best = _Best()
         self._without = 0  # validations since the best
+        # values over other patterns are not comparable
+        stall_iterations = 0 if training.chooses else training.stall_iterations
+        self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
         self._ended: str | None = None
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
@@ -166,6 +170,8 @@ class Evaluations:
         best = kept.get("best_loss")
         self._best = _Best(best if isinstance(best, float) else inf)
         self._without = int(kept.get("without", 0))
+        if kept.get("convergence"):
+            self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
         self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
@@ -186,6 +192,7 @@ class Evaluations:
                 "place": dict(self._place.state()),
                 "best_loss": None if self._best.loss == inf else self._best.loss,
                 "without": self._without,
+                "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
                 "slopes": self._slopes,
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
@@ -300,7 +307,9 @@ class Evaluations:
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
+        self._convergence.hear(found)
         seconds = max(recorder.clock() - began, 1e-9)
+        data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
         recorder.event(
             "step",
@@ -309,6 +318,7 @@ class Evaluations:
             at=self._number,
             of=self._training.iterations,
             loss=found.value,
+            **data_loss,
             gradient_norm=found.gradient_norm,
             rate=found.step,
             evaluations=self._evaluations,
@@ -363,6 +373,8 @@ class Evaluations:
             return f"{_NO_STEP}: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
+        if self._convergence.reached:
+            return _CONVERGED
         return None
 
     def _totals(self) -> dict[str, object]:
@@ -375,6 +387,7 @@ _EVALUATIONS = "as many evaluations as training.evaluations says"
 _FLOPS = "as many FLOPs as training.flops says"
 _TOLERANCE = "the gradient's norm is at most training.tolerance"
 _NO_STEP = "no step goes down any more"
+_CONVERGED = "converged: training.stall_iterations in a row made no progress that rounding shows"
 
 
 def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:
