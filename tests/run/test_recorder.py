@@ -113,3 +113,20 @@ def test_numbers_that_are_none_are_told_with_their_place_and_the_last_good_check
         with pytest.raises(DivergedError, match=r"x came to hold .* at 10 samples; .*00000009; try a"):
             recorder.save(10, values(math.inf), {}, "10 samples")
     assert [path.name for path in recorder.checkpoints.paths()] == ["00000009"]
+
+
+def test_limits_and_rent_go_by_the_time_of_the_run_from_its_command_on(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, ticks=clock, began=clock.now - 40) as log:
+        log.write("start_failed", why="the cluster cannot be opened")
+    with EventLog(path, ticks=clock, began=clock.now - 10) as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.run_clock, recorder.seconds_max = lambda: log.seconds, 100.0
+        recorder.start()
+        clock.now += 30
+        assert recorder.run_seconds == 80 and log.earlier_seconds == 40
+        assert not recorder.limit_within(19) and recorder.limit_within(20)
+        recorder.settle()
+        recorder.end("limited", Price(rent_dollars_per_hour=3600))
+    (end,) = events(tmp_path, "end")
+    assert end["training_seconds"] == 30 and end["dollars"] == 80

@@ -69,9 +69,13 @@ class Price(Section):
     rent_dollars_per_hour: Positive | None = None
     """Price of the rented machine, US dollars an hour: gives dollars for the run."""
     max_dollars: Positive | None = None
-    """Save and stop before the run costs more than this, at `rent_dollars_per_hour`."""
+    """Save and stop before the run costs more than this, at `rent_dollars_per_hour`: before the step or
+    evaluation that would pass it, if it takes as long as the one before. All of the run's time counts, from
+    the start of the command, and of work that was lost, too. What remains to be paid above it is the rest of a
+    step or portion that took longer than that, saving, and the end of the processes."""
     max_hours: Positive | None = None
-    """Save and stop after so many hours of training, those before resumptions included."""
+    """Save and stop before the run takes more hours than this, start-up and the time before resumptions
+    included; as `max_dollars`."""
 
     @model_validator(mode="after")
     def _has_a_price(self) -> Price:
@@ -83,7 +87,7 @@ class Price(Section):
 
     @property
     def seconds_max(self) -> float | None:
-        """Seconds of training after which a limit is reached; None without any."""
+        """Seconds of the run after which a limit is reached; None without any."""
         return min(self._limits().values(), default=None)
 
     @property
