@@ -305,7 +305,7 @@ def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
 def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, add = tmp_path / "run", DenseWork.add
+    place = tmp_path / "run"
 
     def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
         raise MachineError("a server is gone; resume the run")

@@ -28,8 +28,8 @@ EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
 """About so many on smooth problems, for the time and cost of a run; its events say how many there were."""
 MEASURED_SECONDS = 1.0
 START_SECONDS = 3.5
-"""From the command to the first evaluation in one process: Python, torch, the recipe. Measured on two cores of
-an AMD EPYC (Zen 4), as what follows: a network 20-30-3, 1080 patterns."""
+"""From the command to the first evaluation in one process: Python, torch, the recipe. Measured, as what
+follows, on the two cores of an AMD EPYC that nothing else used: a network 20-30-3, 1080 patterns."""
 CLUSTER_START_SECONDS = 2.7
 """More of it with workers of this machine: 2.4 to 2.6 s with 2 and 4 of them. Machines that are joined take
 longer, by what Ray takes to start a process there."""

@@ -66,16 +66,18 @@ def open_job(
     resume: Resume = Resume.NEVER,
     progress: Progress | None = None,
     team: Team = SOLO,
+    began: float | None = None,
 ) -> StoreJob:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
 
     The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
     default; a run that is resumed knows where its store is). All ranks of a ``team`` call this together; the
-    first does the work, and the others take what it has found. Raises RecipeError, RunError (a directory
+    first does the work, and the others take what it has found. The time of the run is counted from when it
+    ``began`` (`time.monotonic`), by default now. Raises RecipeError, RunError (a directory
     that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
     there), on every rank alike.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
 
     def opened() -> StoreJob:
         path = _directory(recipe, directory, overrides)

@@ -71,8 +71,8 @@ class Price(Section):
     max_dollars: Positive | None = None
     """Save and stop before the run costs more than this, at `rent_dollars_per_hour`: before the step or
     evaluation that would pass it, if it takes as long as the one before. All of the run's time counts, from
-    the start of the command, and of work that was lost, too. What remains to be paid above it is the rest of a
-    step or portion that took longer than that, saving, and the end of the processes."""
+    the start of the command, and of work that was lost, too. It may be passed by the rest of a step or
+    portion that takes longer than that, by saving, and by the end of the processes."""
     max_hours: Positive | None = None
     """Save and stop before the run takes more hours than this, start-up and the time before resumptions
     included; as `max_dollars`."""
