@@ -93,9 +93,9 @@ def train(
         included; short for --set price.max_hours=2.
     max_dollars
         Save and stop before the run costs more, at price.rent_dollars_per_hour from the start of the command
-        on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would pass
-        them if it takes as long as the one before, and may be passed by the rest of a step or portion that
-        takes longer, by saving and by the end of the processes.
+        on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would
+        pass them if it takes as long as the one before, and may be passed by the rest of a step or portion
+        that takes longer, by saving and by the end of the processes.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume
