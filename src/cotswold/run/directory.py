@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoints
 from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
 from cotswold.files import (
     FREE_AND_REPEAT,
@@ -115,6 +114,8 @@ class RunDirectory:
 
         Whoever wants to rely on it holds the lock. What cannot be read is no such run.
         """
+        from cotswold.checkpoint import Checkpoints  # readers of a run do not pay for torch
+
         try:
             return (
                 self.recipe.is_file()
