@@ -17,6 +17,10 @@ ANOTHER_RANK_EXIT = 75
 again". The one at fault ends with a code of its own, 1 or 2 or a signal's."""
 
 
+RESUME = "resume the run"
+"""What errors tell to do where training goes on from the last checkpoint."""
+
+
 class CotswoldError(Exception):
     """Anything that Cotswold raises on purpose. ``exit_code`` is what the command returns for it."""
 

@@ -302,7 +302,7 @@ def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sum
     assert 4096 <= len(curve.steps) <= 8192
     assert curve.steps[-1] == 99_999 and curve.steps[0] < 100
     assert curve.steps == curve.values
-    assert len(history.phases[0].paces["gflops"].steps) <= 8192
+    assert len(history.phases[0].paces["gflops"][0].steps) <= 8192
     assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
     section = speed(history, "pictures")
     assert section is not None

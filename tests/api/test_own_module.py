@@ -197,15 +197,14 @@ def test_an_error_of_a_factory_is_that_of_the_program(
     capfd.readouterr()
 
 
-def test_a_run_that_never_took_a_step_may_be_removed(tmp_path: Path) -> None:
+def test_a_run_that_never_took_a_step_gives_place_to_the_corrected_one(tmp_path: Path) -> None:
     def failing(outputs: Tensor, targets: Tensor) -> Tensor:
         raise ValueError("a slip")
 
     with pytest.raises(ValueError, match="a slip"):
         cotswold.train(network(), halves(), tmp_path / "run", loss=failing, **SETTINGS)
-    with pytest.raises(RunError, match="ended before its first step, so you may as well remove"):
-        cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
-    run = cotswold.train(network(), halves(), tmp_path / "other", loss=squared, **SETTINGS)
+    run = cotswold.train(network(), halves(), tmp_path / "run", loss=squared, **SETTINGS)
+    assert run.status == "finished" and sum(event["kind"] == "start" for event in run.events) == 1
     with pytest.raises(RunError, match=r"already holds a run.* directory$"):
         cotswold.train(network(), halves(), run, loss=squared, **SETTINGS)
 

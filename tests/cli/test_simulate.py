@@ -37,6 +37,15 @@ def test_json_has_every_number_of_ranks_and_the_bytes() -> None:
     assert four["ranks"] == 4 and four["wire_bytes"] > 0 and not four["network_bytes"]
 
 
+def test_data_that_are_not_at_hand_can_be_said_in_numbers() -> None:
+    said = cotswold("simulate", "bunyip2000", "bunyip-japanese-ocr", "--ranks", "2")
+    assert said.status == 2 and "--patterns and --outputs" in said.error
+    printed = cotswold("simulate", "--help").out.replace("\\\n", "")
+    (example,) = (line for line in printed.split("\n") if "bunyip2000" in line)
+    words = [word if word != "24,96,194" else "2" for word in example.split()]
+    assert words[:2] == ["cotswold", "simulate"] and cotswold(*words[1:]).status == 0
+
+
 EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--patterns", "9264000", "--outputs", "3203")
 
 

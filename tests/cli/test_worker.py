@@ -68,6 +68,12 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert found["evaluation_wire_bytes"] == 2 * 3 * 4 * size
     assert 0 < float(str(found["dollars"])) <= 2.0 and found["limit_seconds"] == 3600
     assert "dollars" not in plan(recipe, overrides=["price={}"])
+    alone, more, crowd = (plan(recipe, overrides=[f"cluster.workers={each}"]) for each in (1, 2, 4000))
+    times = ("start_seconds", "evaluation_seconds", "evaluations_expected", "run_seconds")
+    start, evaluation, times_over, run = (float(str(more[each])) for each in times)
+    assert start > float(str(alone["start_seconds"])) > 0 and evaluation > 0.01
+    assert run == pytest.approx(start + times_over * evaluation)
+    assert "workers_are" not in alone and "4000 processes would share" in str(crowd["workers_are"])
     away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
     words = "2 TCP ports, one a process, of 30000-30099 of its machine, encrypted"
     assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")

@@ -129,6 +129,23 @@ def test_the_limit_leaves_time_for_another_save(
         clock.now += 20
         recorder.save(1, (piece for _ in range(1) for piece in slowly()), {}, "iteration 1")
         clock.now += 19
-        assert not recorder.limit_reached
+        assert not recorder.limit_within(0)
         clock.now += 1
-        assert recorder.limit_reached
+        assert recorder.limit_within(0)
+
+
+def test_limits_and_rent_go_by_the_time_of_the_run_from_its_command_on(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, ticks=clock, began=clock.now - 40) as log:
+        log.write("start_failed", why="the cluster cannot be opened")
+    with EventLog(path, ticks=clock, began=clock.now - 10) as log:
+        recorder = recorder_in(tmp_path, log, clock)
+        recorder.run_clock, recorder.seconds_max = lambda: log.seconds, 100.0
+        recorder.start()
+        clock.now += 30
+        assert recorder.run_seconds == 80 and log.earlier_seconds == 40
+        assert not recorder.limit_within(19) and recorder.limit_within(20)
+        recorder.settle()
+        recorder.end("limited", Price(rent_dollars_per_hour=3600))
+    (end,) = events(tmp_path, "end")
+    assert end["training_seconds"] == 30 and end["dollars"] == 80

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import cotswold
 from cotswold import recipe as recipes
 from cotswold import training
+from cotswold.analysis.run_history import History
+from cotswold.api.progress import describe
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
-from cotswold.errors import DivergedError, RecipeError, RunError, UserError
+from cotswold.errors import BusyError, DivergedError, MachineError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
-from cotswold.run import Stop, read_events
+from cotswold.run import EventLog, Stop, read_events
 from cotswold.training.patterns import StorePatterns, write_rows
 from cotswold.training.whole_set import Share, WholeSet
 from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe
@@ -63,6 +67,10 @@ def trained(
     job = training.open_job(recipe, place, overrides=overrides, stores=stores, resume=resume)
     job.train(watch, stop or Stop())
     return Checkpoint(Checkpoints(job.run.checkpoints).paths()[-1])
+
+
+def events_of(place: Path) -> list[dict[str, object]]:
+    return list(read_events(place / "events.jsonl"))
 
 
 def events(place: Path, kind: str) -> list[dict[str, object]]:
@@ -301,6 +309,103 @@ def test_a_limit_of_time_saves_and_stops(recipe: Path, stores: Path, tmp_path: P
     assert end["why"] == "price.max_hours = 1e-07 is reached"
     trained(None, tmp_path / "run", stores, "price.max_hours=1")
     assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
+
+
+class Ticks:
+    """A clock that goes on where it is told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
+    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, add = Ticks(), DenseWork.add
+
+    def slowly(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+        ticks.now += 1
+        return add(self, patterns, gradient)
+
+    monkeypatch.setattr(DenseWork, "add", slowly)
+    words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion=32")
+    job = training.open_job(recipe, tmp_path / "run", overrides=words, stores=stores)
+    recorder = job._recorder  # clocks are arguments of what it makes
+    monkeypatch.setattr(
+        type(job),
+        "_recorder",
+        lambda self, *given: replace(recorder(*given), clock=ticks, run_clock=lambda: ticks.now - 1000),
+    )
+    assert not job.train(lambda event: None, Stop())
+    (end,) = events(tmp_path / "run", "end")
+    evaluation = -(-265 // 32)  # seconds, one a portion
+    assert end["status"] == "limited" and ticks.now - 1000 == end["dollars"]
+    assert 40 - evaluation <= float(str(end["dollars"])) <= 40
+    assert (ticks.now - 1000) % evaluation == 0  # none was begun in vain
+
+
+def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
+    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run"
+
+    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+        raise MachineError("a server is gone; resume the run")
+
+    job = training.open_job(recipe, place, stores=stores)
+    monkeypatch.setattr(DenseWork, "add", failing)
+    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
+    with pytest.raises(MachineError, match=r"resume the run \(nothing was saved yet; it begins anew\)$"):
+        job.train(lambda event: None, Stop())
+    (failed,) = events(place, "end")
+    assert str(failed["why"]).endswith("it begins anew)")
+    with EventLog(place / "events.jsonl", began=time.monotonic() - 3600) as log:
+        log.write("cluster_ended", name="server 0", why="was killed")  # an hour later
+    monkeypatch.undo()
+    stop, seen = Stop(), list[Mapping[str, object]]()
+    trained(None, place, stores, "price.max_hours=1", watch=seen.append, stop=stop)
+    (anew,) = events(place, "begun_anew")
+    assert describe(anew) == "nothing was saved yet; it begins anew"
+    assert float(str(anew["lost_seconds"])) >= 3600 and stop.limited
+    history = History.of(events_of(place))
+    assert history.resumptions == 1 and history.lost_seconds >= 3600
+
+
+def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
+    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+        raise MachineError("nobody answers")
+
+    monkeypatch.setattr(DenseWork, "add", failing)
+    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
+    with pytest.raises(MachineError, match="nobody answers"):
+        trained(recipe, tmp_path / "run", stores)
+    late = training.open_job(None, tmp_path / "run", stores=stores, resume=training.Resume.ALWAYS)
+    monkeypatch.undo()
+    trained(recipe, tmp_path / "run", stores, "training.iterations=3")
+    assert len(events(tmp_path / "run", "step")) == 3 and len(events(tmp_path / "run", "start")) == 1
+    with pytest.raises(BusyError, match="another command has begun a run"):
+        late.train(lambda event: None, Stop())
+    with pytest.raises(RunError, match="already holds a run"):
+        trained(recipe, tmp_path / "run", stores)
+
+
+def test_progress_and_iterations_count_the_same_evaluations(
+    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotswold.training.runners.evaluations.SHOW_SECONDS", 0.0)
+    seen = list[Mapping[str, object]]()
+    words = ("training.method=cg", "training.search=bunyip", "training.portion=4", "training.iterations=4")
+    trained(recipe, tmp_path / "run", stores, *words, watch=seen.append)
+    numbers = [each["evaluation"] for each in seen if each["kind"] == "portions"]
+    last = [each for each in seen if each["kind"] == "step"][-1]
+    asked = int(str(last["evaluations"])) + int(str(last["slopes"]))
+    assert int(str(last["slopes"])) > 0 and list(dict.fromkeys(numbers)) == list(range(1, asked + 1))
+    said = describe(last)
+    assert said is not None and f"{asked} evaluations ({last['slopes']} of them slopes" in said
 
 
 def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(

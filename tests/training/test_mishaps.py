@@ -100,7 +100,7 @@ def test_a_second_run_in_the_directory_is_refused_while_the_first_goes_on(
 def test_a_directory_that_holds_a_run_is_not_begun_again(
     pictures: Path, stores: Path, tmp_path: Path
 ) -> None:
-    started(greedy(pictures), tmp_path / "run", stores)
+    finish(started(greedy(pictures), tmp_path / "run", stores))
     with pytest.raises(RunError, match="already holds a run; go on with --resume"):
         started(greedy(pictures), tmp_path / "run", stores)
     for how in (Resume.ALWAYS, Resume.IF_STARTED):

@@ -29,7 +29,12 @@ class Curve:
         """Take in a point, in the place of an earlier one of the same step."""
         self.points[step] = value
         if len(self.points) > POINTS_MAX:
-            self.points = {step: self.points[step] for step in self.steps[::-2]}  # the newest stays
+            self.points = {step: self.points[step] for step in self.steps[::-2][::-1]}  # the newest stays
+
+    def cut(self, step: int) -> None:
+        """Drop the points from a step on."""
+        if self.points and next(reversed(self.points)) >= step:  # they come in order
+            self.points = {each: value for each, value in self.points.items() if each < step}
 
     @property
     def steps(self) -> list[int]:
@@ -51,8 +56,8 @@ class PhaseHistory:
 
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)
-    paces: dict[str, Curve] = field(default_factory=dict)
-    """Rates by name, against milliseconds of the run."""
+    paces: dict[str, dict[int, Curve]] = field(default_factory=dict)
+    """Rates by name and session, against milliseconds of training."""
     facts: Event = field(default_factory=dict)
     """Fields of the `stack` event: maps, parameters."""
     ended: Event = field(default_factory=dict)
@@ -73,6 +78,8 @@ class History:
     """Seconds of training of which `waited_seconds` passed in waiting for pictures."""
     seconds: float = 0.0
     resumptions: int = 0
+    lost_seconds: float = 0.0
+    """Seconds of the run before it began anew, since it had ended before anything was saved."""
     remarks: dict[str, dict[str, int]] = field(default_factory=dict)
     """What a method of the whole set said of its iterations (`restart`, `skipped`, `failure`): how often
     which sentence."""
@@ -115,8 +122,17 @@ class History:
         elif kind == "resumed":
             self.end = {}
             self.resumptions += 1
+        elif kind == "begun_anew":
+            self._begin_anew(number(event, "lost_seconds") or 0.0)
         elif kind in ("stack", "stack_end", "step", "validation"):
             self._take_phase(str(kind), event)
+
+    def _begin_anew(self, lost_seconds: float) -> None:
+        """Forget what came to nothing."""
+        self.end, self.phases, self.remarks = {}, {}, {}
+        self.waited_seconds = self.interval_seconds = 0.0
+        self.resumptions += 1
+        self.lost_seconds = lost_seconds
 
     def _take_phase(self, kind: str, event: Event) -> None:
         phase = self.phase(int(number(event, "stack") or 0))
@@ -144,8 +160,12 @@ class History:
         for name in PACES:
             value = number(event, name)
             if value is not None:
-                at = round(1000 * (number(event, "seconds") or 0.0))
-                phase.paces.setdefault(name, Curve()).put(at, value)
+                seconds = number(event, "training_seconds")  # not in old logs
+                at = round(1000 * ((number(event, "seconds") or 0.0) if seconds is None else seconds))
+                sessions = phase.paces.setdefault(name, {})
+                for earlier in sessions.values():  # what was lost in a pause came again
+                    earlier.cut(at)
+                sessions.setdefault(self.resumptions, Curve()).put(at, value)
 
     def _take_remarks(self, event: Event) -> None:
         for name in REMARKS:

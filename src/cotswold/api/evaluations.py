@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cotswold.api.display import display_for
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.simulate import RANKS_A_DEVICE
-from cotswold.errors import UserError
+from cotswold.errors import RecipeError, SourceError, UserError
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -82,12 +82,17 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
         recipe = with_features(recipe)
     if patterns is not None and outputs is not None:
         return recipe, patterns, outputs
-
-    return (
-        recipe,
-        patterns_in(recipe)[0] if patterns is None else patterns,
-        class_count(recipe) if outputs is None else outputs,
-    )
+    try:
+        return (
+            recipe,
+            patterns_in(recipe)[0] if patterns is None else patterns,
+            class_count(recipe) if outputs is None else outputs,
+        )
+    except (RecipeError, SourceError) as error:
+        raise type(error)(
+            f"{error}; or say how many patterns and outputs there are, and the data need not be at hand: "
+            "--patterns and --outputs (Python: patterns=, outputs=)"
+        ) from error
 
 
 def _counts(cluster: Cluster, workers: int | Sequence[int] | None) -> list[int]:

@@ -75,6 +75,7 @@ def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
             resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
             progress=advance,
             team=team,
+            began=request.began,
         )
     if team.is_main and not job.resumed:
         for note in [*job.store.notes, *training.stores.warnings(job.recipe, job.store)]:

@@ -330,6 +330,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
             before = f" with {words}, as before" if words else ""
             return f"resumed after step {event['step']}{grid}{before}{note}"
+        case "begun_anew":
+            return "nothing was saved yet; it begins anew"
         case "observer_lost":
             return f"{event['observer']} is left out from here on ({event['error']}); training goes on"
         case "end":
@@ -349,7 +351,10 @@ def _epochs(totals: object) -> str:
 
 def figures(event: Mapping[str, object]) -> str:
     """Loss and rates of a step event."""
-    counted = f" {event['evaluations']} evaluations" if "evaluations" in event else ""
+    slopes = int(_number(event.get("slopes")))
+    part = f" ({slopes} of them slopes on part of the samples)" if slopes else ""
+    asked = int(_number(event.get("evaluations"))) + slopes  # as evaluations are numbered while they go on
+    counted = f" {asked} evaluations{part}" if "evaluations" in event else ""
     workers = f" {event['workers']} workers" if _number(event.get("workers")) > 1 else ""
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
     return (

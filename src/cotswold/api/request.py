@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ class Request:
     overrides: list[str]
     stores: Path | None
     resume: Resumed
+    began: float = field(default_factory=time.monotonic)
+    """When it was asked for, from which the run's time is counted."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def simulate(
       cotswold simulate coates2013 coates2013-1.8b --ranks 1,4,16,64
       cotswold simulate ethernet faces --set training.strategy=joint
       cotswold simulate mine.toml faces --grid 2x2 --json
-      cotswold simulate bunyip2000 bunyip-japanese-ocr --ranks 24,96,194
+      cotswold simulate bunyip2000 bunyip-japanese-ocr --ranks 24,96,194 \\
+        --patterns 9264000 --outputs 3203
 
     Parameters
     ----------

@@ -59,7 +59,8 @@ def train(
     recipe
         A recipe file, or the name of a shipped recipe (`cotswold recipe list`). Not needed with --resume.
     run
-        The run's directory; runs/NAME by default. It must not exist, unless the run is resumed.
+        The run's directory; runs/NAME by default. It must not hold a run, unless that is resumed or ended
+        before its first step; then the new one begins in its place.
     set
         Overrides a field, as in training.momentum=0.5; may be given again. With --resume: training.device,
         threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster, price, evaluate; and more
@@ -88,11 +89,13 @@ def train(
         Threads of computation, of each rank where there are several; short for --set training.threads=2. By
         default the recipe's, or all cores that this process is granted, divided among the ranks of a host.
     max_hours
-        Save and stop after so many hours of training, those before resumptions included; short for
-        --set price.max_hours=2.
+        Save and stop before the run takes more hours, start-up, lost work and the time before resumptions
+        included; short for --set price.max_hours=2.
     max_dollars
-        Save and stop when the run has cost so much, at price.rent_dollars_per_hour; short for
-        --set price.max_dollars=5.
+        Save and stop before the run costs more, at price.rent_dollars_per_hour from the start of the command
+        on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would
+        pass them if it takes as long as the one before, leave time for the save, and may be passed by the
+        rest of a step or portion that takes longer, and by the end of the processes.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume

@@ -1,3 +1,5 @@
+from .durable import FREE_AND_REPEAT as FREE_AND_REPEAT
+from .durable import FREE_AND_RESUME as FREE_AND_RESUME
 from .durable import PARTIAL as PARTIAL
 from .durable import create_file as create_file
 from .durable import disk_errors as disk_errors
@@ -19,6 +21,8 @@ from .untrusted import read_object as read_object
 from .untrusted import take as take
 
 __all__ = [
+    "FREE_AND_REPEAT",
+    "FREE_AND_RESUME",
     "PARTIAL",
     "DirectoryLock",
     "MalformedError",

@@ -18,6 +18,10 @@ from cotswold.errors import CotswoldError, DiskFullError
 PARTIAL = ".partial"
 """Ending of files and folders that are being written; whatever bears it was not finished and may go."""
 
+FREE_AND_RESUME = "free some space and resume, what was written before is intact"
+FREE_AND_REPEAT = "free some space and run it again"
+"""Remedies of a full disk, where there is something to go on from and where there is nothing yet."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -30,7 +34,7 @@ def is_full(error: OSError) -> bool:
 def disk_errors(
     path: Path,
     otherwise: type[CotswoldError],
-    remedy: str = "free some space and resume, what was written before is intact",
+    remedy: str = FREE_AND_RESUME,
 ) -> Iterator[None]:
     """Turn OSError into DiskFullError, whose remedy is ``remedy``, or ``otherwise``, with a sentence about
     ``path``."""

@@ -34,17 +34,19 @@ class Account:
         """FLOP/s; None before any time has passed."""
         return self.flops / self.seconds if self.seconds > 0 else None
 
-    def summary(self, price: Price) -> dict[str, float | int | None]:
-        """Everything counted, with cents per MFLOP/s of bought hardware and dollars for a rented machine.
+    def summary(self, price: Price, rented_seconds: float | None = None) -> dict[str, float | int | None]:
+        """Everything counted, with cents per MFLOP/s of bought hardware and dollars for a machine that was
+        rented for so many seconds, by default those of training.
 
         What is not known, for want of a price or of time, is None and never 0.
         """
+        seconds = self.seconds if rented_seconds is None else rented_seconds
         rate, bought, rented = self.flops_per_second, price.hardware_dollars, price.rent_dollars_per_hour
         return {
             **self.state(),
             "flops_per_second": rate,
             "cents_per_mflops": 100 * bought / (rate / 1e6) if bought and rate else None,
-            "dollars": rented * self.seconds / 3600 if rented else None,
+            "dollars": rented * seconds / 3600 if rented else None,
         }
 
     def state(self) -> dict[str, float | int | None]:

@@ -1,21 +1,23 @@
 """The directory of a run.
 
 Knows: the names of the files in it, what the run is called. Does not know: what else is in them. Creates,
-never replaces, but for what the run remembers; follows no links; never changes the working directory. A copy
-made while training goes on is a run that was killed at that moment.
+never replaces, but for what the run remembers and for a run that never began; follows no links; never changes
+the working directory. A copy made while training goes on is a run that was killed at that moment.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotswold import recipe as recipes
-from cotswold.errors import MachineError, RunError
+from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
 from cotswold.files import (
+    FREE_AND_REPEAT,
     PARTIAL,
     DirectoryLock,
     MalformedError,
@@ -23,10 +25,13 @@ from cotswold.files import (
     disk_errors,
     open_reading,
     read_object,
+    replace_file,
 )
 from cotswold.run import run_file
+from cotswold.run.events import read_events
 from cotswold.run.run_file import Record
 
+_ENVIRONMENT = "environment.json"
 _ENVIRONMENT_BYTES_MAX = 1 << 20
 
 
@@ -35,12 +40,33 @@ class RunDirectory:
     """A run on disk. Readers need no lock; whoever writes works inside `with run.lock():`."""
 
     path: Path
+    known_as: str | None = None
+    """Its id when it was begun, or opened to be resumed; None where nobody has looked."""
+
+    @classmethod
+    def begin(cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]) -> RunDirectory:
+        """As `create`, also in the place of a run that has not begun; BusyError where it is being trained."""
+        run = cls(Path(path).absolute())
+        if not run.is_unbegun:
+            return cls.create(path, recipe_text, environment).recognised()
+        with run.lock(), disk_errors(run.path, RunError, FREE_AND_REPEAT):
+            if not run.is_unbegun:  # another command was quicker
+                raise RunError(_taken(run.path))
+            for left in (run.tensorboard, run.checkpoints, run.best):
+                if left.exists():
+                    shutil.rmtree(left)
+            run.events.unlink(missing_ok=True)
+            # the recipe is there all the time, for without it the directory holds no run
+            Record.new().replace(run.path)
+            replace_file(run.recipe, recipe_text.encode())
+            replace_file(run.path / _ENVIRONMENT, _plain(environment))
+            return run.recognised()
 
     @classmethod
     def create(cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]) -> RunDirectory:
         """A new run in a directory that is new or empty; raises RunError where something is already there."""
         run = cls(Path(path).absolute())
-        with disk_errors(run.path, RunError):
+        with disk_errors(run.path, RunError, FREE_AND_REPEAT):
             if run.path.exists() and not run.path.is_dir():
                 raise RunError(f"{run.path} is a file; choose another directory for the run")
             run.path.mkdir(parents=True, exist_ok=True)
@@ -55,7 +81,7 @@ class RunDirectory:
                 create_file(run.recipe, recipe_text.encode())
             except FileExistsError as error:
                 raise RunError(_taken(run.path)) from error
-            create_file(run.path / "environment.json", (json.dumps(environment, indent=1) + "\n").encode())
+            create_file(run.path / _ENVIRONMENT, _plain(environment))
         return run
 
     @classmethod
@@ -69,6 +95,38 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"{run.recipe} cannot be read: {error.strerror}") from error
         return run
+
+    def recognised(self) -> RunDirectory:
+        """The same, for `check_known`; raises as `identity`."""
+        return replace(self, known_as=self.identity)
+
+    def check_known(self) -> None:
+        """Raise BusyError where another command has begun a run in the place of this one; call it inside the
+        lock."""
+        if self.known_as not in (None, self.identity):
+            raise BusyError(
+                f"another command has begun a run in {self.path} meanwhile; choose another directory"
+            )
+
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether a run is here that took no step and has no checkpoint: there is nothing in it to lose.
+
+        Whoever wants to rely on it holds the lock. What cannot be read is no such run.
+        """
+        from cotswold.checkpoint import Checkpoints  # readers of a run do not pay for torch
+
+        try:
+            return (
+                self.recipe.is_file()
+                and Record.read(self.path) is not None
+                and not any(Checkpoints(each).paths() for each in (self.checkpoints, self.best))
+                and not (
+                    self.events.exists() and any(each["kind"] == "step" for each in read_events(self.events))
+                )
+            )
+        except (CotswoldError, OSError):
+            return False
 
     def lock(self) -> DirectoryLock:
         """The right to write here, for a `with` block; entering raises BusyError if another has it."""
@@ -158,7 +216,7 @@ class RunDirectory:
 
         Raises MachineError where the file cannot be read or is damaged.
         """
-        path = self.path / "environment.json"
+        path = self.path / _ENVIRONMENT
         try:
             return read_object(path, bytes_max=_ENVIRONMENT_BYTES_MAX)
         except FileNotFoundError:
@@ -167,6 +225,10 @@ class RunDirectory:
             raise MachineError(
                 f"{path} {_why(error)}; remove it to go on, the run's store is then looked for anew"
             ) from error
+
+
+def _plain(values: Mapping[str, object]) -> bytes:
+    return (json.dumps(values, indent=1) + "\n").encode()
 
 
 def _why(error: Exception) -> str:

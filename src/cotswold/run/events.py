@@ -60,13 +60,17 @@ class EventLog:
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
+        began: float | None = None,
     ) -> None:
+        """``began``: when by ``ticks`` this session began, where that was before the log is opened."""
         self._path, self._observers, self._ticks = path, list(observers), ticks
         with disk_errors(path, MachineError):
             self._file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             end, earlier, last = _whole(path)
             os.ftruncate(self._file, end)
-        self._began = ticks() - earlier
+        self.earlier_seconds = earlier
+        """Seconds of running before this session."""
+        self._began = (ticks() if began is None else began) - earlier
         self._opened, self._opened_time = ticks(), max(clock(), last)
 
     @property

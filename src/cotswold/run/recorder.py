@@ -64,8 +64,11 @@ class Recorder:
     sent_bytes: Callable[[], int] = lambda: 0
     """Bytes that the transports sent since it was last called."""
     clock: Callable[[], float] = time.monotonic
+    run_clock: Callable[[], float] | None = None
+    """Seconds of the run so far, start-up and lost work included, which limits and rent go by; None: those of
+    training."""
     seconds_max: float | None = None
-    """Seconds of training after which the run is to save and stop; None without a limit."""
+    """Seconds of the run after which it is to save and stop; None without a limit."""
     account: Account = field(default_factory=Account)
 
     def __post_init__(self) -> None:
@@ -89,12 +92,16 @@ class Recorder:
         """Count work of so many samples, ``flops`` in all, whatever came of it."""
         self.account.add(samples=samples, flops=flops)
 
+    def limit_within(self, seconds: float) -> bool:
+        """Whether the time, or the money, of the run will be spent in so many seconds and another save as
+        long as the last."""
+        needed = self.run_seconds + seconds + sum(self._save_seconds.values())
+        return self.seconds_max is not None and needed >= self.seconds_max
+
     @property
-    def limit_reached(self) -> bool:
-        """Whether the time, or the money, of the run is spent, but for another save as long as the last."""
-        return self.seconds_max is not None and self.seconds + sum(self._save_seconds.values()) >= (
-            self.seconds_max
-        )
+    def run_seconds(self) -> float:
+        """Seconds of the run so far: of all its sessions, from the start of their commands."""
+        return self.seconds if self.run_clock is None else self.run_clock()
 
     @property
     def seconds(self) -> float:
@@ -184,7 +191,7 @@ class Recorder:
 
     def end(self, status: str, price: Price, why: str = "") -> None:
         """Write the last event: how it ended, ``why`` where it failed, and the account."""
-        summary = self.account.summary(price)
+        summary = self.account.summary(price, self.run_seconds)
         # an event's own seconds are those of the run
         summary["training_seconds"] = summary.pop("seconds")
         self.event("end", status=status, **({"why": why} if why else {}), **summary)

@@ -6,17 +6,19 @@ strategy, which runner drives it, the terminal.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.data import Store
-from cotswold.errors import CheckpointError, MachineError, told
+from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
+from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, SharedTraining, SupervisedTraining
@@ -32,6 +34,9 @@ from cotswold.training.sample_spec import KEY, SampleSpec
 from cotswold.training.stores import warnings
 from cotswold.training.table import Runner, Setting
 from cotswold.training.team import SOLO, Team
+
+_ANEW = "nothing was saved yet; it begins anew"
+_FREE_ANEW = "free some space and resume"
 
 
 def _rate(training: SharedTraining) -> str:
@@ -67,6 +72,8 @@ class Job(ABC):
     team: Team = SOLO
     totals: tuple[Epochs, ...] = ()
     """To which the run is prolonged, one after the other."""
+    began: float = field(default_factory=time.monotonic)
+    """When the command began, by the clock that only goes on: the run's time is counted from there."""
 
     @abstractmethod
     def check(self) -> None:
@@ -102,12 +109,12 @@ class Job(ABC):
             with raise_on_all(team.ranks, MachineError):
                 if team.is_main:
                     open_things.enter_context(self.run.lock())
+                    self.run.check_known()
                     self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
                 identity = self.run.identity
             log = self._log(watch, open_things) if team.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
-            fresh = not (self.resumed and recorder.checkpoints.paths())
-            runner = self.build(recorder, open_things, fresh=fresh)
+            runner = self._built(recorder, open_things)
             if self.resumed:
                 self._resume(recorder, runner)
             if runner.number == 0 and team.is_main:
@@ -118,10 +125,21 @@ class Job(ABC):
         curves = tensorboard(self.run.tensorboard)
         observers: list[Observer] = [_Callback(on_event)]
         observers += [] if curves is None else [curves]
-        log = open_things.enter_context(EventLog(self.run.events, observers=observers))
+        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
         if note(self.run, self.totals):
             log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
         return log
+
+    def _built(self, recorder: Recorder, open_things: ExitStack) -> Runner:
+        """The runner; a start that fails is among the events, for its time counts."""
+        fresh = not (self.resumed and recorder.checkpoints.paths())
+        try:
+            return self.build(recorder, open_things, fresh=fresh)
+        except BaseException as error:
+            _say_if_lost(error, self.run)
+            with suppress(CotswoldError):  # a full disk is not to hide why
+                recorder.event("start_failed", why=told(error))
+            raise
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
         training, ranks = self.recipe.training, self.team.ranks
@@ -141,6 +159,7 @@ class Job(ABC):
             metadata={**metadata(self.recipe), **self.metadata()},
             remedy=remedy,
             sent_bytes=self.team.take_count,
+            run_clock=(lambda: log.seconds) if isinstance(log, EventLog) else None,
             seconds_max=self.recipe.price.seconds_max,
         )
 
@@ -153,6 +172,7 @@ class Job(ABC):
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
+            _say_if_lost(error, self.run)
             why = told(error)
             raise
         finally:
@@ -187,6 +207,8 @@ class Job(ABC):
 
         checkpoint, skipped = recorder.resume(use)
         if checkpoint is None:
+            lost = recorder.log.earlier_seconds if isinstance(recorder.log, EventLog) else 0.0
+            recorder.event("begun_anew", lost_seconds=lost)
             return
         recorder.event(
             "resumed",
@@ -196,6 +218,16 @@ class Job(ABC):
             grid=self._grid,
             remembered=self.run.remembered,
         )
+
+
+def _say_if_lost(error: BaseException, run: RunDirectory) -> None:
+    """Have an error that tells to resume the run say where there is nothing yet to go on from."""
+    said = str(error)
+    if isinstance(error, MachineError) and _ANEW not in said and not Checkpoints(run.checkpoints).paths():
+        free = FREE_AND_REPEAT if run.is_unbegun else f"{_FREE_ANEW} ({_ANEW})"
+        anew = said.replace(RESUME, f"{RESUME} ({_ANEW})").replace(FREE_AND_RESUME, free)
+        if anew != said:
+            error.args = (anew,)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,10 @@ are trained (`Supervised`), the terminal.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def open_module_job(
     or holds another run, RecipeError for a device or a loss that is none, MachineError for one that is not
     there.
     """
+    began = time.monotonic()
     training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
@@ -147,9 +149,9 @@ def open_module_job(
             module_batch.check_elsewhere(factory, wanted)
             check_joinable(wanted.cluster.address)
         if not check_started(path, resume):
-            run = RunDirectory.create(path, recipes.dump(wanted), describe_environment())
+            run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())
-        run = RunDirectory.open(path)
+        run = RunDirectory.open(path).recognised()
         kept = recipes.load(run.recipe)
         _check_validation(validation, kept, path)
         asked, totals = asked_for(_as_named(wanted, kept), kept, run)
@@ -169,7 +171,7 @@ def open_module_job(
         totals = tuple(map(tuple, found["totals"]))
         return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
 
-    return agreed(team, opened, tell, join)
+    return replace(agreed(team, opened, tell, join), began=began)
 
 
 @dataclass(frozen=True, kw_only=True)

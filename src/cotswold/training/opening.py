@@ -7,20 +7,21 @@ how anything is trained, the terminal.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cotswold import errors
 from cotswold import recipe as recipes
-from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.ray_settings import check_joinable
 from cotswold.data import Store, shuffle_bytes
 from cotswold.errors import CotswoldError, MachineError, RunError, StoreError
 from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
-from cotswold.run import RunDirectory, describe_environment, read_events
+from cotswold.run import RunDirectory, describe_environment
 from cotswold.training.agreement import differences
 from cotswold.training.fit import check_fit, check_memory
 from cotswold.training.job import Job, StoreJob
@@ -46,7 +47,6 @@ from cotswold.training.stores import (
 from cotswold.training.team import SOLO, Team
 
 _Job = TypeVar("_Job", bound=Job)
-_NOTHING_LOST = "; it ended before its first step, so you may as well remove its directory and begin anew"
 
 
 class Resume(enum.Enum):
@@ -66,15 +66,18 @@ def open_job(
     resume: Resume = Resume.NEVER,
     progress: Progress | None = None,
     team: Team = SOLO,
+    began: float | None = None,
 ) -> StoreJob:
     """A job from a recipe (a file or a shipped name) in a new directory, or from a run that is resumed.
 
     The store is made if the recipe names a source that has not been prepared under ``stores`` (`stores/` by
     default; a run that is resumed knows where its store is). All ranks of a ``team`` call this together; the
-    first does the work, and the others take what it has found. Raises RecipeError, RunError (a directory
+    first does the work, and the others take what it has found. The time of the run is counted from when it
+    ``began`` (`time.monotonic`), by default now. Raises RecipeError, RunError (a directory
     that is taken, a run of another recipe), SourceError, StoreError, MachineError (a device that is not
     there), on every rank alike.
     """
+    began = time.monotonic() if began is None else began
 
     def opened() -> StoreJob:
         path = _directory(recipe, directory, overrides)
@@ -97,7 +100,8 @@ def open_job(
             "name a recipe to train, or a run to go on with: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
-    return agreed(team, opened, tell, lambda found: _joined(found, team))
+    job = agreed(team, opened, tell, lambda found: _joined(found, team))
+    return replace(job, began=began)
 
 
 def agreed(
@@ -132,23 +136,25 @@ def check_started(path: Path, resume: Resume, *, named: bool = True) -> bool:
     """Whether there is a run in a directory, to go on with; raises RunError where that is not what was asked
     for. ``named``: it is known what to begin where there is none."""
     started = (path / "recipe.toml").is_file()
+    if started and resume is Resume.NEVER and _is_free(RunDirectory(path.absolute())):
+        return False
     if not started and (resume is Resume.ALWAYS or not named):
         raise RunError(f"there is no run in {path} to resume; name a recipe, without resuming, to begin one")
     if started and resume is Resume.NEVER:
         raise RunError(
             f"{path} already holds a run; go on with --resume (Python: resume=True), or choose another "
-            f"directory{_NOTHING_LOST if _never_stepped(RunDirectory.open(path)) else ''}"
+            "directory"
         )
     return started
 
 
-def _never_stepped(run: RunDirectory) -> bool:
-    """Whether a run has nothing to go on from, and nobody trains it."""
+def _is_free(run: RunDirectory) -> bool:
+    """Whether another run may begin in the place of one, which has not begun and which nobody trains."""
+    if not run.is_unbegun:
+        return False
     try:
         with run.lock():
-            return not Checkpoints(run.checkpoints).paths() and not (
-                run.events.exists() and any(event["kind"] == "step" for event in read_events(run.events))
-            )
+            return True
     except CotswoldError:
         return False
 
@@ -169,7 +175,7 @@ def _resumed(
     progress: Progress | None,
     team: Team,
 ) -> StoreJob:
-    run = RunDirectory.open(path)
+    run = RunDirectory.open(path).recognised()
     kept = recipes.load(run.recipe)
     if kept.network.module is not None:
         raise RunError(
@@ -216,7 +222,7 @@ def _begun(
     # before there is a directory that holds a run
     check_start(wanted)
     check_fit(wanted, store, path, team)
-    run = RunDirectory.create(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
+    run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
     return StoreJob(run, wanted, resumed=False, team=team, store=store)
 
 

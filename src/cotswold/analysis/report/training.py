@@ -5,8 +5,9 @@ Knows: the history of a run. Does not know: networks, evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from cotswold.analysis.learning_curves import learning_panels, thinned
 from cotswold.analysis.plots import Band, Line, plot
@@ -20,7 +21,7 @@ from cotswold.analysis.report.blocks import (
     PageSection,
     Paragraph,
 )
-from cotswold.analysis.run_history import History, number
+from cotswold.analysis.run_history import Curve, History, number
 from cotswold.analysis.words import count, duration, percent, plain, scaled
 from cotswold.run import Event
 
@@ -144,9 +145,7 @@ def speed(history: History, word: str) -> PageSection | None:
         for phase_number in sorted(history.phases):
             pace = history.phases[phase_number].paces.get(name)
             if pace:
-                at, y = thinned(pace)
-                x = [milliseconds / 1000 for milliseconds in at]
-                lines.append(Line(f"stack {phase_number + 1}", x, y, colour=phase_number))
+                lines.append(_pace(f"stack {phase_number + 1}", pace, phase_number))
         if lines:
             drawing = plot(identity, lines, x="seconds of training", y=label, bottom=0)
             figures.append(Figure(Drawing(drawing), label[0].upper() + label[1:]))
@@ -163,6 +162,18 @@ def speed(history: History, word: str) -> PageSection | None:
     return PageSection("Speed", "speed", blocks)
 
 
+def _pace(label: str, sessions: Mapping[int, Curve], colour: int) -> Line:
+    """A rate against seconds of training, with a gap where the run paused."""
+    x, y, alone = list[float](), list[float](), False
+    for curve in sessions.values():
+        if curve:
+            at, values = thinned(curve)
+            x += [*([nan] if x else []), *(milliseconds / 1000 for milliseconds in at)]
+            y += [*([nan] if y else []), *values]
+            alone = alone or len(at) == 1
+    return Line(label, x, y, colour=colour, dots=alone)
+
+
 def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
     """What was done and what it cost; ``checkpoints`` are the steps of those that are kept."""
     end = history.end
@@ -174,6 +185,7 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         ("samples", "Samples seen", count),
         ("flops", "FLOPs, forward and gradient", lambda value: scaled(value, "FLOP")),
         ("training_seconds", "Time of training", duration),
+        ("seconds", "Time of the run, start-up included", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
         ("wire_bytes", "Sent between ranks", lambda value: scaled(value, "B")),
         ("staleness", "Staleness, updates", plain),
@@ -189,6 +201,11 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
     items.append(("Status", str(end.get("status", "unknown"))))
     if history.resumptions:
         items.append(("Resumed", f"{history.resumptions} times" if history.resumptions > 1 else "once"))
+    if history.lost_seconds:
+        said = (
+            f"the work of its first {duration(history.lost_seconds)}, for it ended before anything was saved"
+        )
+        items.append(("Lost", said))
     priced = number(end, "cents_per_mflops") is not None or number(end, "dollars") is not None
     blocks: list[Block] = [Facts(items)]
     if not priced:

@@ -17,7 +17,7 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
-from cotswold.analysis.words import count, percent, plain, scaled
+from cotswold.analysis.words import count, counted, percent, plain, scaled
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 
@@ -117,7 +117,12 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         found.append(("Fraction that ends an evaluation", percent(training.fraction)))
     if not recipe.alone:
         cluster = recipe.cluster
-        found.append(("Processes asked for", f"{cluster.workers} workers, {cluster.servers} servers"))
+        found.append(
+            (
+                "Processes asked for",
+                f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}",
+            )
+        )
         found.append(("Travel of the point", cluster.travel.capitalize()))
     ended = phase.ended.get("why")
     return [*found, *([("Ended", str(ended))] if ended else [])]

@@ -69,10 +69,13 @@ class Price(Section):
     rent_dollars_per_hour: Positive | None = None
     """Price of the rented machine, US dollars an hour: gives dollars for the run."""
     max_dollars: Positive | None = None
-    """Save and stop when the run has cost this, at `rent_dollars_per_hour`. Time for the save is left; what
-    is under way, a portion or a validation, is finished first."""
+    """Save and stop before the run costs more than this, at `rent_dollars_per_hour`: before the step or
+    evaluation that would pass it, if it takes as long as the one before; time for the save is left. All of
+    the run's time counts, from the start of the command, and of work that was lost, too. It may be passed by
+    the rest of a step or portion that takes longer than that, and by the end of the processes."""
     max_hours: Positive | None = None
-    """Save and stop after so many hours of training, those before resumptions included."""
+    """Save and stop before the run takes more hours than this, start-up and the time before resumptions
+    included; as `max_dollars`."""
 
     @model_validator(mode="after")
     def _has_a_price(self) -> Price:
@@ -84,7 +87,7 @@ class Price(Section):
 
     @property
     def seconds_max(self) -> float | None:
-        """Seconds of training after which a limit is reached; None without any."""
+        """Seconds of the run after which a limit is reached; None without any."""
         return min(self._limits().values(), default=None)
 
     @property

@@ -133,6 +133,10 @@ class Evaluations:
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
         self._shown = -inf
+        self._asked = 0  # evaluations and slopes, those of the iteration that goes on, too
+        self._since = recorder.clock()  # when the evaluation began that goes on
+        self._taken: dict[int, float] = {}  # seconds of the newest evaluation, by number of its portions
+        self._validation_seconds = 0.0
         place.listen(self._look)
 
     @property
@@ -174,6 +178,7 @@ class Evaluations:
             self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
         self._evaluations, self._slopes = int(kept.get("evaluations", 0)), int(kept.get("slopes", 0))
+        self._asked = self._evaluations + self._slopes
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended = ended if isinstance(ended, str) else None
         self._gradient_norm = norm if isinstance(norm, float) else inf
@@ -241,7 +246,7 @@ class Evaluations:
             return True
         self._ended = None
         while (why := self._over()) is None:
-            if self._wanted():
+            if self._wanted(self._expected_seconds()):
                 self._save()
                 return False
             if self._recorder.save_due or self._is_first:
@@ -272,32 +277,41 @@ class Evaluations:
         """Whether an iteration is done and none saved: a parameter server may die long before one is due."""
         return self._number == 1 and not self._recorder.checkpoints.paths()
 
-    def _wanted(self) -> bool:
-        """Whether a stop is asked for."""
+    def _expected_seconds(self) -> float:
+        """What the next iteration takes at the least, if evaluations take as long as they did."""
+        judged = (self._number + 1) % self._training.validate_every == 0
+        return max(self._taken.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
+
+    def _wanted(self, ahead_seconds: float) -> bool:
+        """Whether a stop is asked for, or the limit would be passed in so many seconds."""
         recorder = self._recorder
-        if recorder.stop.signal is None and recorder.limit_reached:
+        if recorder.stop.signal is None and recorder.limit_within(ahead_seconds):
             recorder.stop.limited = True
         return recorder.stop.signal is not None or recorder.stop.limited
 
     def _look(self, share: Share) -> None:
         recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
         now = recorder.clock()
+        taken = now - self._since
         if share.finished:
+            self._asked += 1
+            self._taken[share.of], self._since = taken, now
             recorder.count(share.samples, flops * share.samples)
             if (drawn := share.drawn) is not None:
                 counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
                 recorder.event("draw", draw=drawn.number, **counted)
             return
-        if now - self._shown >= SHOW_SECONDS:
+        if share.of and now - self._shown >= SHOW_SECONDS:  # on a cluster they are dealt a moment later
             self._shown = now
-            recorder.show("portions", **vars(share))
-        if self._wanted():
+            recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
+        if self._wanted(max(0.0, self._taken.get(share.of, 0.0) - taken)):
             recorder.count(share.samples, flops * share.samples)
             raise _StoppedError
 
     def _iterate(self) -> None:
         recorder = self._recorder
         began, account = recorder.clock(), recorder.account
+        self._since = began
         samples_before, flops_before = account.samples, account.flops
         found = self._method.step()
         if not isfinite(found.value) or not isfinite(found.gradient_norm):
@@ -338,8 +352,10 @@ class Evaluations:
             self._validate()
 
     def _validate(self) -> None:
+        began = self._recorder.clock()
         self._method.settle()
         found = self._place.validate()
+        self._validation_seconds = self._recorder.clock() - began
         if found is None:
             return
         better = found["loss"] < self._best.loss

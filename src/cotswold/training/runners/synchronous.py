@@ -111,13 +111,14 @@ class Synchronous:
         seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
         recorder.restart_means(self.batches.waited_seconds)
         every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
+        step_seconds = 0.0
         while phase.steps is None or position.step < phase.steps:
             over = position.step > 0 and strategy.should_stop
             wishes = [
                 int(over),
                 recorder.stop.signal or 0,
                 int(recorder.save_due),
-                int(recorder.limit_reached),
+                int(recorder.limit_within(step_seconds)),
             ]
             finished, signal, save, limited = self.team.agree(wishes)
             if finished:
@@ -131,7 +132,9 @@ class Synchronous:
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
+            began = recorder.clock()
             metrics = measured(strategy, "train_step", strategy.train_step(batches))
+            step_seconds = recorder.clock() - began
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
             position.total += 1
@@ -162,6 +165,7 @@ class Synchronous:
             **of,
             at=phase.steps_before + self.position.step,
             **means.values,
+            training_seconds=self.recorder.seconds,
             interval_steps=means.count,
         )
 
