@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,16 +57,17 @@ def ranks_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(child) for child in children.split()]
 
 
-def test_the_command_starts_ranks_and_any_command_reads_their_run(desk: Desk, tmp_path: Path) -> None:
+def test_a_run_of_ranks_goes_on_in_one_process_and_any_command_reads_it(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = begun(
         *COMMAND, "train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2"
     )
     said = said_by(process)
     assert process.returncode == 0, said
-    assert "finished" in said
+    assert "finished" in said and "1x2 ranks" in said
     assert sorted(path.name for path in (run / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
-    assert cotswold("train", "--run", run, "--resume").status == 0
+    said_alone = cotswold("train", "--run", run, "--resume", "--grid", "none")
+    assert said_alone.status == 0 and "resumed" in said_alone.err and " ranks" not in said_alone.err
     assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
 
 
@@ -86,22 +87,23 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(desk: De
 
 def test_hanging_up_saves_and_a_second_signal_says_one_thing(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2", *LONG)
+    first = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "1x2", *LONG)
+    again = ("train", "--run", run, "--resume")  # it remembers the grid
 
-    def told(*signals: signal.Signals) -> tuple[int, str]:
+    def told(words: Sequence[object], *signals: signal.Signals) -> tuple[int, str]:
         before = len(kinds(run)) if run.exists() else 0
-        process = begun(*COMMAND, *words, "--resume-if-started")
+        process = begun(*COMMAND, *words)
         wait_for(lambda: (run / "events.jsonl").exists() and "step" in kinds(run)[before:])
         for number in signals:
             process.send_signal(number)
         said = said_by(process)
         return process.returncode, said
 
-    code, said = told(signal.SIGHUP)
+    code, said = told(first, signal.SIGHUP)
     assert code == 128 + signal.SIGHUP and "stopped and saved" in said, said
     assert kinds(run)[-1] == "end"
-    code, said = told(signal.SIGINT, signal.SIGTERM)
-    assert code == 130, said
+    code, said = told(again, signal.SIGINT, signal.SIGTERM)
+    assert code == 130 and "1x2 ranks" in said, said
     assert said.count("stopped and saved") + said.count("left at once") == 1, said
 
 
@@ -142,15 +144,6 @@ def test_a_grid_that_would_swamp_this_machine_starts_nothing(desk: Desk, tmp_pat
     said = cotswold("train", desk.stacks_recipe, "--run", tmp_path / "run", "--grid", "1000x1000")
     assert said.status == 2 and "1000000 processes" in said.error
     assert not list(tmp_path.iterdir())
-
-
-def test_a_run_on_a_grid_goes_on_in_one_process_by_none(desk: Desk, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores)
-    process = begun(*COMMAND, *words, "--grid", "2x1", "--set", "training.epochs=0.5")
-    assert "2x1 ranks" in said_by(process)
-    said = cotswold("train", "--run", run, "--resume", "--grid", "none")
-    assert said.status == 0 and "resumed" in said.err and "ranks" not in said.err
 
 
 def test_restarts_are_for_ranks(desk: Desk, tmp_path: Path) -> None:

@@ -19,10 +19,12 @@ from tests.training.runs import bits
 from cotswold.run import RunDirectory, read_events
 
 SCRIPT = """
-import json, os, pathlib, signal, sys, time
-import torch
+import gc, json, os, pathlib, signal, sys, time
+import llvmlite.binding, tomlkit, torch, torch.utils.flop_counter, torch.utils.tensorboard, zmq
+from PIL import Image
 from cotswold.cli.main import main
-import cotswold.training.job, cotswold.nn, cotswold.cli.train, cotswold.api.interrupting
+import cotswold.api.from_recipe, cotswold.api.interrupting, cotswold.cli.train, cotswold.nn
+import cotswold.training.job, cotswold.training.works
 from cotswold.checkpoint import Checkpoints, Piece
 from cotswold.run import EventLog
 from cotswold.checkpoint.manifest import Manifest
@@ -33,6 +35,8 @@ torch.set_num_threads(1)
 os.fsync = lambda file: None  # matters to power cuts alone, and takes most of the time here
 cotswold.api.interrupting.ECHO_SECONDS = 0.0
 train_step = Greedy.train_step
+Image.init()
+gc.freeze()  # or each child would copy, when it ends, all that was imported here
 
 
 def slowed(seconds):

@@ -126,24 +126,24 @@ def test_a_process_that_nobody_launched_cannot_join(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_a_script_under_torchrun_joins_without_a_token_or_an_address() -> None:
-    done = under_torchrun()
+    done = under_torchrun(0.1)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["rank 0 has finished", "rank 1 has finished"]
 
 
 @pytest.mark.slow
 def test_an_error_of_a_rank_under_torchrun_is_told_by_the_other() -> None:
-    done = under_torchrun("--fail", "1", "--steps", "1000000")
+    # torchrun ends the others as soon as it looks: they are to have spoken before
+    done = under_torchrun(3, "--fail", "1", "--steps", "1000000")
     assert done.returncode == 1
     assert "failed: ValueError: the third step is too hard; stopping" in done.stderr
 
 
-def under_torchrun(*words: str) -> subprocess.CompletedProcess[str]:
+def under_torchrun(looks_every: float, *words: str) -> subprocess.CompletedProcess[str]:
     torchrun = Path(sys.executable).with_name("torchrun")
-    # torchrun ends the others as soon as it looks: they are to have spoken before
-    how = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--monitor-interval=3"]
+    how = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     return subprocess.run(
-        [torchrun, *how, script.__file__, "--timeout", "20", *words],
+        [torchrun, *how, f"--monitor-interval={looks_every}", script.__file__, "--timeout", "20", *words],
         env={name: value for name, value in os.environ.items() if not name.startswith("COTSWOLD_")},
         capture_output=True,
         text=True,
