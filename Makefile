@@ -51,7 +51,7 @@ demo: $(VENV)/.demo
 	$(BIN)/cotswold report $(DEMO)/run
 
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto
 
 quick: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto -m "not slow" --ignore tests/kernels/test_cuda.py $(QUICK)
