@@ -599,6 +599,15 @@ def test_data_of_another_type_than_the_module_are_named(
         cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
 
 
+def test_targets_that_cross_entropy_would_leave_out_are_refused(tmp_path: Path) -> None:
+    targets = torch.arange(40) % 2
+    targets[7] = -100
+    with pytest.raises(UserError, match="1 targets are -100, which cross entropy leaves out"):
+        cotswold.train(
+            nn.Linear(3, 2), (torch.ones(40, 3), targets), tmp_path, loss="cross_entropy", strategy="batch"
+        )
+
+
 @pytest.mark.parametrize("number", [0, 3])
 def test_samples_of_one_class_are_refused_whatever_its_number(number: int, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)

@@ -22,7 +22,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import LossObjective
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_IGNORED = -100
+IGNORED = -100
 """The class of samples that `torch.nn.functional.cross_entropy` leaves out."""
 _ROUNDING = 0.01
 """By how much probabilities may miss 1 together; those of float16 do."""
@@ -104,7 +104,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
                 "one class a sample"
             )
         targets = targets.long()
-        if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != _IGNORED))).any():
+        if ((targets >= outputs.shape[1]) | ((targets < 0) & (targets != IGNORED))).any():
             raise UserError(_no_classes(outputs, targets))
         return functional.cross_entropy(outputs, targets)
     if targets.shape != outputs.shape or outputs.dim() < 2 or outputs.shape[1] < 2 or not _probable(targets):

@@ -26,7 +26,7 @@ from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.training.flat import FlatModule
-from cotswold.training.losses import Loss, is_classes, loss_of
+from cotswold.training.losses import IGNORED, Loss, is_classes, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
@@ -104,6 +104,12 @@ class ModuleWork:
         ``learn`` its parameters get their gradients."""
         with torch.set_grad_enabled(learn):
             outputs, targets = network(batch.inputs), needed(batch.targets)
+            if not targets.is_floating_point() and bool((targets == IGNORED).any()):
+                raise UserError(
+                    f"{int((targets == IGNORED).sum())} targets are {IGNORED}, which cross entropy leaves out of "
+                    "its mean: a sum over portions would depend on how they are dealt; leave these out of the "
+                    "data set, or give them a class of their own"
+                )
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
