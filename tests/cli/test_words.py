@@ -27,8 +27,8 @@ LEAVES = [
 
 
 def examples(text: str) -> list[str]:
-    """The commands among the lines of a help text or a README."""
-    lines = [line.strip() for line in text.splitlines()]
+    """The commands among the lines of a help text or a README, each that is continued as one."""
+    lines = [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines()]
     return [line for line in lines if re.match(r"(Example: )?cotswold [a-z]+ .*", line)]
 
 

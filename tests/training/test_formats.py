@@ -181,6 +181,7 @@ def test_what_a_newer_version_wrote_is_refused_by_name(pictures: Path, stores: P
     record.write_text(record.read_text().replace('"format": 3', '"format": 4'))
     with pytest.raises(FormatError, match=r"run\.json is of format 4, and this Cotswold reads 1 to 3"):
         resumed(run.path, stores)
+    record.write_text(record.read_text().replace('"format": 4', '"format": 3'))
     run.recipe.write_text(run.recipe.read_text().replace("format = 3", "format = 4"))
     with pytest.raises(FormatError, match=r"recipe\.toml is of format 4"):
         resumed(run.path, stores)

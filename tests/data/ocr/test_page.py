@@ -32,7 +32,7 @@ def test_the_commands_of_the_page_parse() -> None:
     commands = re.findall(r"^    cotswold (.*)$", PAGE, re.MULTILINE)
     assert len(commands) >= 5
     for command in commands:
-        words = shlex.split(command)
+        words = shlex.split(command, comments=True)
         build(words[0]).parse_args(words, exit_on_error=False, print_error=False)
 
 
