@@ -106,9 +106,9 @@ class ModuleWork:
             outputs, targets = network(batch.inputs), needed(batch.targets)
             if not targets.is_floating_point() and bool((targets == IGNORED).any()):
                 raise UserError(
-                    f"{int((targets == IGNORED).sum())} targets are {IGNORED}, which cross entropy leaves out of "
-                    "its mean: a sum over portions would depend on how they are dealt; leave these out of the "
-                    "data set, or give them a class of their own"
+                    f"{int((targets == IGNORED).sum())} targets are {IGNORED}, which cross entropy leaves "
+                    "out of its mean: a sum over portions would depend on how they are dealt; leave these "
+                    "samples out of the data set, or give them a class of their own"
                 )
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
