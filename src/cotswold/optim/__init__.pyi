@@ -21,6 +21,11 @@ from .tensors import FunctionObjective as FunctionObjective
 from .tensors import TensorVectors as TensorVectors
 from .torch_optimizers import LBFGS as LBFGS
 from .torch_optimizers import ConjugateGradient as ConjugateGradient
+from .updates import Adagrad as Adagrad
+from .updates import Deltas as Deltas
+from .updates import Momentum as Momentum
+from .updates import Rule as Rule
+from .updates import Sgd as Sgd
 from .vectors import Combine as Combine
 from .vectors import Command as Command
 from .vectors import Dot as Dot
@@ -30,6 +35,7 @@ from .vectors import Vectors as Vectors
 
 __all__ = [
     "LBFGS",
+    "Adagrad",
     "ApproximateWolfe",
     "BetaName",
     "BunyipSearch",
@@ -38,6 +44,7 @@ __all__ = [
     "Command",
     "ConjugateGradient",
     "DTensorVectors",
+    "Deltas",
     "Dot",
     "Drop",
     "Evaluation",
@@ -46,11 +53,14 @@ __all__ = [
     "LBFGSMethod",
     "Method",
     "MethodState",
+    "Momentum",
     "Multiply",
     "Objective",
     "RoundedWolfe",
+    "Rule",
     "Schedule",
     "Search",
+    "Sgd",
     "StrongWolfe",
     "TensorVectors",
     "Vectors",
