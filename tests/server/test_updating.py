@@ -191,19 +191,19 @@ def test_an_order_says_what_is_applied_until_that_is_settled() -> None:
     talk = Talk()
     talk.applied(GRADIENT)
     talk.applied(replace(GRADIENT, number=2, samples=((5, 7), (9, 12))))
-    assert talk.give() == [Ordered(2, "a", ((1, ((0, 7), (9, 12))), (2, ())), 0, 0)]
-    assert talk.give(settled=10) == [Ordered(3, "a", ((1, ((10, 12),)), (2, ())), 0, 0)]
-    assert talk.say(talk.order) == [Ordered(3, "a", ((1, ((10, 12),)), (2, ())), 0, 0)]
+    assert talk.give() == [Ordered(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
+    assert talk.give(settled=10) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.say(talk.order) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
     assert talk.say(replace(talk.order, number=2)) == []
 
 
 def test_what_waits_of_a_session_that_ends_is_applied_and_said() -> None:
     talk = Talk()
     talk.push(GRADIENT)
-    ended = Ordered(2, "a", ((1, ((0, 5),)), (2, ())), 0, 0)
+    ended = Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ())), 0, 0)
     assert talk.give(sessions=((2, "two"),)) == [ended]
     assert talk.weights == [-0.5] * 4 + [-1.0] * 2
-    assert talk.give() == [Ordered(3, "a", ((2, ()),), 0, 0)]
+    assert talk.give() == [Ordered(3, "a", ((2, (), ()),), 0, 0)]
 
 
 def test_factors_are_multiplied_and_other_shards_come_beside() -> None:
@@ -295,7 +295,7 @@ def test_a_stale_update_is_dropped_and_counted_and_its_number_is_used_up() -> No
     applied, dropped = talk.drain()
     assert isinstance(applied, Applied) and isinstance(dropped, UpdateRefused)
     assert not dropped.again and talk.updates.refused == {"stale": 1}
-    assert talk.give() == [Ordered(2, "a", ((1, ((0, 5),)), (2, ())), 0, 0)]
+    assert talk.give() == [Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ((0, 5),))), 0, 0)]
     assert talk.push(replace(GRADIENT, session=2)) == [dropped]
     talk.applied(replace(GRADIENT, session=2, number=2, versions=(1, 1)))
 
@@ -350,7 +350,7 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     talk.applied(after)
     assert frozen.samples == ((1, ((0, 5),)), (2, ((7, 9),)))
     assert frozen.vectors["velocity"][0] == [-0.75] * 4 and frozen.vectors["weights"][0] == [-1.25] * 4
-    assert talk.give() == [Ordered(3, "a", ((1, ((0, 6),)), (2, ((7, 9),))), 1, 0)]
+    assert talk.give() == [Ordered(3, "a", ((1, ((0, 6),), ()), (2, ((7, 9),), ())), 1, 0)]
 
 
 @pytest.mark.parametrize("joins", [False, True])

@@ -48,7 +48,7 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
-from cotswold.server.ranges import joined, without
+from cotswold.server.ranges import are_apart, joined, without
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram, Staleness
 
@@ -100,6 +100,14 @@ class _Session:
     """To the last; None before the first, and while that waits."""
     samples: Ranges = ()
     """Applied here, and not settled."""
+    missed: Ranges = ()
+    """Of updates that were refused for ever, and not settled."""
+
+    @property
+    def said(self) -> tuple[Ranges, Ranges]:
+        """What orders are answered with."""
+        return self.samples, self.missed
+
     pulled_for: int = 0
     """The number of the update that is computed from its newest pull."""
     bases: dict[int, int] = field(default_factory=dict)
@@ -198,6 +206,8 @@ class Updates(Generic[Values]):
             values = self._admission.read(update)
         except RefusedError as error:
             session.last, session.answer = update.number, self._refusal(update, str(error))
+            if are_apart(update.samples):
+                session.missed = joined(session.missed, update.samples)
             return [Send(sender, session.answer)]
         rate = 1.0 if isinstance(self.settings.rule, Deltas) else self._rates[update.rate]
         waiting = _Waiting(update.session, update, rate, values, self._admission.size(update))
@@ -332,6 +342,7 @@ class Updates(Generic[Values]):
         if waiting.is_dropped:
             bound = self.settings.staleness.bound
             session.answer = self._refusal(update, f"stale: more than {bound} updates came before it")
+            session.missed = joined(session.missed, update.samples)
         else:
             session.samples = joined(session.samples, update.samples)
             session.answer = self._applied(update)
@@ -395,7 +406,7 @@ class Updates(Generic[Values]):
             self._order, self._rates = order, dict(order.rates)
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
         everybody = {**self._ended, **self._sessions}
-        samples = tuple((number, session.samples) for number, session in sorted(everybody.items()))
+        samples = tuple((number, *session.said) for number, session in sorted(everybody.items()))
         answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting)
         return [*sends, Send(COORDINATOR, answer)]
 
@@ -410,6 +421,7 @@ class Updates(Generic[Values]):
         below = ((0, self._order.settled),)
         for session in (*self._sessions.values(), *self._ended.values()):
             session.samples = without(session.samples, below)
+            session.missed = without(session.missed, below)
         return sends
 
     def _freeze(self) -> list[Send]:

@@ -38,8 +38,6 @@ class Alive:
     """The newest of the hands that it has got."""
     left: int
     """Samples of these that no step has taken yet."""
-    unanswered: bool
-    """Whether steps were taken that some server has not answered for."""
 
 
 @dataclass(frozen=True)

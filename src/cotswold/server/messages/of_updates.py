@@ -123,8 +123,9 @@ class Ordered:
 
     number: int
     server: str
-    samples: tuple[tuple[int, Ranges], ...]
-    """What is applied here, by session, of those that live or ended with this order."""
+    samples: tuple[tuple[int, Ranges, Ranges], ...]
+    """(session, what is applied here, what was refused for ever), of those that live or ended with this
+    order."""
     frozen: int
     """The newest checkpoint whose state this server has kept."""
     waiting: int
