@@ -16,11 +16,11 @@ sockets, clocks, what the rate should be, what a checkpoint is written to.
     ENDING     nobody
     OVER       nobody; whoever says that it lives may go
 
-What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the next
-order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all servers know
-of it, and never before. In its answer each server says what it has applied, and that alone moves the ledger:
-no replica is believed about what counts. So a session is over once every server has answered an order
-without it, and what it had is settled then.
+What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the
+next order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all
+servers know of it, and never before. In its answer each server says what it has applied, and that alone moves
+the ledger: no replica is believed about what counts. So a session is over once every server has answered an
+order without it, and what it had is settled then.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ Place p of epoch e of N samples is the number e · N + p. A place goes through t
     free       the epoch ends                                   left out
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
 
-So at every time: handed out = counted + torn + refused + lost + open; what was lost and handed out again counts twice in
-what was handed out.
+So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
+is handed out twice.
 
 This is not the ledger of portions (`portions.Ledger`). That one decides which sums count, whole, before any
 weight depends on them; so it can refuse one, and give a portion to two workers. Here a server has applied an
-update before anybody hears of it, another server may never get it, and nothing can be taken back: there are no
-backup copies and no refusals, a range may be torn, and the ledger only records what servers say. And there may
-be a billion of samples, of which any run may be lost: so these are ranges, where portions are counted one by one.
+update before anybody hears of it, another server may never get it, and nothing can be taken back: there are
+no backup copies, a range may be torn, and the ledger only records what servers say. And there may be a
+billion samples, of which any run may be lost: so these are ranges, where portions are counted one by one.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Samples:
         self.accounts: dict[int, Account] = {epoch: Account()}
         """Of each epoch."""
         self._free: Ranges = (self._line,)
+        self._is_stopped = False
         self._open: dict[int, Ranges] = {}
         """By session."""
 
@@ -106,9 +107,9 @@ class Samples:
     def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Whether the epoch has gone on for long enough.
 
-        That is, ``of`` ``samples``, once ``fraction`` of them are counted, torn or refused; ``of`` ``replicas``, once
-        nothing is free and that fraction of the living sessions has nothing open; in any case once nothing is
-        free and nothing of this epoch is open.
+        That is, ``of`` ``samples``, once ``fraction`` of them are counted, torn or refused; ``of``
+        ``replicas``, once nothing is free and that fraction of the living sessions has nothing open; in any
+        case once nothing is free and nothing of this epoch is open.
         """
         line = (self._line,)
         busy = {session for session, ranges in self._open.items() if common(ranges, line)}
@@ -148,8 +149,9 @@ class Samples:
         self.said(session, servers)
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
         lost = self._settle(session, self.open_of(session), "lost")
-        self._free = joined(self._free, common(lost, (self._line,)))
-        for epoch, ranges in self._by_epoch(without(lost, (self._line,))).items():
+        again = () if self._is_stopped else (self._line,)
+        self._free = joined(self._free, common(lost, again))
+        for epoch, ranges in self._by_epoch(without(lost, again)).items():
             self.accounts[epoch].left_out += size(ranges)
 
     def next_epoch(self) -> None:
@@ -162,7 +164,7 @@ class Samples:
     def stop(self) -> None:
         """The last epoch ends: what is free is left out, and nothing more is handed out."""
         self.accounts[self.epoch].left_out += size(self._free)
-        self._free = ()
+        self._free, self._is_stopped = (), True
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
         """Of these, what the session has is open no more."""
