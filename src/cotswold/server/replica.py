@@ -139,7 +139,7 @@ class _Session:
     must_pull: bool = False
     """Whether a pull must come before the next step."""
     has_pulled: bool = False
-    """Whether it has pulled since it pushed last."""
+    """Whether it has pulled for its next push."""
     number: int = 0
     """Of the newest push."""
     pushing: dict[str, Update] = field(default_factory=dict)
@@ -324,14 +324,17 @@ class Replica:
 
     def _pull(self, session: _Session, now: float) -> list[Send]:
         """Ask every server for what is newer."""
-        session.pull_sent, session.since_pull, session.has_pulled = now, 0, True
+        # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next
+        number = 0 if session.pushing or session.closed else session.number + 1
+        session.pull_sent, session.since_pull = now, 0
+        session.has_pulled = session.has_pulled or number > 0
         session.pulling = {
             server: PullNewer(
                 session.admitted.run,
                 self.session,
-                session.number + 1,
+                number,
                 shards,
-                tuple(session.versions[number] for number in shards),
+                tuple(session.versions[each] for each in shards),
             )
             for server, shards in self._shards(session).items()
         }

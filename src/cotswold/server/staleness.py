@@ -16,10 +16,11 @@ waits is what would age others: a replica that has pulled, and has not pushed si
 faster ones once b updates came since its pull; of those that may be applied, the oldest are first. So when an
 update comes, its staleness is at most b; those of other replicas that are older go before it, one of each.
 
-That cannot deadlock. A replica that computes is waited for by others and waits for none; it stops holding
-others back when it pushes (an update without shards will do) and when its session ends; and when the queue
-has no room for another update, all that waits is applied, however stale others become: memory goes before
-staleness.
+That cannot deadlock. A replica is waited for by others only where it pulls for its next push, and all its
+pushes before are answered: so it computes, and waits for none (a pull made while a push waits names no push,
+and holds nobody back). It stops holding others back when it pushes (an update without shards will do) and
+when its session ends; and when the queue has no room for another update, all that waits is applied, however
+stale others become: memory goes before staleness.
 """
 
 from __future__ import annotations

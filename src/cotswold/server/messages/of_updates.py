@@ -81,7 +81,7 @@ class PullNewer:
     session: int
     """0 for whoever will send no update."""
     number: int
-    """Of the update that will be computed from it; 0 for none."""
+    """Of the update that will be computed from it, if all before are answered everywhere; otherwise 0."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     """Of each, what is known; -1 for nothing."""
