@@ -88,6 +88,10 @@ class Talk:
         return answer
 
     @property
+    def is_frozen(self) -> bool:
+        return self.updates.frozen is not None
+
+    @property
     def weights(self) -> list[float]:
         return [each for part in self.server.vectors["weights"] for each in part]
 
@@ -343,7 +347,7 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     after = replace(GRADIENT, number=3, samples=((5, 6),), checkpoint=1)
     assert talk.refused(after).reason == "busy: checkpoint 1 waits for markers of others"
     talk.push(replace(GRADIENT, session=2, samples=((7, 9),)))  # waits in the queue
-    assert talk.updates.frozen is None
+    assert not talk.is_frozen
     assert len(talk.push(marker(2, 2))) == 2  # the marker's answer, and that of what waited
     frozen = talk.updates.frozen
     assert frozen is not None and frozen.versions == (2, 2)
@@ -358,15 +362,15 @@ def test_markers_of_the_dead_and_of_the_new_are_not_waited_for(joins: bool) -> N
     talk = Talk()
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
-    assert talk.updates.frozen is None
+    assert not talk.is_frozen
     talk.give(sessions=((1, "one"), (3, "three")) if joins else ((1, "one"),))
-    assert talk.updates.frozen is not None
+    assert talk.is_frozen
 
 
 def test_a_checkpoint_without_sessions_is_frozen_at_once() -> None:
     talk = Talk()
     talk.give(checkpoint=1, sessions=())
-    assert talk.updates.frozen is not None
+    assert talk.is_frozen
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("scale", 0), ("drop", -1), ("sometimes", 1)])
