@@ -122,6 +122,8 @@ class Trial:
         self.ledger = Recorded(SAMPLES)
         self.dispatcher = Dispatcher(rules, self.shards, [(name, name) for name in names], 0.0, self.ledger)
         DispatcherPlayer(self.network, self.dispatcher)
+        self.settled_then = 0
+        """Which samples servers had been told to forget when the newest checkpoint began."""
         self.replicas: list[ReplicaPlayer] = []
         for _ in range(world.replicas):
             self.start()
@@ -174,6 +176,7 @@ class Trial:
         if (not alive and self.dispatcher.state is not State.OVER) or random.random() < world.arrivals / 10:
             self.start()
         if random.random() < world.checkpoints / 10 and not self.dispatcher.is_freezing:
+            self.settled_then = self.dispatcher._order.settled
             self.dispatcher.begin_checkpoint()
         self.check_ledger()
         self.loop.after(0.1, self._chance)
@@ -218,11 +221,19 @@ class Trial:
         assert list(found) == expected, f"{server.name} has {found}, and the ledger says {expected}"
 
     def check_frozen(self) -> None:
-        """The newest checkpoint was cut at the same place on all servers, but for sessions that had ended."""
-        frozen = [player.updates.frozen for player in self.updates]
-        if not self.dispatcher.frozen:
-            return
-        living = [dict(each.samples) for each in frozen if each is not None]
-        assert len(living) == SERVERS and {each.checkpoint for each in frozen if each} == {
-            self.dispatcher.frozen
-        }
+        """All servers have kept the newest checkpoint."""
+        kept = {player.updates.frozen.checkpoint for player in self.updates if player.updates.frozen}
+        assert kept == ({self.dispatcher.frozen} if self.dispatcher.frozen else set())
+
+    def check_cut(self) -> None:
+        """Where no session ended, the newest checkpoint is cut at the same place on all servers, and has
+        what it says."""
+        cuts = []
+        below = ((0, self.settled_then),)
+        for player, server, has in zip(self.updates, self.servers, self.ledger.has, strict=True):
+            frozen = player.updates.frozen
+            assert frozen is not None, "a checkpoint was kept"
+            newer = joined(*(ranges for _, ranges in frozen.samples))
+            cuts.append(joined(newer, common(joined(*has), below)))
+            self.check_sum(server, cuts[-1], frozen.vectors["weights"])
+        assert cuts[0] == cuts[1]

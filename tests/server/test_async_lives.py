@@ -90,6 +90,19 @@ def test_one_replica_without_overlap_is_sequential_sgd_to_the_bit() -> None:
             assert part == weights[shard.start : shard.stop]
 
 
+@pytest.mark.parametrize("case", range(CASES))
+def test_a_checkpoint_is_cut_at_the_same_place_on_all_servers(case: int) -> None:
+    befalls = replace(QUIET, faults=CHAOS.faults, arrivals=0.3, checkpoints=1.0, fraction=1.0)
+    kept = 0
+    for seed in range(case * LIVES, (case + 1) * LIVES):
+        trial = Trial(seed, befalls)
+        trial.live()
+        if trial.dispatcher.frozen and not any(each.kind == "lost" for each in trial.dispatcher.events):
+            trial.check_cut()
+            kept += 1
+    assert kept > LIVES / 2
+
+
 def test_a_warm_start_is_one_replicas() -> None:
     trial = Trial(2, replace(QUIET, warm_samples=20, replicas=4))
     trial.loop.run(lambda: trial.ledger.total.counted >= 16, seconds=600)
