@@ -31,9 +31,8 @@ class Talk:
         settings = Dispatch("run", 10, 4, 1, 0.5, 4, 4, **rules)  # type: ignore[arg-type]  # fields of Dispatch
         self.dispatcher, self.now = Dispatcher(settings, SHARDS, [("a", ""), ("b", "")], 0.0), 0.0
 
-    @property
-    def state(self) -> State:
-        return self.dispatcher.state
+    def is_in(self, state: State) -> bool:
+        return self.dispatcher.state is state
 
     def say(self, sender: str, message: Join | Alive | Leave | Ordered) -> list[Message]:
         return [send.message for send in self.dispatcher.receive(sender, message, self.now)]
@@ -90,9 +89,9 @@ def test_training_ends_once_nothing_is_open_and_then_all_may_go() -> None:
     talk.say("one", Alive(1, 0, 0))
     talk.say("one", Alive(1, 1, 0))
     talk.obey(((0, 4),))
-    assert talk.state is State.ENDING
+    assert talk.is_in(State.ENDING)
     talk.obey(((0, 8),))
-    assert talk.state is State.OVER
+    assert talk.is_in(State.OVER)
     assert talk.say("one", Alive(1, 2, 0)) == [Dismiss(1)]
     assert talk.say("two", Join("two", 0, "", 10, 4)) == [Dismiss(0)]
 
