@@ -37,6 +37,18 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Round(7, m.Close(2, (m.SumName(1, 1),), 0.001, None), (), m.Open(3, "x", True, False), "x"),
     m.Answer(7, "server-0", (0, 1), ((1.0, float("inf")), (2.0, 3.0)), (1 << 31,), None),
     m.Reduce(1, 2, 1, _PLAN, (1, 2), ((1, 2), (5,))),
+    m.Admitted("r", 1, 2, "run", (m.Shard(0, "a", 0, 9, "w", 0),), (("a", "tcp://a"),), 0.5, 2.0, "{}"),
+    m.Directions(1, ((3, 0, 100), (4, 100, 150)), 2, 0.125, 1),
+    m.Update(
+        *("run", 1, 7, "factors", (0, 1), (5, 6), 2, 0.5, ((0, 32), (64, 96)), 1),
+        *((32, 0), (b"errors", b"whole", memoryview(b"activations"))),
+    ),
+    m.Applied(1, "a", 7, (0, 1), (6, 7), 1 << 40),
+    m.UpdateRefused(1, "a", 7, "busy: 9 bytes of updates wait", True),
+    m.PullNewer("run", 0, 0, (0, 1), (-1, 5)),
+    m.PulledNewer(1, "a", 8, (0,), (6,), (b"weights",)),
+    m.Order(3, ((1, "r"), (2, "s")), ((1, 0.5), (2, float("inf"))), 1, 1 << 50),
+    m.Ordered(3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0),
 )
 
 

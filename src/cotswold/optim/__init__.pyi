@@ -23,6 +23,11 @@ from .tensors import FunctionObjective as FunctionObjective
 from .tensors import TensorVectors as TensorVectors
 from .torch_optimizers import LBFGS as LBFGS
 from .torch_optimizers import ConjugateGradient as ConjugateGradient
+from .updates import Adagrad as Adagrad
+from .updates import Deltas as Deltas
+from .updates import Momentum as Momentum
+from .updates import Rule as Rule
+from .updates import Sgd as Sgd
 from .vectors import Combine as Combine
 from .vectors import Command as Command
 from .vectors import Dot as Dot
@@ -32,6 +37,7 @@ from .vectors import Vectors as Vectors
 
 __all__ = [
     "LBFGS",
+    "Adagrad",
     "ApproximateWolfe",
     "BetaName",
     "BunyipSearch",
@@ -42,6 +48,7 @@ __all__ = [
     "Convergence",
     "DTensorVectors",
     "Decayed",
+    "Deltas",
     "Dot",
     "Drop",
     "Evaluation",
@@ -50,11 +57,14 @@ __all__ = [
     "LBFGSMethod",
     "Method",
     "MethodState",
+    "Momentum",
     "Multiply",
     "Objective",
     "RoundedWolfe",
+    "Rule",
     "Schedule",
     "Search",
+    "Sgd",
     "StrongWolfe",
     "TensorVectors",
     "Vectors",

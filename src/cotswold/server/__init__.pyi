@@ -1,3 +1,4 @@
+from .admission import UpdateArithmetic as UpdateArithmetic
 from .asked import Account as Account
 from .asked import Counted as Counted
 from .asked import Event as Event
@@ -6,28 +7,53 @@ from .asked import Trouble as Trouble
 from .coordinator import Coordinator as Coordinator
 from .dealing import Dealing as Dealing
 from .dealing import Permutation as Permutation
+from .dispatching import Dispatch as Dispatch
+from .dispatching import Dispatcher as Dispatcher
 from .portions import Ledger as Ledger
+from .replica import Pace as Pace
+from .replica import Part as Part
+from .replica import Replica as Replica
+from .replica import StepTask as StepTask
 from .rounds import RoundDone as RoundDone
 from .rules import Rules as Rules
+from .samples import Samples as Samples
 from .shard import Arithmetic as Arithmetic
 from .shard import Server as Server
+from .staleness import Staleness as Staleness
 from .tasks import Sums as Sums
+from .updating import Asynchronous as Asynchronous
+from .updating import Frozen as Frozen
+from .updating import Room as Room
+from .updating import Updates as Updates
 from .worker import Worker as Worker
 
 __all__ = [
     "Account",
     "Arithmetic",
+    "Asynchronous",
     "Coordinator",
     "Counted",
     "Dealing",
+    "Dispatch",
+    "Dispatcher",
     "Event",
+    "Frozen",
     "Ledger",
+    "Pace",
+    "Part",
     "Permutation",
+    "Replica",
     "Request",
+    "Room",
     "RoundDone",
     "Rules",
+    "Samples",
     "Server",
+    "Staleness",
+    "StepTask",
     "Sums",
     "Trouble",
+    "UpdateArithmetic",
+    "Updates",
     "Worker",
 ]

@@ -92,8 +92,8 @@ class Event:
 
     kind: str
     """``joined``, ``lost``, ``left``, ``backup``, ``refused``, ``failed``, ``differs``, ``reducing``,
-    ``aborted``, ``deadline``."""
+    ``aborted``, ``deadline``, ``epoch``."""
     name: str
-    """The worker."""
+    """The worker or replica."""
     sentence: str = ""
     portions: tuple[int, ...] = ()

@@ -130,6 +130,11 @@ class Server(Generic[Values]):
         return tuple(shard.number for shard in self.shards)
 
     @property
+    def vectors(self) -> dict[str, list[Values]]:
+        """Each vector's shards, as they are: what is changed here is changed."""
+        return self._vectors
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The vectors that it has."""
         return tuple(self._vectors)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from math import fsum
+from math import fsum, sqrt
 from typing import cast
 
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.messages import Shard
 
 
@@ -61,6 +62,60 @@ class Lists:
     def digest(self, values: list[float]) -> int:
         """CRC-32 of the bits."""
         return digest_of(values)
+
+
+class ListUpdates:
+    """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
+
+    def apply(
+        self,
+        rule: Rule,
+        weights: list[float],
+        kept: Sequence[list[float]],
+        pushes: Sequence[tuple[float, list[float]]],
+        columns: int,
+        unit_norm: bool,
+    ) -> None:
+        """One push after the other, number by number; then each row of ``columns`` is made of norm 1."""
+        for factor, values in pushes:
+            for place, each in enumerate(values):
+                _apply(rule, weights, kept, place, factor, each)
+        if unit_norm:
+            for start in range(0, len(weights), columns):
+                row = weights[start : start + columns]
+                norm = sqrt(fsum(each * each for each in row))
+                if norm:
+                    weights[start : start + columns] = [each / norm for each in row]
+
+    def product(self, errors: list[float], activations: list[float], examples: int) -> list[float]:
+        """errorsᵀ · activations."""
+        rows, columns = len(errors) // examples, len(activations) // examples
+        return [
+            sum(errors[k * rows + row] * activations[k * columns + column] for k in range(examples))
+            for row in range(rows)
+            for column in range(columns)
+        ]
+
+
+def _apply(
+    rule: Rule,
+    weights: list[float],
+    kept: Sequence[list[float]],
+    place: int,
+    factor: float,
+    each: float,
+) -> None:
+    match rule:
+        case Deltas():
+            weights[place] += factor * each
+        case Sgd():
+            weights[place] -= factor * each
+        case Momentum(momentum):
+            kept[0][place] = momentum * kept[0][place] - factor * each
+            weights[place] += kept[0][place]
+        case Adagrad(epsilon):
+            kept[0][place] += each * each
+            weights[place] -= factor * each / (sqrt(kept[0][place]) + epsilon)
 
 
 class ListSums:

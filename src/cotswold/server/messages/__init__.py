@@ -1,4 +1,4 @@
-"""What coordinator, workers and parameter servers say to each other: every message, as a value.
+"""What coordinator, workers, replicas and parameter servers say to each other: every message, as a value.
 
 Knows: the fields. Does not know: how they are written down, sockets, what a buffer holds.
 

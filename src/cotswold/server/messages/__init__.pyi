@@ -1,17 +1,32 @@
 from .every import COORDINATOR as COORDINATOR
 from .every import MESSAGES as MESSAGES
 from .every import PARTS as PARTS
+from .every import FromReplica as FromReplica
 from .every import FromServer as FromServer
+from .every import FromUpdates as FromUpdates
 from .every import FromWorker as FromWorker
 from .every import Message as Message
 from .every import Send as Send
+from .every import ToReplica as ToReplica
 from .every import ToServer as ToServer
+from .every import ToUpdates as ToUpdates
 from .every import ToWorker as ToWorker
+from .of_replicas import Admitted as Admitted
+from .of_replicas import Alive as Alive
+from .of_replicas import Directions as Directions
 from .of_rounds import Accept as Accept
 from .of_rounds import Answer as Answer
 from .of_rounds import Round as Round
 from .of_rounds import Write as Write
 from .of_rounds import Written as Written
+from .of_updates import Applied as Applied
+from .of_updates import Order as Order
+from .of_updates import Ordered as Ordered
+from .of_updates import PulledNewer as PulledNewer
+from .of_updates import PullNewer as PullNewer
+from .of_updates import Ranges as Ranges
+from .of_updates import Update as Update
+from .of_updates import UpdateRefused as UpdateRefused
 from .of_vectors import Kept as Kept
 from .of_vectors import Pull as Pull
 from .of_vectors import Pulled as Pulled
@@ -56,18 +71,24 @@ __all__ = [
     "PARTS",
     "Aborted",
     "Accept",
+    "Admitted",
+    "Alive",
     "Answer",
     "Apart",
+    "Applied",
     "Beat",
     "Begin",
     "Close",
     "Computed",
+    "Directions",
     "Dismiss",
     "End",
     "Failed",
     "Fetch",
     "Flush",
+    "FromReplica",
     "FromServer",
+    "FromUpdates",
     "FromWorker",
     "Grant",
     "Grants",
@@ -80,12 +101,17 @@ __all__ = [
     "Message",
     "Node",
     "Open",
+    "Order",
+    "Ordered",
     "Plan",
     "PortionResult",
     "Pull",
+    "PullNewer",
     "Pulled",
+    "PulledNewer",
     "Push",
     "Pushed",
+    "Ranges",
     "Ready",
     "Reduce",
     "Refused",
@@ -95,8 +121,12 @@ __all__ = [
     "Settled",
     "Shard",
     "SumName",
+    "ToReplica",
     "ToServer",
+    "ToUpdates",
     "ToWorker",
+    "Update",
+    "UpdateRefused",
     "Validate",
     "Validated",
     "Welcome",

@@ -8,7 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotswold.optim.vectors import Combine, Dot, Drop, Multiply
+from cotswold.server.messages.of_replicas import Admitted, Alive, Directions
 from cotswold.server.messages.of_rounds import Accept, Answer, Round, Write, Written
+from cotswold.server.messages.of_updates import (
+    Applied,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullNewer,
+    Update,
+    UpdateRefused,
+)
 from cotswold.server.messages.of_vectors import Kept, Pull, Pulled, Push, Refused
 from cotswold.server.messages.of_worker import (
     Aborted,
@@ -73,12 +83,21 @@ ToWorker = (
 """The coordinator, or a server, to a worker."""
 ToServer = Pull | Push | Round | Accept | Write
 FromServer = Pulled | Kept | Refused | Answer | Written
-Message = FromWorker | ToWorker | ToServer | FromServer
+FromReplica = Join | Alive | Leave
+"""A replica to the coordinator."""
+ToReplica = Admitted | Directions | Rejoin | Dismiss | Applied | UpdateRefused | PulledNewer
+"""The coordinator, or a server, to a replica."""
+ToUpdates = Update | PullNewer | Order
+"""A replica, or the coordinator, to the asynchronous half of a server."""
+FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered
+Message = FromWorker | ToWorker | ToServer | FromServer | FromReplica | ToReplica | ToUpdates | FromUpdates
 
 MESSAGES: tuple[type[Message], ...] = (
     *(Join, Beat, Ready, Computed, Failed, Pushed, Aborted, Leave, Validated),
     *(Welcome, Begin, Grants, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
+    *(Admitted, Alive, Directions),
+    *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (

@@ -1,0 +1,7 @@
+"""Updates of a shard's weights: pushes that waited, in one pass over memory."""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

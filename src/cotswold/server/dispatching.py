@@ -1,0 +1,398 @@
+"""The coordinator of replicas: message in, messages out; who lives, who has which samples, what servers know.
+
+Knows: sessions, the ledger of samples, orders, versions of the rate, checkpoints. Does not know: weights,
+sockets, clocks, what the rate should be, what a checkpoint is written to.
+
+    state      what happens                                  next
+    WARMING    the first samples count                       RUNNING
+    WARMING    the last epoch is over                        ENDING
+    RUNNING    the last epoch is over                        ENDING
+    ENDING     nothing is open                               OVER
+    an epoch that is not the last is over: the next begins, in the same state
+
+    state      who is handed samples
+    WARMING    the replica that has been here longest
+    RUNNING    all
+    ENDING     nobody
+    OVER       nobody; whoever says that it lives may go
+
+What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the
+next order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all
+servers know of it, and never before. In its answer each server says what it has applied, and that alone moves
+the ledger: no replica is believed about what counts. So a session is over once every server has answered an
+order without it, and what it had is settled then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from cotswold.server.asked import Event
+from cotswold.server.members import Member, Members
+from cotswold.server.messages import (
+    Admitted,
+    Alive,
+    Directions,
+    Dismiss,
+    Join,
+    Leave,
+    Order,
+    Ordered,
+    Rejoin,
+    Send,
+    Shard,
+)
+from cotswold.server.samples import Said, Samples
+
+RATES = 16
+"""How many versions of the rate servers know: an update with an older one is refused."""
+
+
+NOTHING: Said = ((), ())
+
+
+class State(Enum):
+    """How far the training is."""
+
+    WARMING = "warming"
+    RUNNING = "running"
+    ENDING = "ending"
+    OVER = "over"
+
+
+NEXT = {
+    State.WARMING: {State.RUNNING, State.ENDING},
+    State.RUNNING: {State.ENDING},
+    State.ENDING: {State.OVER},
+    State.OVER: set[State](),
+}
+"""Which state may follow which."""
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """What the coordinator of replicas is told once."""
+
+    run: str
+    samples: int
+    """Of an epoch."""
+    size: int
+    """The length of the parameters."""
+    epochs: int
+    rate: float
+    """The first."""
+    hand: int
+    """Samples that are handed out at once, at most."""
+    ahead: int
+    """With fewer samples than this in hand a replica is handed more."""
+    fraction: float = 0.75
+    """Of samples, or of replicas, that must be done before an epoch ends."""
+    of: str = "samples"
+    """Or ``replicas``."""
+    warm_samples: int = 0
+    """So many are computed by one replica first."""
+    order_seconds: float = 0.5
+    """How often servers are asked what they have applied."""
+    beat_seconds: float = 0.5
+    silent_seconds: float = 10.0
+    """After which a session is over."""
+    retry_seconds: float = 2.0
+    settings: str = "{}"
+    """JSON that replicas are handed."""
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "size", "epochs", "hand", "ahead"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"an epoch of {self.fraction} of all; it must be above 0 and at most 1")
+        if self.of not in ("samples", "replicas"):
+            raise ValueError(f"a fraction of {self.of!r}; it is one of samples or of replicas")
+        if self.warm_samples < 0:
+            raise ValueError(f"warm_samples is {self.warm_samples}, and must not be negative")
+        for name in ("order_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
+
+
+@dataclass
+class _Hands:
+    """What a session was handed."""
+
+    newest: int = 0
+    unheard: list[tuple[int, int, int]] = field(default_factory=list)
+    """(number, start, stop), until the replica says that it has them."""
+
+
+class Dispatcher:
+    """One coordinator of replicas, for a run."""
+
+    def __init__(
+        self,
+        rules: Dispatch,
+        shards: Sequence[Shard],
+        servers: Sequence[tuple[str, str]],
+        now: float,
+        ledger: Samples | None = None,
+    ) -> None:
+        self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
+        self.state = State.WARMING if rules.warm_samples else State.RUNNING
+        self.members = Members()
+        self.ledger = ledger or Samples(rules.samples)
+        self.events: list[Event] = []
+        """Since they were taken."""
+        self.checkpoint = 0
+        """The newest that was begun."""
+        self.frozen = 0
+        """The newest of which all servers have kept the state."""
+        self._rates = {1: rules.rate}
+        self._hands: dict[int, _Hands] = {}
+        self._order = Order(0, (), (), 0, 0)
+        """The newest that was given."""
+        self._known = self._order
+        """The newest that all servers have answered."""
+        self._answers: dict[str, Ordered] = {}
+        """To the newest."""
+        self._given = self._sent = now - rules.retry_seconds
+        self._over: set[int] = set()
+        """Sessions that are void, and not settled yet."""
+
+    # --- what it is asked for ---
+
+    @property
+    def is_freezing(self) -> bool:
+        """Whether a checkpoint was begun that some server has not kept."""
+        return self.frozen < self.checkpoint
+
+    def begin_checkpoint(self) -> int:
+        """The number of a checkpoint, for which replicas send their markers from now on."""
+        assert not self.is_freezing, "one checkpoint at a time"
+        self.checkpoint += 1
+        return self.checkpoint
+
+    def set_rate(self, rate: float) -> int:
+        """The version of a new learning rate."""
+        version = max(self._rates) + 1
+        self._rates[version] = rate
+        self._rates.pop(version - RATES, None)
+        return version
+
+    def take_events(self) -> list[Event]:
+        """What has happened since they were taken last."""
+        events, self.events = self.events, []
+        return events
+
+    # --- what happens ---
+
+    def receive(self, sender: str, message: Join | Alive | Leave | Ordered, now: float) -> list[Send]:
+        """A message of a replica or a server, by whose name the transport knows the sender."""
+        match message:
+            case Ordered():
+                return self._ordered(message, now) if message.server == sender else []
+            case Join():
+                return self._join(message, now) if message.name == sender else []
+            case Alive() | Leave():
+                member = self.members.of.get(message.session)
+                if member is None or member.name != sender:
+                    return [
+                        Send(sender, Dismiss(message.session) if self._is_over else Rejoin(message.session))
+                    ]
+                member.heard = now
+                if isinstance(message, Leave):
+                    return self._leave(member, message.reason)
+                return self._alive(member, message)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each of the rules' seconds."""
+        sends: list[Send] = []
+        for member in self.members.silent(now - self.rules.silent_seconds):
+            sends += self._lose(member, "it is silent")
+        if self._known.number < self._order.number:
+            if now - self._sent >= self.rules.retry_seconds:
+                self._sent = now
+                sends += [Send(name, self._order) for name, _ in self.servers if name not in self._answers]
+        elif now - self._given >= self.rules.order_seconds or self._is_new:
+            sends += self._give(now)
+        return sends
+
+    def silent_servers(self, now: float, seconds: float) -> list[str]:
+        """Servers that have not answered an order for so long: nothing is settled until they do."""
+        if self._known.number == self._order.number or now - self._given < seconds:
+            return []
+        return [name for name, _ in self.servers if name not in self._answers]
+
+    def ended(self, name: str, why: str) -> None:
+        """The host says that a process has ended."""
+        session = self.members.session(name)
+        if session is not None:
+            self._lose(self.members.of[session], why)
+
+    # --- replicas ---
+
+    @property
+    def _is_over(self) -> bool:
+        return self.state is State.OVER
+
+    def _join(self, join: Join, now: float) -> list[Send]:
+        session = self.members.session(join.name)
+        if self.members.is_known(join):
+            known = session is not None and self.members.of[session].join == join
+            return [self._admitted(self.members.of[session])] if known and session in self._living else []
+        if session is not None:
+            self._lose(self.members.of[session], "it joined anew")
+        if self._is_over:
+            return [Send(join.name, Dismiss(0))]
+        problem = self._misfit(join)
+        if problem is not None:
+            self.events.append(Event("refused", join.name, problem))
+            return [Send(join.name, Dismiss(0))]
+        member = self.members.add(join, now)
+        self._hands[member.session] = _Hands()
+        self.events.append(Event("joined", member.name, f"session {member.session}"))
+        return []
+
+    def _misfit(self, join: Join) -> str | None:
+        if join.patterns != self.rules.samples:
+            return f"it has {join.patterns} samples, and the run has {self.rules.samples}"
+        if join.size != self.rules.size:
+            return f"it has {join.size} parameters, and the run has {self.rules.size}"
+        return None
+
+    @property
+    def _living(self) -> frozenset[int]:
+        """Sessions that all servers know, and that are not void."""
+        return frozenset(number for number, _ in self._known.sessions) & self.members.of.keys()
+
+    def _admitted(self, member: Member) -> Send:
+        rules = self.rules
+        admitted = Admitted(
+            member.name,
+            member.join.attempt,
+            member.session,
+            rules.run,
+            self.shards,
+            self.servers,
+            rules.beat_seconds,
+            rules.retry_seconds,
+            rules.settings,
+        )
+        return Send(member.name, admitted)
+
+    def _alive(self, member: Member, alive: Alive) -> list[Send]:
+        if self._is_over:
+            self._void(member)
+            return [Send(member.name, Dismiss(member.session))]
+        if member.session not in self._living:
+            return []
+        hands = self._hands[member.session]
+        hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
+        if alive.hand == hands.newest and alive.left < self.rules.ahead and self._may_have(member):
+            given = self.ledger.hand_out(member.session, self.rules.hand)
+            if given is not None:
+                hands.newest += 1
+                hands.unheard.append((hands.newest, *given))
+        version, rate = self._known.rates[-1]
+        return [
+            Send(
+                member.name,
+                Directions(member.session, tuple(hands.unheard), version, rate, self._known.checkpoint),
+            )
+        ]
+
+    def _may_have(self, member: Member) -> bool:
+        """Whether it is handed more."""
+        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
+            return False
+        return self.state is State.RUNNING or member.session == min(self._living)
+
+    def _leave(self, member: Member, reason: str) -> list[Send]:
+        if not member.is_leaving:
+            member.is_leaving = True
+            self.events.append(Event("left", member.name, reason))
+        if self.ledger.open_of(member.session):
+            return []  # it goes once that counts
+        self._void(member)
+        return [Send(member.name, Dismiss(member.session))]
+
+    def _lose(self, member: Member, why: str) -> list[Send]:
+        self.events.append(Event("lost", member.name, why))
+        self._void(member)
+        return [Send(member.name, Rejoin(member.session))]
+
+    def _void(self, member: Member) -> None:
+        self.members.void(member.session)
+        del self._hands[member.session]
+        self._over.add(member.session)
+
+    # --- servers ---
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether there is something that servers do not know."""
+        return replace(self._next(), settled=self._order.settled) != self._order
+
+    def _next(self) -> Order:
+        sessions = tuple((member.session, member.name) for member in self.members)
+        # while a checkpoint is under way its samples must be told whole
+        settled = self._order.settled if self.is_freezing else self.ledger.settled
+        return Order(self._order.number, sessions, tuple(self._rates.items()), self.checkpoint, settled)
+
+    def _give(self, now: float) -> list[Send]:
+        """The next order, to all servers."""
+        self._order = replace(self._next(), number=self._order.number + 1)
+        self._given = self._sent = now
+        self._answers = {}
+        return [Send(name, self._order) for name, _ in self.servers]
+
+    def _ordered(self, answer: Ordered, now: float) -> list[Send]:
+        if answer.number != self._order.number or self._known.number == self._order.number:
+            return []
+        self._answers.setdefault(answer.server, answer)
+        if len(self._answers) < len(self.servers):
+            return []
+        before, self._known = self._known, self._order
+        answers = [self._answers[name] for name, _ in self.servers]
+        self.frozen = min(each.frozen for each in answers)
+        self._settle(
+            [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
+        )
+        self._proceed()
+        fresh = set(self._known.sessions) - set(before.sessions)
+        return [
+            self._admitted(self.members.of[session])
+            for session, _ in sorted(fresh)
+            if session in self.members.of
+        ]
+
+    def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
+        """What all servers say, by session, moves the ledger."""
+        living = dict(self._known.sessions)
+        for session in living:
+            self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
+        for session in [each for each in self._over if each not in living]:
+            self._over.remove(session)  # every server says for the last time what it has of it
+            self.ledger.ended(session, [each.get(session, NOTHING) for each in servers])
+
+    def _proceed(self) -> None:
+        """The epoch, and the training, go on."""
+        ledger, rules = self.ledger, self.rules
+        if self.state is State.WARMING and ledger.total.counted >= rules.warm_samples:
+            self._move(State.RUNNING)
+        if self.state in (State.WARMING, State.RUNNING):
+            if not ledger.is_over(rules.fraction, rules.of, list(self._living)):
+                return
+            account = ledger.accounts[ledger.epoch]
+            self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
+            if ledger.epoch + 1 < rules.epochs:
+                ledger.next_epoch()
+            else:
+                ledger.stop()
+                self._move(State.ENDING)
+        if self.state is State.ENDING and not ledger.open and not self.is_freezing:
+            self._move(State.OVER)
+
+    def _move(self, state: State) -> None:
+        assert state in NEXT[self.state], f"training goes from {self.state} to {state}"
+        self.state = state

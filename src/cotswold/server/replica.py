@@ -1,0 +1,432 @@
+"""A replica: when it steps, pushes and pulls; message in, messages out.
+
+Knows: samples in hand, versions, updates that are not answered. Does not know: weights, gradients, sockets,
+clocks, threads.
+
+Whoever runs it takes `task`, does that, and says `stepped`; meanwhile messages come in by `receive`, and
+`tick` says that it lives and sends again what was not answered. The shell computes in one thread and carries
+messages in others: pulls and pushes go on while a step is computed.
+
+    state      what happens                            next
+    OUTSIDE    Admitted: all servers are asked         FETCHING
+    FETCHING   every shard has come                    READY
+    READY      Directions, PulledNewer, Applied, ...   READY
+    any        Rejoin                                  OUTSIDE    (all in hand is dropped)
+    any        Dismiss                                 GONE
+
+    in READY                              what it does
+    samples in hand                       a step, into the accumulation
+    n_push steps, or the last in hand     the accumulation is closed, and pushed to every server
+    a push is not answered everywhere     steps go on until the next accumulation is closed
+    n_fetch steps                         it pulls what is newer; steps go on meanwhile
+    ``overlap`` off (staleness 0)         no step until the push is applied everywhere and its pull has come
+    a checkpoint is heard of              its marker goes to every server, once the push before is answered
+    nothing in hand                       an update without shards: nobody need wait for what it has pulled
+
+A push has the same number on every server, so the markers cut all servers at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from cotswold.server.messages import (
+    COORDINATOR,
+    Admitted,
+    Alive,
+    Applied,
+    Directions,
+    Dismiss,
+    Join,
+    Leave,
+    PulledNewer,
+    PullNewer,
+    Ranges,
+    Rejoin,
+    Send,
+    ToReplica,
+    Update,
+    UpdateRefused,
+)
+from cotswold.server.ranges import joined
+
+
+class State(Enum):
+    """Where a replica is."""
+
+    OUTSIDE = "outside"
+    FETCHING = "fetching"
+    READY = "ready"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a replica fetches and pushes (Dean et al. 2012, section 4.1)."""
+
+    batch: int
+    """Samples a step; the last of what it is handed may have fewer."""
+    n_fetch: int = 1
+    """Steps between pulls."""
+    n_push: int = 1
+    """Steps that a push adds up."""
+    overlap: bool = True
+    """Whether steps go on while pushes and pulls are under way; otherwise its own staleness is 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "n_fetch", "n_push"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        if not self.overlap and (self.n_fetch, self.n_push) != (1, 1):
+            raise ValueError("a staleness of 0 needs n_fetch = n_push = 1: each step has the newest weights")
+
+
+@dataclass(frozen=True)
+class StepTask:
+    """Put newer shards in their place, then compute on the samples, and add to the accumulation."""
+
+    installs: tuple[PulledNewer, ...]
+    samples: tuple[int, int]
+    """Places, from start to before stop."""
+    rate: float
+    """The learning rate, for whoever takes steps of its own."""
+    opens: bool
+    """Whether the accumulation begins with this step: what is in it belongs to another push."""
+    closes: bool
+    """Whether what is accumulated then goes to the servers: `stepped` needs it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What goes to one server: fields of its `Update`."""
+
+    kind: str
+    shards: tuple[int, ...]
+    examples: tuple[int, ...]
+    buffers: tuple[object, ...]
+    scale: float = 1.0
+
+
+@dataclass
+class _Accumulation:
+    versions: dict[int, int]
+    """Of the shards when it was opened."""
+    rate: int
+    steps: int = 0
+    samples: Ranges = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """By server, once it is closed."""
+
+
+@dataclass
+class _Session:
+    """What a replica has while it is in a session."""
+
+    admitted: Admitted
+    versions: dict[int, int]
+    """Of the shards that it has, or that wait for being installed; -1 for none."""
+    hands: list[tuple[int, int]] = field(default_factory=list)
+    newest_hand: int = 0
+    directions: Directions | None = None
+    pulling: dict[str, PullNewer] = field(default_factory=dict)
+    """Not answered, by server."""
+    pull_sent: float = 0.0
+    installs: list[PulledNewer] = field(default_factory=list)
+    since_pull: int = 0
+    """Steps."""
+    must_pull: bool = False
+    """Whether a pull must come before the next step."""
+    has_pulled: bool = False
+    """Whether it has pulled for its next push."""
+    number: int = 0
+    """Of the newest push."""
+    pushing: dict[str, Update] = field(default_factory=dict)
+    """Not answered, by server."""
+    push_sent: float = 0.0
+    marked: int = 0
+    """The newest checkpoint whose marker was sent."""
+    accumulation: _Accumulation | None = None
+    closed: _Accumulation | None = None
+    """Waits for the push before it."""
+    beaten: float = float("-inf")
+
+    @property
+    def left(self) -> int:
+        """Samples in hand."""
+        return sum(stop - start for start, stop in self.hands)
+
+
+class Replica:
+    """One replica process, from its first `Join` to its end."""
+
+    def __init__(self, join: Join, pace: Pace) -> None:
+        self.name, self.pace, self.state = join.name, pace, State.OUTSIDE
+        self.steps = 0
+        self.refusals: list[UpdateRefused] = []
+        """Updates that some server will never have, since somebody took them."""
+        self._join = join
+        self._joined: float | None = None
+        self._session: _Session | None = None
+        self._stepping: _Session | None = None
+        """In which session the task is being done."""
+        self._leaving: str | None = None
+
+    @property
+    def session(self) -> int:
+        """Its session; 0 outside of one."""
+        return 0 if self._session is None else self._session.admitted.session
+
+    # --- what it hears ---
+
+    def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
+        """A message of the coordinator or of a server."""
+        if isinstance(message, Admitted):
+            return self._admitted(message, now)
+        session = self._session
+        if isinstance(message, Dismiss) and message.session in (0, self.session):
+            return self._gone()
+        if session is None or message.session != self.session:
+            return []
+        match message:
+            case Rejoin():
+                return self._outside(now)
+            case Directions():
+                self._directed(session, message)
+            case PulledNewer() if message.server == sender:
+                self._pulled(session, message)
+            case Applied() if message.server == sender:
+                self._answered(session, sender, message.number)
+            case UpdateRefused() if message.server == sender:
+                self._refused(session, sender, message)
+            case _:
+                return []
+        return self._go_on(session, now)
+
+    def tick(self, now: float) -> list[Send]:
+        """Time has passed; to be called a few times in each beat, while a step is computed too."""
+        if self.state is State.GONE:
+            return []
+        session = self._session
+        if session is None:
+            if self._joined is not None and now - self._joined < 1.0:
+                return []
+            self._joined = now
+            return [Send(COORDINATOR, self._join)]
+        sends: list[Send] = []
+        retry = session.admitted.retry_seconds
+        if session.pulling and now - session.pull_sent >= retry:
+            session.pull_sent = now
+            sends += [Send(server, pull) for server, pull in session.pulling.items()]
+        if session.pushing and now - session.push_sent >= retry:
+            session.push_sent = now
+            sends += [Send(server, update) for server, update in session.pushing.items()]
+        if now - session.beaten >= session.admitted.beat_seconds:
+            sends += self._rest(session, now)
+            sends += self._beat(session, now)
+            if self._leaving is not None:
+                sends.append(Send(COORDINATOR, Leave(self.session, self._leaving)))
+        return sends
+
+    def leave(self, reason: str) -> list[Send]:
+        """It wants to go; it is GONE once what it has in hand is counted."""
+        self._leaving = reason
+        return [Send(COORDINATOR, Leave(self.session, reason))] if self._session else self._gone()
+
+    # --- what it does ---
+
+    def task(self) -> StepTask | None:
+        """The next step; None while there is none, or one is being computed."""
+        session = self._session
+        if session is None or self.state is not State.READY or self._stepping is not None:
+            return None
+        if not session.hands or session.closed is not None or session.directions is None:
+            return None
+        if session.must_pull or (not self.pace.overlap and (session.pushing or session.pulling)):
+            return None
+        start, stop = session.hands[0]
+        samples = (start, min(stop, start + self.pace.batch))
+        if samples[1] == stop:
+            session.hands.pop(0)
+        else:
+            session.hands[0] = (samples[1], stop)
+        opens = session.accumulation is None
+        if session.accumulation is None:
+            session.accumulation = _Accumulation(dict(session.versions), session.directions.rate)
+        accumulation = session.accumulation
+        accumulation.steps += 1
+        accumulation.samples = joined(accumulation.samples, (samples,))
+        closes = accumulation.steps == self.pace.n_push or not session.hands
+        installs, session.installs = tuple(session.installs), []
+        self._stepping = session
+        return StepTask(installs, samples, session.directions.rate_value, opens, closes)
+
+    def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
+        """The step of the task is in the accumulation; where that closes, what goes to each server."""
+        session, self._stepping = self._stepping, None
+        assert session is not None, "a step was being computed"
+        self.steps += 1
+        if session is not self._session:
+            return []
+        session.since_pull += 1
+        if parts is not None:
+            assert session.accumulation is not None and session.closed is None, "one was open"
+            session.closed, session.accumulation = session.accumulation, None
+            session.closed.parts = parts
+        sends = self._go_on(session, now)
+        if session.left < self.pace.batch:
+            sends += self._beat(session, now)
+        return sends
+
+    # --- joining and leaving ---
+
+    def _admitted(self, admitted: Admitted, now: float) -> list[Send]:
+        if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
+            return []
+        versions = {shard.number: -1 for shard in admitted.shards}
+        self._session = session = _Session(admitted, versions)
+        self.state = State.FETCHING
+        return [*self._pull(session, now), *self._beat(session, now)]
+
+    def _outside(self, now: float) -> list[Send]:
+        self._session = None
+        if self._leaving is not None:
+            return self._gone()
+        self.state, self._joined = State.OUTSIDE, now
+        self._join = replace(self._join, attempt=self._join.attempt + 1)
+        return [Send(COORDINATOR, self._join)]
+
+    def _gone(self) -> list[Send]:
+        self._session, self.state = None, State.GONE
+        return []
+
+    def _beat(self, session: _Session, now: float) -> list[Send]:
+        session.beaten = now
+        return [Send(COORDINATOR, Alive(self.session, session.newest_hand, session.left))]
+
+    def _directed(self, session: _Session, directions: Directions) -> None:
+        before = session.directions
+        if before is None or (directions.rate, directions.checkpoint) >= (before.rate, before.checkpoint):
+            session.directions = directions
+        for number, start, stop in directions.hands:
+            if number == session.newest_hand + 1:
+                session.newest_hand = number
+                session.hands.append((start, stop))
+
+    # --- pulls ---
+
+    def _shards(self, session: _Session) -> dict[str, tuple[int, ...]]:
+        return {
+            server: tuple(each.number for each in session.admitted.shards if each.server == server)
+            for server, _ in session.admitted.servers
+        }
+
+    def _pull(self, session: _Session, now: float) -> list[Send]:
+        """Ask every server for what is newer."""
+        # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next
+        number = 0 if session.pushing or session.closed else session.number + 1
+        session.pull_sent, session.since_pull = now, 0
+        session.has_pulled = session.has_pulled or number > 0
+        session.pulling = {
+            server: PullNewer(
+                session.admitted.run,
+                self.session,
+                number,
+                shards,
+                tuple(session.versions[each] for each in shards),
+            )
+            for server, shards in self._shards(session).items()
+        }
+        return [Send(server, pull) for server, pull in session.pulling.items()]
+
+    def _pulled(self, session: _Session, pulled: PulledNewer) -> None:
+        pull = session.pulling.get(pulled.server)
+        if pull is None or pulled.error is not None or pulled.number != pull.number:
+            return  # asked for again by `tick`
+        del session.pulling[pulled.server]
+        newer = [
+            place
+            for place, (number, version) in enumerate(zip(pulled.shards, pulled.versions, strict=True))
+            if version > session.versions[number]
+        ]
+        if newer:
+            kept = replace(
+                pulled,
+                shards=tuple(pulled.shards[place] for place in newer),
+                versions=tuple(pulled.versions[place] for place in newer),
+                buffers=tuple(pulled.buffers[place] for place in newer),
+            )
+            session.versions.update(zip(kept.shards, kept.versions, strict=True))
+            session.installs.append(kept)
+        if not session.pulling:
+            session.must_pull = False
+            if self.state is State.FETCHING and min(session.versions.values()) >= 0:
+                self.state = State.READY
+
+    # --- pushes ---
+
+    def _answered(self, session: _Session, server: str, number: int) -> None:
+        if number == session.number:
+            session.pushing.pop(server, None)
+
+    def _refused(self, session: _Session, server: str, refusal: UpdateRefused) -> None:
+        """What may come again does with the next `tick`; so does what is refused for the session's sake."""
+        is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
+        if refusal.again or is_lasting or refusal.number != session.number or server not in session.pushing:
+            return
+        self.refusals.append(refusal)
+        self._answered(session, server, refusal.number)
+
+    def _go_on(self, session: _Session, now: float) -> list[Send]:
+        """Send what may be sent now: one push at a time, a pull when one is due."""
+        if self.state is not State.READY:
+            return []
+        sends: list[Send] = []
+        checkpoint = 0 if session.directions is None else session.directions.checkpoint
+        if not session.pushing and checkpoint > session.marked:
+            session.marked = checkpoint
+            sends += self._push(session, None, now)
+        elif not session.pushing and session.closed is not None:
+            closed, session.closed = session.closed, None
+            sends += self._push(session, closed, now)
+        is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
+        may_pull = self.pace.overlap or not (session.pushing or session.closed)
+        if is_due and may_pull and not session.pulling:
+            sends += self._pull(session, now)
+        return sends
+
+    def _push(self, session: _Session, closed: _Accumulation | None, now: float) -> list[Send]:
+        """The next number to every server: an accumulation, or a marker alone."""
+        session.number += 1
+        session.push_sent, session.has_pulled = now, False
+        nothing = Part("gradient", (), (), ())
+        session.pushing = {
+            server: self._update(session, closed, nothing if closed is None else closed.parts[server])
+            for server, _ in session.admitted.servers
+        }
+        return [Send(server, update) for server, update in session.pushing.items()]
+
+    def _update(self, session: _Session, closed: _Accumulation | None, part: Part) -> Update:
+        return Update(
+            session.admitted.run,
+            self.session,
+            session.number,
+            part.kind,
+            part.shards,
+            () if closed is None else tuple(closed.versions[number] for number in part.shards),
+            0 if closed is None else closed.rate,
+            part.scale,
+            () if closed is None else closed.samples,
+            session.marked,
+            part.examples,
+            part.buffers,
+        )
+
+    def _rest(self, session: _Session, now: float) -> list[Send]:
+        """Nothing is in hand: whoever waits for what it computes from its pull need not."""
+        busy = session.hands or session.accumulation or session.closed or session.pushing or session.pulling
+        if busy or self._stepping or not session.has_pulled or self.state is not State.READY:
+            return []
+        session.must_pull = True
+        return self._push(session, None, now)

@@ -1,0 +1,187 @@
+"""The ledger of samples for replicas: which are handed out, which count, which were torn or lost.
+
+Knows: places of samples as ranges, sessions, what each server says is applied. Does not know: what a sample
+is, messages, time.
+
+Place p of epoch e of N samples is the number e · N + p. A place goes through these states, and no others:
+
+    state      what happens                                     next
+    free       hand_out                                         open
+    open       every server has applied it                      counted
+    open       some servers have, all others refused it         torn
+    open       every server refused it                          refused
+    open       its session ended, and some servers have it      torn
+    open       its session ended, and no server has it          lost: free again, in the epoch that is on
+    free       the epoch ends                                   left out
+    open       the epoch ends                                   open (it counts, or is torn or lost, later)
+
+So at every time: handed out = counted + torn + refused + lost + open; what was lost and is handed out again
+is handed out twice.
+
+This is not the ledger of portions (`portions.Ledger`). That one decides which sums count, whole, before any
+weight depends on them; so it can refuse one, and give a portion to two workers. Here a server has applied an
+update before anybody hears of it, another server may never get it, and nothing can be taken back: there are
+no backup copies, a range may be torn, and the ledger only records what servers say. And there may be a
+billion samples, of which any run may be lost: so these are ranges, where portions are counted one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from cotswold.server.messages import Ranges
+from cotswold.server.ranges import common, joined, size, without
+
+Said = tuple[Ranges, Ranges]
+"""What a server has applied, and what it refused for ever."""
+
+
+@dataclass
+class Account:
+    """How many samples of an epoch, or of all."""
+
+    handed_out: int = 0
+    counted: int = 0
+    torn: int = 0
+    refused: int = 0
+    """Not finite, or too stale, or wrong in another way that no second try mends."""
+    lost: int = 0
+    left_out: int = 0
+    """Never handed out, or lost and not handed out again, when the epoch ended."""
+
+
+class Samples:
+    """The samples of a run, epoch after epoch."""
+
+    def __init__(self, samples: int, epoch: int = 0) -> None:
+        if samples < 1:
+            raise ValueError(f"a training set of {samples} samples")
+        self.samples = samples
+        """How many an epoch has."""
+        self.epoch = epoch
+        """Which is on."""
+        self.accounts: dict[int, Account] = {epoch: Account()}
+        """Of each epoch."""
+        self._free: Ranges = (self._line,)
+        self._is_stopped = False
+        self._open: dict[int, Ranges] = {}
+        """By session."""
+
+    @property
+    def _line(self) -> tuple[int, int]:
+        return self.epoch * self.samples, (self.epoch + 1) * self.samples
+
+    # --- what is asked ---
+
+    @property
+    def free(self) -> int:
+        """How many samples of the epoch nobody has had, or those who had lost."""
+        return size(self._free)
+
+    @property
+    def open(self) -> int:
+        """How many are handed out, of any epoch, and no more is known of them."""
+        return sum(map(size, self._open.values()))
+
+    def open_of(self, session: int) -> Ranges:
+        """What a session has."""
+        return self._open.get(session, ())
+
+    @property
+    def total(self) -> Account:
+        """Of all epochs."""
+        found = Account()
+        for each in self.accounts.values():
+            for name, value in vars(each).items():
+                setattr(found, name, getattr(found, name) + value)
+        return found
+
+    @property
+    def settled(self) -> int:
+        """Everything at lower places is known for ever."""
+        starts = [ranges[0][0] for ranges in (self._free, *self._open.values()) if ranges]
+        return min(starts, default=self._line[1])
+
+    def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
+        """Whether the epoch has gone on for long enough.
+
+        That is, ``of`` ``samples``, once ``fraction`` of them are counted, torn or refused; ``of``
+        ``replicas``, once nothing is free and that fraction of the living sessions has nothing open; in any
+        case once nothing is free and nothing of this epoch is open.
+        """
+        line = (self._line,)
+        busy = {session for session, ranges in self._open.items() if common(ranges, line)}
+        if not self._free and not busy:
+            return True
+        account = self.accounts[self.epoch]
+        if of == "samples":
+            return account.counted + account.torn + account.refused >= fraction * self.samples
+        done = sum(session not in busy for session in sessions)
+        return not self._free and bool(sessions) and done >= fraction * len(sessions)
+
+    # --- what happens ---
+
+    def hand_out(self, session: int, most: int) -> tuple[int, int] | None:
+        """The next free range, of ``most`` samples at most; None where nothing is free."""
+        assert most > 0, f"{most} samples are handed out"
+        if not self._free:
+            return None
+        start, stop = self._free[0]
+        given = (start, min(stop, start + most))
+        self._free = without(self._free, (given,))
+        self._open[session] = joined(self.open_of(session), (given,))
+        self.accounts[self.epoch].handed_out += given[1] - given[0]
+        return given
+
+    def said(self, session: int, servers: Sequence[Said]) -> None:
+        """What each of all servers says of a session's samples."""
+        known = reduce(common, (joined(*each) for each in servers))
+        counted = reduce(common, (applied for applied, _ in servers))
+        somewhere = joined(*(applied for applied, _ in servers))
+        self._settle(session, counted, "counted")
+        self._settle(session, common(known, somewhere), "torn")
+        self._settle(session, known, "refused")
+
+    def ended(self, session: int, servers: Sequence[Said]) -> None:
+        """The session is over on all servers, which say this of it for the last time."""
+        self.said(session, servers)
+        self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
+        lost = self._settle(session, self.open_of(session), "lost")
+        again = () if self._is_stopped else (self._line,)
+        self._free = joined(self._free, common(lost, again))
+        for epoch, ranges in self._by_epoch(without(lost, again)).items():
+            self.accounts[epoch].left_out += size(ranges)
+
+    def next_epoch(self) -> None:
+        """The epoch ends: what is free is left out, what is open stays so."""
+        self.accounts[self.epoch].left_out += size(self._free)
+        self.epoch += 1
+        self.accounts[self.epoch] = Account()
+        self._free = (self._line,)
+
+    def stop(self) -> None:
+        """The last epoch ends: what is free is left out, and nothing more is handed out."""
+        self.accounts[self.epoch].left_out += size(self._free)
+        self._free, self._is_stopped = (), True
+
+    def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
+        """Of these, what the session has is open no more."""
+        ranges = common(self.open_of(session), ranges)
+        for epoch, part in self._by_epoch(ranges).items():
+            account = self.accounts[epoch]
+            setattr(account, how, getattr(account, how) + size(part))
+        left = without(self.open_of(session), ranges)
+        self._open.pop(session, None)
+        if left:
+            self._open[session] = left
+        return ranges
+
+    def _by_epoch(self, ranges: Ranges) -> Mapping[int, Ranges]:
+        found: dict[int, Ranges] = {}
+        for start, stop in ranges:  # no range reaches over the end of an epoch, but two may have been joined
+            for epoch in range(start // self.samples, (stop - 1) // self.samples + 1):
+                part = (max(start, epoch * self.samples), min(stop, (epoch + 1) * self.samples))
+                found[epoch] = (*found.get(epoch, ()), part)
+        return found

@@ -1,0 +1,446 @@
+"""The asynchronous half of a parameter server: updates that are applied as they come, each once.
+
+Knows: sessions and the number of each one's newest update, versions of shards, the queue, markers. Does not
+know: where numbers are and how they are added, sockets, time, whole-set evaluations (`shard.Server`, whose
+vectors these are).
+
+    an update of session s whose last number is n          what happens
+    another run's; of a session that is not living         refused
+    number n, answered                                     the same answer again
+    number n, waiting; number below n                      nothing (its answer comes, or has been had)
+    number above n + 1                                     refused: ``expects n+1``
+    with the marker of a checkpoint that nobody began      refused
+    n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
+    n + 1, no room, or behind a marker that others owe     refused, to be sent again: ``busy``
+    n + 1, without shards                                  `Applied`: its marker is in
+    n + 1                                                  queued
+
+    the queue                                              what happens
+    drain                                                  all of a shard in one pass, then `Applied` to each
+    drain, too stale, policy *drop*                        refused; the number is used up
+    drain, policy *wait*                                   what would make others too stale stays
+    its session ends                                       applied at once, answered to nobody
+    all living sessions' markers are in                    applied at once; the shards are copied (frozen)
+
+A session is one incarnation of a replica, and no number of it is kept once it is over. A pull is answered at
+once from what is applied. The queue is bounded in bytes, so memory is: an update is taken where it fits, or
+where nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from cotswold.optim.updates import Deltas, Rule
+from cotswold.server.admission import Admission, RefusedError, UpdateArithmetic
+from cotswold.server.messages import (
+    COORDINATOR,
+    Applied,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullNewer,
+    Ranges,
+    Send,
+    ToUpdates,
+    Update,
+    UpdateRefused,
+)
+from cotswold.server.ranges import are_apart, joined, without
+from cotswold.server.shard import Arithmetic, Server, Values
+from cotswold.server.staleness import Histogram, Staleness
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many bytes of updates may wait; one that finds nothing waiting is taken, whatever its size."""
+
+    shard_bytes: int
+    """For one shard."""
+    all_bytes: int
+    """For all of a server."""
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """What the shards of a run are told once."""
+
+    run: str
+    name: str
+    """The vector that updates change."""
+    rule: Rule
+    columns: Mapping[str, int]
+    """Of each tensor: numbers a row."""
+    item_bytes: int
+    room: Room
+    staleness: Staleness = field(default_factory=Staleness)
+    unit_norm: frozenset[str] = frozenset()
+    """Tensors whose rows have norm 1."""
+
+
+@dataclass(frozen=True)
+class Frozen(Generic[Values]):
+    """The shards at a checkpoint: all updates before the markers, and none behind."""
+
+    checkpoint: int
+    vectors: Mapping[str, list[Values]]
+    """The weights and what the rule keeps, in the shards' order."""
+    versions: tuple[int, ...]
+    samples: tuple[tuple[int, Ranges], ...]
+    """What is in them, by session, of those that live or have just ended."""
+
+
+@dataclass
+class _Session:
+    name: str
+    last: int = 0
+    answer: Applied | UpdateRefused | None = None
+    """To the last; None before the first, and while that waits."""
+    samples: Ranges = ()
+    """Applied here, and not settled."""
+    missed: Ranges = ()
+    """Of updates that were refused for ever, and not settled."""
+
+    @property
+    def said(self) -> tuple[Ranges, Ranges]:
+        """What orders are answered with."""
+        return self.samples, self.missed
+
+    pulled_for: int = 0
+    """The number of the update that is computed from its newest pull."""
+    bases: dict[int, int] = field(default_factory=dict)
+    """The versions that it has pulled."""
+    checkpoint: int = 0
+    """The newest whose marker is in."""
+
+
+@dataclass(eq=False)
+class _Waiting(Generic[Values]):
+    session: int
+    update: Update
+    rate: float
+    values: list[Values]
+    numbers: dict[int, int]
+    """How many, by shard."""
+    is_dropped: bool = False
+
+
+class Updates(Generic[Values]):
+    """Updates of the shards of ``server``."""
+
+    def __init__(
+        self,
+        server: Server[Values],
+        settings: Asynchronous,
+        arithmetic: Arithmetic[Values],
+        updates: UpdateArithmetic[Values],
+        versions: Mapping[int, int] | None = None,
+    ) -> None:
+        self._server, self.settings = server, settings
+        self._arithmetic, self._updates = arithmetic, updates
+        self._admission = Admission(server.shards, settings.columns, settings.rule, arithmetic, updates)
+        self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
+        """How many updates each shard has had."""
+        self.staleness = {number: Histogram() for number in server.numbers}
+        self.refused: dict[str, int] = {}
+        """How many updates, by the first word of the reason."""
+        self.frozen: Frozen[Values] | None = None
+        """The state at the newest checkpoint, until somebody has taken it (and set this to None)."""
+        self._frozen = 0
+        self._order = Order(0, (), (), 0, 0)
+        self._rates: dict[int, float] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._ended: dict[int, _Session] = {}
+        """With the newest order."""
+        self._queue: list[_Waiting[Values]] = []
+        self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
+        """That wait, by shard."""
+        self._is_crowded = False
+        """Whether somebody found no room since the last pass."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of updates that wait."""
+        return sum(self._bytes.values())
+
+    @property
+    def queued(self) -> int:
+        """Updates that wait."""
+        return len(self._queue)
+
+    def receive(self, sender: str, message: ToUpdates) -> list[Send]:
+        """What a message leads to; orders are the coordinator's alone."""
+        match message:
+            case Update():
+                return self._update(sender, message)
+            case PullNewer():
+                return [Send(sender, self._pull(sender, message))]
+            case Order() if sender == COORDINATOR:
+                return self._ordered(message)
+            case _:
+                return []
+
+    # --- updates come ---
+
+    def _update(self, sender: str, update: Update) -> list[Send]:
+        session = self._living(sender, update)
+        if isinstance(session, str):
+            return [Send(sender, self._refusal(update, session))]
+        if update.number <= session.last:
+            answer = session.answer if update.number == session.last else None
+            return [] if answer is None else [Send(sender, answer)]
+        if update.number != session.last + 1:
+            return [Send(sender, self._refusal(update, f"expects {session.last + 1}"))]
+        if update.checkpoint > self._order.checkpoint:
+            reason = f"marker: checkpoint {update.checkpoint} was not begun"
+            return [Send(sender, self._refusal(update, reason, again=True))]
+        if not update.shards:
+            return self._marked(sender, session, update)
+        try:
+            self._admission.check(update, self._rates)
+            busy = self._busy(update)
+            if busy is not None:
+                return [Send(sender, self._refusal(update, busy, again=True))]
+            values = self._admission.read(update)
+        except RefusedError as error:
+            session.last, session.answer = update.number, self._refusal(update, str(error))
+            if are_apart(update.samples):
+                session.missed = joined(session.missed, update.samples)
+            return [Send(sender, session.answer)]
+        rate = 1.0 if isinstance(self.settings.rule, Deltas) else self._rates[update.rate]
+        waiting = _Waiting(update.session, update, rate, values, self._admission.size(update))
+        session.last, session.answer = update.number, None
+        self._queue.append(waiting)
+        self._count(waiting, 1)
+        return []
+
+    def _living(self, sender: str, message: Update | PullNewer) -> _Session | str:
+        """The sender's session, or why it has none."""
+        if message.run != self.settings.run:
+            return f"run: it is meant for {message.run!r:.60}, and this is {self.settings.run!r}"
+        session = self._sessions.get(message.session)
+        if session is None or session.name != sender:
+            return f"session: {message.session} is no living session of {sender!r:.60}"
+        return session
+
+    def _refusal(self, update: Update, reason: str, *, again: bool = False) -> UpdateRefused:
+        kind = reason.split()[0].rstrip(":")
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+        return UpdateRefused(update.session, self._server.name, update.number, reason, again)
+
+    def _busy(self, update: Update) -> str | None:
+        """Why an update must come again; None where there is room for it."""
+        if self.settings.name not in self._server.vectors:
+            return f"busy: there is no vector {self.settings.name!r} yet"
+        checkpoint = max(update.checkpoint, self._sessions[update.session].checkpoint)
+        if checkpoint > self._frozen:
+            return f"busy: checkpoint {self._order.checkpoint} waits for markers of others"
+        room, item_bytes = self.settings.room, self.settings.item_bytes
+        numbers = self._admission.size(update)
+        bytes_more = sum(numbers.values()) * item_bytes
+        full = [
+            number
+            for number, count in numbers.items()
+            if self._bytes[number] and self._bytes[number] + count * item_bytes > room.shard_bytes
+        ]
+        if full or (self._queue and self.waiting + bytes_more > room.all_bytes):
+            self._is_crowded = True
+            return f"busy: {self.waiting} bytes of updates wait"
+        return None
+
+    def _marked(self, sender: str, session: _Session, update: Update) -> list[Send]:
+        session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
+        session.answer = self._applied(update)
+        return [Send(sender, session.answer), *self._freeze()]
+
+    def _applied(self, update: Update) -> Applied:
+        versions = tuple(self.versions[number] for number in update.shards)
+        return Applied(
+            update.session, self._server.name, update.number, update.shards, versions, self.waiting
+        )
+
+    def _count(self, waiting: _Waiting[Values], sign: int) -> None:
+        for number, count in waiting.numbers.items():
+            self._bytes[number] += sign * count * self.settings.item_bytes
+            assert self._bytes[number] >= 0, f"shard {number} has less than nothing waiting"
+
+    # --- updates are applied ---
+
+    def drain(self) -> list[Send]:
+        """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
+        ready: list[_Waiting[Values]] = []
+        ahead = dict(self.versions)
+        queue = self._queue
+        if self.settings.staleness.policy == "wait":
+            queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
+        for each in queue:
+            if self._is_crowded or not self._ages_others(each, ahead):
+                ready.append(each)
+                for number in each.update.shards:
+                    ahead[number] += 1
+        self._is_crowded = False
+        return self._apply(ready)
+
+    def _ages_others(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> bool:
+        """Whether applying it would make what another session computes too stale."""
+        policy = self.settings.staleness
+        if policy.policy != "wait":
+            return False
+        return any(
+            versions[number] + 1 - session.bases[number] > policy.bound
+            for key, session in self._sessions.items()
+            if key != waiting.session and session.pulled_for == session.last + 1
+            for number in waiting.update.shards
+            if number in session.bases
+        )
+
+    def _apply(self, ready: Sequence[_Waiting[Values]]) -> list[Send]:
+        """These, in order, out of the queue."""
+        if not ready:
+            return []
+        gone = set(ready)
+        self._queue = [each for each in self._queue if each not in gone]
+        pushes: dict[int, list[tuple[float, Values]]] = {number: [] for number in self._server.numbers}
+        for each in ready:
+            self._count(each, -1)
+            self._take(each, pushes)
+        for place, shard in enumerate(self._server.shards):
+            if pushes[shard.number]:
+                self._updates.apply(
+                    self.settings.rule,
+                    self._vector(self.settings.name)[place],
+                    [self._vector(name)[place] for name in self.settings.rule.keeps],
+                    pushes[shard.number],
+                    self.settings.columns[shard.tensor],
+                    shard.tensor in self.settings.unit_norm,
+                )
+        return [send for each in ready for send in self._answered(each)]
+
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[tuple[float, Values]]]) -> None:
+        """Put an update among those of each shard's pass, or drop it."""
+        update = waiting.update
+        stale = self._staleness(update)
+        waiting.is_dropped = any(self.settings.staleness.scale(each) == 0 for each in stale)
+        if waiting.is_dropped:
+            return
+        for number, each, values in zip(update.shards, stale, waiting.values, strict=True):
+            factor = waiting.rate * update.scale * self.settings.staleness.scale(each)
+            pushes[number].append((factor, values))
+            self.staleness[number].add(each)
+            self.versions[number] += 1
+
+    def _staleness(self, update: Update) -> list[int]:
+        """Of each of its shards."""
+        pairs = zip(update.shards, update.versions, strict=True)
+        return [max(0, self.versions[number] - version) for number, version in pairs]
+
+    def _answered(self, waiting: _Waiting[Values]) -> list[Send]:
+        update = waiting.update
+        session = self._sessions.get(waiting.session) or self._ended[waiting.session]
+        if waiting.is_dropped:
+            bound = self.settings.staleness.bound
+            session.answer = self._refusal(update, f"stale: more than {bound} updates came before it")
+            session.missed = joined(session.missed, update.samples)
+        else:
+            session.samples = joined(session.samples, update.samples)
+            session.answer = self._applied(update)
+        return [Send(session.name, session.answer)] if waiting.session in self._sessions else []
+
+    def _vector(self, name: str) -> list[Values]:
+        """A vector's shards; what a rule keeps is zeros at first."""
+        vectors = self._server.vectors
+        if name not in vectors:
+            assert name in self.settings.rule.keeps, f"vector {name!r} was written before updates came"
+            vectors[name] = [
+                self._arithmetic.zeros(shard.stop - shard.start) for shard in self._server.shards
+            ]
+        return vectors[name]
+
+    # --- pulls ---
+
+    def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
+        session = self._living(sender, pull) if pull.session else None
+        error = session if isinstance(session, str) else self._mistake(pull)
+        if error is not None:
+            return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
+        if isinstance(session, _Session) and pull.number == session.last + 1:
+            session.pulled_for = pull.number
+            session.bases = {number: self.versions[number] for number in pull.shards}
+        place = {number: place for place, number in enumerate(self._server.numbers)}
+        newer = tuple(
+            number
+            for number, version in zip(pull.shards, pull.versions, strict=True)
+            if self.versions[number] > version
+        )
+        weights = self._vector(self.settings.name)
+        return PulledNewer(
+            pull.session,
+            self._server.name,
+            pull.number,
+            newer,
+            tuple(self.versions[number] for number in newer),
+            tuple(self._arithmetic.write(weights[place[number]]) for number in newer),
+        )
+
+    def _mistake(self, pull: PullNewer) -> str | None:
+        if pull.run != self.settings.run:
+            return f"run: it is meant for {pull.run!r:.60}, and this is {self.settings.run!r}"
+        strange = sorted(set(pull.shards) - self.versions.keys())
+        if strange:
+            return f"shard: shards {strange} are not here"
+        if len(pull.versions) != len(pull.shards):
+            return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
+        if self.settings.name not in self._server.vectors:
+            return f"vector: there is no vector {self.settings.name!r} yet"
+        return None
+
+    # --- orders ---
+
+    def _ordered(self, order: Order) -> list[Send]:
+        sends: list[Send] = []
+        if order.number < self._order.number:
+            return []
+        if order.number > self._order.number:
+            self._order, self._rates = order, dict(order.rates)
+            sends = [*self._live(dict(order.sessions)), *self._freeze()]
+        everybody = {**self._ended, **self._sessions}
+        samples = tuple((number, *session.said) for number, session in sorted(everybody.items()))
+        answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting)
+        return [*sends, Send(COORDINATOR, answer)]
+
+    def _live(self, names: Mapping[int, str]) -> list[Send]:
+        """These sessions live; what others have waiting is applied, for they were promised that it would."""
+        for number, name in names.items():  # whoever is new owes no marker: it has sent nothing
+            self._sessions.setdefault(number, _Session(name, checkpoint=self._order.checkpoint))
+        self._ended = {
+            number: self._sessions.pop(number) for number in list(self._sessions) if number not in names
+        }
+        sends = self._apply([each for each in self._queue if each.session in self._ended])
+        below = ((0, self._order.settled),)
+        for session in (*self._sessions.values(), *self._ended.values()):
+            session.samples = without(session.samples, below)
+            session.missed = without(session.missed, below)
+        return sends
+
+    def _freeze(self) -> list[Send]:
+        """Keep the state of a checkpoint, once all markers are in."""
+        checkpoint = self._order.checkpoint
+        owed = any(session.checkpoint < checkpoint for session in self._sessions.values())
+        if checkpoint <= self._frozen or owed:
+            return []
+        sends = self._apply(list(self._queue))  # all of it came before the markers
+        names = (self.settings.name, *self.settings.rule.keeps)
+        everybody = {**self._ended, **self._sessions}
+        self._frozen = checkpoint
+        self.frozen = Frozen(
+            checkpoint,
+            {
+                name: [self._arithmetic.combine([(1.0, each)], None) for each in self._vector(name)]
+                for name in names
+            },
+            tuple(self.versions[number] for number in self._server.numbers),
+            tuple((number, session.samples) for number, session in sorted(everybody.items())),
+        )
+        return sends

@@ -1,0 +1,111 @@
+"""Seeded lives of replicas that never wait for each other: every update once, whatever befalls messages and
+replicas. A failing seed is named, and lives again exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.conftest import FUZZ
+from tests.server.async_trial import SAMPLES, SIZE, Trial, World
+
+from cotswold.optim.updates import Deltas
+from cotswold.server.replica import Pace
+from cotswold.server.staleness import Staleness
+from cotswold.simulate.network import Faults
+
+LIVES = 16 * FUZZ
+"""A case and world."""
+CASES = 2
+
+QUIET = World(Pace(2))
+CHAOS = replace(
+    QUIET,
+    faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
+    deaths=0.3,
+    pauses=0.2,
+    arrivals=0.5,
+    departures=0.1,
+)
+WORLDS = {
+    "as the paper": CHAOS,
+    "in accumulations": replace(CHAOS, pace=Pace(2, n_fetch=3, n_push=2)),
+    "deltas": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_push=2)),
+    "without overlap": replace(CHAOS, pace=Pace(2, overlap=False)),
+    "in little room": replace(CHAOS, room_bytes=40, drain_seconds=0.5),
+    "dropped": replace(CHAOS, staleness=Staleness("drop", 1)),
+    "waiting": replace(CHAOS, staleness=Staleness("wait", 1)),
+    "waiting in little room": replace(CHAOS, staleness=Staleness("wait", 0), room_bytes=40),
+    "not finite": replace(CHAOS, nan=0.1),
+    "of replicas": replace(CHAOS, of="replicas", warm_samples=10),
+    "with checkpoints": replace(CHAOS, checkpoints=0.5, fraction=1.0),
+}
+
+
+@pytest.mark.parametrize("case", range(CASES))
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_update_is_applied_once_whoever_dies_and_whatever_is_lost(world: str, case: int) -> None:
+    for seed in range(case * LIVES, (case + 1) * LIVES):
+        try:
+            Trial(seed, WORLDS[world]).live()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, {world}: {error}") from error
+
+
+def test_a_life_is_a_function_of_its_seed() -> None:
+    lives = [Trial(3, CHAOS) for _ in range(2)]
+    for life in lives:
+        life.live()
+    assert len({(life.loop.now, life.network.messages) for life in lives}) == 1
+
+
+def test_where_nothing_fails_everything_that_is_handed_out_counts() -> None:
+    trial = Trial(1, replace(QUIET, fraction=1.0))
+    trial.live()
+    total = trial.ledger.total
+    assert (total.counted, total.torn, total.lost, total.left_out) == (2 * SAMPLES, 0, 0, 0)
+
+
+def test_one_replica_without_overlap_is_sequential_sgd_to_the_bit() -> None:
+    def gradient(samples: tuple[int, int], weights: object) -> list[float]:
+        assert isinstance(weights, list)
+        place = sum(range(*samples))
+        return [(each - 1 / (place + k + 1)) * 0.01 for k, each in enumerate(weights)]
+
+    world = replace(QUIET, pace=Pace(3, overlap=False), replicas=1, fraction=1.0, faults=CHAOS.faults)
+    trial = Trial(7, world, gradient)
+    trial.check_weights = trial.check_frozen  # type: ignore[method-assign]  # sums of these depend on weights
+    trial.live()
+    assert trial.ledger.total.counted == 2 * SAMPLES
+    weights, start = [0.0] * SIZE, 0
+    while start < 2 * SAMPLES:
+        end = start - start % SAMPLES + SAMPLES
+        hand = min(end, start - (start % SAMPLES) % 6 + 6)
+        stop = min(hand, start + 3)
+        found = gradient((start, stop), weights)
+        weights = [each - 1.0 * other for each, other in zip(weights, found, strict=True)]
+        start = stop
+    for server in trial.servers:
+        for shard, part in zip(server.shards, server.vectors["weights"], strict=True):
+            assert part == weights[shard.start : shard.stop]
+
+
+@pytest.mark.parametrize("case", range(CASES))
+def test_a_checkpoint_is_cut_at_the_same_place_on_all_servers(case: int) -> None:
+    befalls = replace(QUIET, faults=CHAOS.faults, arrivals=0.3, checkpoints=1.0, fraction=1.0)
+    kept = 0
+    for seed in range(case * LIVES, (case + 1) * LIVES):
+        trial = Trial(seed, befalls)
+        trial.live()
+        if trial.dispatcher.frozen and not any(each.kind == "lost" for each in trial.dispatcher.events):
+            trial.check_cut()
+            kept += 1
+    assert kept > LIVES / 2
+
+
+def test_a_warm_start_is_one_replicas() -> None:
+    trial = Trial(2, replace(QUIET, warm_samples=20, replicas=4))
+    trial.loop.run(lambda: trial.ledger.total.counted >= 16, seconds=600)
+    assert sum(bool(replica.replica.steps) for replica in trial.replicas) == 1
+    trial.live()
+    assert sum(bool(replica.replica.steps) for replica in trial.replicas) > 1

@@ -1,0 +1,129 @@
+"""The coordinator of replicas and a replica by themselves: who is told what, when."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.messages import (
+    Admitted,
+    Alive,
+    Directions,
+    Dismiss,
+    Join,
+    Leave,
+    Message,
+    Order,
+    Ordered,
+    Rejoin,
+    Shard,
+)
+from cotswold.server.replica import Pace
+
+SHARDS = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 4, "", 0)]
+JOIN = Join("one", 0, "", 10, 4)
+
+
+class Talk:
+    """Two servers' and the replicas' side."""
+
+    def __init__(self, **rules: object) -> None:
+        settings = Dispatch("run", 10, 4, 1, 0.5, 4, 4, **rules)  # type: ignore[arg-type]  # fields of Dispatch
+        self.dispatcher, self.now = Dispatcher(settings, SHARDS, [("a", ""), ("b", "")], 0.0), 0.0
+
+    def is_in(self, state: State) -> bool:
+        return self.dispatcher.state is state
+
+    def say(self, sender: str, message: Join | Alive | Leave | Ordered) -> list[Message]:
+        return [send.message for send in self.dispatcher.receive(sender, message, self.now)]
+
+    def tick(self, seconds: float = 1.0) -> list[Message]:
+        self.now += seconds
+        return [send.message for send in self.dispatcher.tick(self.now)]
+
+    def obey(self, applied: tuple[tuple[int, int], ...] = (), frozen: int = 0) -> list[Message]:
+        """Both servers answer the next order: session 1 has this applied everywhere."""
+        order = next(each for each in self.tick() if isinstance(each, Order))
+        answers = [Ordered(order.number, name, ((1, applied, ()),), frozen, 0) for name in "ab"]
+        assert self.say("a", answers[0]) == []
+        return self.say("b", answers[1])
+
+
+def test_a_replica_is_admitted_once_all_servers_know_of_it() -> None:
+    talk = Talk()
+    assert talk.say("one", JOIN) == []
+    (admitted,) = talk.obey()
+    assert isinstance(admitted, Admitted) and admitted.session == 1
+    assert talk.say("one", JOIN) == [admitted]
+
+
+def test_samples_are_handed_out_again_until_the_replica_has_them() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    assert talk.say("one", Alive(1, 0, 0)) == []  # not admitted yet
+    talk.obey()
+    first = Directions(1, ((1, 0, 4),), 1, 0.5, 0)
+    assert talk.say("one", Alive(1, 0, 0)) == [first]
+    assert talk.say("one", Alive(1, 0, 0)) == [first]
+    assert talk.say("one", Alive(1, 1, 4)) == [Directions(1, (), 1, 0.5, 0)]  # it has enough
+    assert talk.say("one", Alive(1, 1, 2)) == [Directions(1, ((2, 4, 8),), 1, 0.5, 0)]
+
+
+def test_a_rate_and_a_checkpoint_are_told_once_all_servers_know_of_them() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    talk.obey()
+    assert (talk.dispatcher.set_rate(0.25), talk.dispatcher.begin_checkpoint()) == (2, 1)
+    assert talk.say("one", Alive(1, 0, 9)) == [Directions(1, (), 1, 0.5, 0)]
+    talk.obey()
+    assert talk.say("one", Alive(1, 0, 9)) == [Directions(1, (), 2, 0.25, 1)]
+    assert talk.dispatcher.is_freezing
+    talk.obey(frozen=1)
+    assert not talk.dispatcher.is_freezing
+
+
+def test_training_ends_once_nothing_is_open_and_then_all_may_go() -> None:
+    talk = Talk(fraction=0.4)
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.say("one", Alive(1, 0, 0))
+    talk.say("one", Alive(1, 1, 0))
+    talk.obey(((0, 4),))
+    assert talk.is_in(State.ENDING)
+    talk.obey(((0, 8),))
+    assert talk.is_in(State.OVER)
+    assert talk.say("one", Alive(1, 2, 0)) == [Dismiss(1)]
+    assert talk.say("two", Join("two", 0, "", 10, 4)) == [Dismiss(0)]
+
+
+def test_who_leaves_goes_once_what_it_has_counts() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.say("one", Alive(1, 0, 0))
+    assert talk.say("one", Leave(1, "a spot notice")) == []
+    assert talk.say("one", Alive(1, 1, 0)) == [Directions(1, (), 1, 0.5, 0)]
+    talk.obey(((0, 4),))
+    assert talk.say("one", Leave(1, "a spot notice")) == [Dismiss(1)]
+
+
+def test_who_is_silent_is_lost_and_may_join_again() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    talk.obey()
+    assert Rejoin(1) in talk.tick(60)
+    assert talk.say("one", Alive(1, 0, 0)) == [Rejoin(1)]
+    assert talk.say("one", Alive(1, 0, 0)) == [Rejoin(1)]
+    assert talk.dispatcher.silent_servers(talk.now + 5, 5) == ["a", "b"]
+
+
+@pytest.mark.parametrize("join", [Join("one", 0, "", 11, 4), Join("one", 0, "", 10, 5)])
+def test_who_has_another_data_set_or_network_is_refused(join: Join) -> None:
+    talk = Talk()
+    assert talk.say("one", join) == [Dismiss(0)]
+    assert [event.kind for event in talk.dispatcher.take_events()] == ["refused"]
+
+
+def test_a_staleness_of_0_needs_a_fetch_and_a_push_each_step() -> None:
+    with pytest.raises(ValueError, match="n_fetch = n_push = 1"):
+        Pace(1, n_push=2, overlap=False)

@@ -1,0 +1,379 @@
+"""The asynchronous half of a server by itself: what it does with each message, again, late and malformed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.messages import (
+    COORDINATOR,
+    Applied,
+    Message,
+    Order,
+    Ordered,
+    PulledNewer,
+    PullNewer,
+    Shard,
+    ToUpdates,
+    Update,
+    UpdateRefused,
+    Write,
+)
+from cotswold.server.shard import Server
+from cotswold.server.staleness import Policy, Staleness
+from cotswold.server.updating import Asynchronous, Room, Updates
+from cotswold.simulate.lists import Lists, ListUpdates
+
+SHARDS = [Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1), Shard(2, "a", 8, 10, "bias", 0)]
+GRADIENT = Update("run", 1, 1, "gradient", (0, 2), (0, 0), 1, 1.0, ((0, 5),), 0, (), ((1.0,) * 4, (2.0,) * 2))
+DELTA = replace(GRADIENT, kind="delta")
+
+
+class Talk:
+    """The coordinator's and two replicas' side."""
+
+    def __init__(
+        self,
+        rule: Rule | None = None,
+        *,
+        room: Room | None = None,
+        policy: Policy = "none",
+        bound: int = 0,
+        unit_norm: frozenset[str] = frozenset(),
+    ) -> None:
+        self.server = Server("a", SHARDS, Lists())
+        settings = Asynchronous(
+            *("run", "weights", rule or Sgd(), {"w": 2, "bias": 1}, 8),
+            room=room or Room(1000, 1000),
+            staleness=Staleness(policy, bound),
+            unit_norm=unit_norm,
+        )
+        self.updates = Updates(self.server, settings, Lists(), ListUpdates())
+        self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))
+        self.order = Order(1, ((1, "one"), (2, "two")), ((1, 0.5), (2, 0.25)), 0, 0)
+        self.say(self.order)
+
+    def say(self, message: ToUpdates, sender: str = COORDINATOR) -> list[Message]:
+        return [send.message for send in self.updates.receive(sender, message)]
+
+    def push(self, update: Update) -> list[Message]:
+        return self.say(update, ("", "one", "two")[update.session])
+
+    def drain(self) -> list[Message]:
+        return [send.message for send in self.updates.drain()]
+
+    def applied(self, update: Update) -> Applied:
+        assert self.push(update) == []
+        (answer,) = self.drain()
+        assert isinstance(answer, Applied)
+        return answer
+
+    def refused(self, update: Update) -> UpdateRefused:
+        (answer,) = self.push(update)
+        assert isinstance(answer, UpdateRefused)
+        return answer
+
+    def give(self, **changed: object) -> list[Message]:
+        self.order = replace(self.order, number=self.order.number + 1, **changed)  # type: ignore[arg-type]  # fields of Order
+        return self.say(self.order)
+
+    def pull(self, session: int, number: int = 1, versions: tuple[int, int] = (-1, -1)) -> PulledNewer:
+        (answer,) = self.say(
+            PullNewer("run", session, number, (0, 2), versions), ("anybody", "one", "two")[session]
+        )
+        assert isinstance(answer, PulledNewer)
+        return answer
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.updates.frozen is not None
+
+    @property
+    def weights(self) -> list[float]:
+        return [each for part in self.server.vectors["weights"] for each in part]
+
+
+def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:
+    talk = Talk()
+    assert talk.push(GRADIENT) == []
+    assert talk.updates.waiting == 48 and talk.weights == [0.0] * 6
+    assert talk.drain() == [Applied(1, "a", 1, (0, 2), (1, 1), 0)]
+    assert talk.weights == [-0.5] * 4 + [-1.0] * 2
+
+
+def test_the_same_update_again_is_answered_again_and_changes_nothing() -> None:
+    talk = Talk()
+    talk.push(GRADIENT)
+    assert talk.push(GRADIENT) == []  # it waits
+    first = talk.drain()
+    assert talk.push(GRADIENT) == first
+    assert talk.drain() == [] and talk.weights == [-0.5] * 4 + [-1.0] * 2
+
+
+def test_a_gap_is_refused_and_uses_up_no_number() -> None:
+    talk = Talk()
+    assert talk.refused(replace(GRADIENT, number=3)).reason == "expects 1"
+    talk.applied(GRADIENT)
+
+
+def test_updates_of_two_sessions_are_applied_in_one_pass_as_one_after_the_other() -> None:
+    together, apart = Talk(Momentum(0.5)), Talk(Momentum(0.5))
+    for session in (1, 2):
+        update = replace(GRADIENT, session=session, rate=session, scale=1 / 3)
+        together.push(update)
+        apart.applied(update)
+    assert len(together.drain()) == 2
+    assert together.weights == apart.weights
+    assert together.updates.versions == {0: 2, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("rule", "update", "word"),
+    [
+        (Sgd(), replace(GRADIENT, run="an older run"), "run"),
+        (Sgd(), replace(GRADIENT, kind="hessian"), "kind"),
+        (Sgd(), DELTA, "kind"),
+        (Adagrad(), DELTA, "kind"),
+        (Deltas(), GRADIENT, "kind"),
+        (Sgd(), replace(GRADIENT, rate=3), "rate"),
+        (Sgd(), replace(GRADIENT, scale=nan), "finite"),
+        (Sgd(), replace(GRADIENT, samples=((3, 2),)), "samples"),
+        (Sgd(), replace(GRADIENT, samples=((3, 5), (4, 6))), "samples"),
+        (Sgd(), replace(GRADIENT, shards=(0, 1)), "shard"),
+        (Sgd(), replace(GRADIENT, shards=(0, 0)), "shard"),
+        (Sgd(), replace(GRADIENT, versions=(0,)), "length"),
+        (Sgd(), replace(GRADIENT, buffers=((1.0,) * 4,)), "length"),
+        (Sgd(), replace(GRADIENT, buffers=((1.0,) * 4, (1.0,) * 3)), "length"),
+        (Sgd(), replace(GRADIENT, buffers=((1.0, nan, 1.0, 1.0), (2.0,) * 2)), "finite"),
+        (Sgd(), replace(GRADIENT, buffers=((1.0,) * 4, (2.0, -inf))), "finite"),
+        (Sgd(), replace(GRADIENT, examples=(1, 1)), "length"),
+        (Sgd(), replace(GRADIENT, kind="factors", examples=(1,)), "length"),
+        (Sgd(), replace(GRADIENT, kind="factors", examples=(-1, 0)), "length"),
+        (Sgd(), replace(GRADIENT, kind="factors", examples=(1, 0)), "length"),
+        (Sgd(), replace(GRADIENT, checkpoint=1), "marker"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_reason_counted_and_disturbs_nothing(
+    rule: Rule, update: Update, word: str
+) -> None:
+    talk = Talk(rule)
+    answer = talk.refused(update)
+    assert answer.reason.startswith(f"{word}: ") and talk.updates.refused == {word: 1}
+    used_up = word not in ("run", "marker")
+    if used_up:
+        assert talk.refused(update) == answer, "the same answer again"
+    good = DELTA if isinstance(rule, Deltas) else GRADIENT
+    talk.applied(replace(good, number=2 if used_up else 1))
+    assert talk.updates.versions == {0: 1, 2: 1} and talk.updates.waiting == 0
+
+
+def test_adagrad_on_accumulated_deltas_is_refused_with_a_sentence() -> None:
+    assert "the squares of accumulated deltas are no such" in Talk(Adagrad()).refused(DELTA).reason
+
+
+def test_nobody_pushes_for_another_or_after_its_session() -> None:
+    talk = Talk()
+    (answer,) = talk.say(GRADIENT, "two")
+    assert isinstance(answer, UpdateRefused) and answer.reason.startswith("session: ")
+    talk.applied(GRADIENT)
+    talk.give(sessions=((2, "two"), (3, "one")))
+    assert talk.refused(replace(GRADIENT, number=2)).reason.startswith("session: ")
+    assert talk.say(replace(GRADIENT, session=3), "one") == []  # the incarnation that follows begins at 1
+    assert len(talk.drain()) == 1
+
+
+def test_orders_are_the_coordinators_alone() -> None:
+    talk = Talk()
+    assert talk.say(replace(talk.order, number=2, sessions=()), "one") == []
+    talk.applied(GRADIENT)
+
+
+def test_an_order_says_what_is_applied_until_that_is_settled() -> None:
+    talk = Talk()
+    talk.applied(GRADIENT)
+    talk.applied(replace(GRADIENT, number=2, samples=((5, 7), (9, 12))))
+    assert talk.give() == [Ordered(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
+    assert talk.give(settled=10) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.say(talk.order) == [Ordered(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.say(replace(talk.order, number=2)) == []
+
+
+def test_what_waits_of_a_session_that_ends_is_applied_and_said() -> None:
+    talk = Talk()
+    talk.push(GRADIENT)
+    ended = Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ())), 0, 0)
+    assert talk.give(sessions=((2, "two"),)) == [ended]
+    assert talk.weights == [-0.5] * 4 + [-1.0] * 2
+    assert talk.give() == [Ordered(3, "a", ((2, (), ()),), 0, 0)]
+
+
+def test_factors_are_multiplied_and_other_shards_come_beside() -> None:
+    talk = Talk()
+    errors, activations = (1.0, 2.0, 3.0, 4.0), (5.0, 6.0, 7.0, 8.0)  # two examples, rows, columns
+    talk.applied(
+        replace(GRADIENT, kind="factors", examples=(2, 0), buffers=(errors, (2.0, 2.0), activations))
+    )
+    product = [1 * 5 + 3 * 7, 1 * 6 + 3 * 8, 2 * 5 + 4 * 7, 2 * 6 + 4 * 8]
+    assert talk.weights == [-each / 2 for each in product] + [-1.0] * 2
+
+
+def test_rows_of_unit_norm_have_it_after_every_pass() -> None:
+    talk = Talk(unit_norm=frozenset({"w"}))
+    talk.applied(replace(GRADIENT, buffers=((-6.0, -8.0, 0.0, -2.0), (2.0,) * 2)))
+    assert talk.weights == [0.6, 0.8, 0.0, 1.0, -1.0, -1.0]
+
+
+# --- pulls ---
+
+
+def test_a_pull_brings_what_is_newer_than_what_is_known() -> None:
+    talk = Talk()
+    assert talk.pull(0).versions == (0, 0)
+    talk.applied(replace(GRADIENT, shards=(2,), versions=(0,), buffers=((2.0,) * 2,)))
+    pulled = talk.pull(1, versions=(0, 0))
+    assert (pulled.shards, pulled.versions, pulled.buffers) == ((2,), (1,), ((-1.0, -1.0),))
+    assert talk.pull(1, versions=(0, 1)).shards == ()
+
+
+def test_a_pull_does_not_wait_for_the_queue() -> None:
+    talk = Talk()
+    talk.push(GRADIENT)
+    assert talk.pull(2).buffers[0] == (0.0,) * 4
+
+
+@pytest.mark.parametrize(
+    ("pull", "word"),
+    [
+        (PullNewer("other", 1, 1, (0,), (-1,)), "run"),
+        (PullNewer("other", 0, 0, (0,), (-1,)), "run"),
+        (PullNewer("run", 9, 1, (0,), (-1,)), "session"),
+        (PullNewer("run", 1, 1, (1,), (-1,)), "shard"),
+        (PullNewer("run", 1, 1, (0,), ()), "length"),
+    ],
+)
+def test_a_pull_of_what_is_not_there_is_answered_with_an_error(pull: PullNewer, word: str) -> None:
+    (answer,) = Talk().say(pull, "one")
+    assert isinstance(answer, PulledNewer) and (answer.error or "").startswith(word)
+
+
+# --- room ---
+
+
+@pytest.mark.parametrize("room", [Room(40, 1000), Room(1000, 60)])
+def test_what_finds_no_room_comes_again_and_one_that_finds_nothing_waiting_is_taken(room: Room) -> None:
+    talk = Talk(room=room)
+    assert talk.push(GRADIENT) == []
+    second = replace(GRADIENT, session=2)
+    answer = talk.refused(second)
+    assert answer.again and answer.reason.startswith("busy: 48 bytes")
+    assert talk.updates.waiting == 48
+    talk.drain()
+    talk.applied(second)
+
+
+# --- staleness ---
+
+
+def test_staleness_is_measured_by_shard() -> None:
+    talk = Talk()
+    for number in range(1, 5):
+        talk.applied(replace(GRADIENT, number=number))
+    histogram = talk.updates.staleness[0]
+    assert (histogram.bins, histogram.mean, histogram.largest) == ([1, 1, 2], 1.5, 3)
+
+
+def test_a_stale_update_is_scaled_down() -> None:
+    talk = Talk(policy="scale", bound=1)
+    for number in range(1, 4):
+        talk.applied(replace(GRADIENT, number=number))
+    assert talk.weights[0] == -0.5 * (1 + 1 + 1 / 2)
+
+
+def test_a_stale_update_is_dropped_and_counted_and_its_number_is_used_up() -> None:
+    talk = Talk(policy="drop", bound=0)
+    talk.push(GRADIENT)
+    talk.push(replace(GRADIENT, session=2))
+    applied, dropped = talk.drain()
+    assert isinstance(applied, Applied) and isinstance(dropped, UpdateRefused)
+    assert not dropped.again and talk.updates.refused == {"stale": 1}
+    assert talk.give() == [Ordered(2, "a", ((1, ((0, 5),), ()), (2, (), ((0, 5),))), 0, 0)]
+    assert talk.push(replace(GRADIENT, session=2)) == [dropped]
+    talk.applied(replace(GRADIENT, session=2, number=2, versions=(1, 1)))
+
+
+def test_updates_that_would_make_another_too_stale_wait_for_its_push() -> None:
+    talk = Talk(policy="wait", bound=1)
+    talk.pull(2)
+    talk.pull(1)
+    talk.applied(GRADIENT)
+    talk.pull(1, 2)
+    assert talk.push(replace(GRADIENT, number=2, versions=(1, 1))) == []
+    assert talk.drain() == []  # session 2 would be two behind
+    assert talk.push(replace(GRADIENT, session=2)) == []
+    assert len(talk.drain()) == 2
+    assert talk.updates.staleness[0].largest <= 1
+
+
+@pytest.mark.parametrize("how", ["an empty update", "an end", "no room"])
+def test_what_waits_for_another_does_not_wait_for_ever(how: str) -> None:
+    talk = Talk(policy="wait", bound=0, room=Room(48, 48))
+    talk.pull(2)
+    talk.push(GRADIENT)
+    assert talk.drain() == []
+    if how == "an empty update":
+        talk.push(replace(GRADIENT, session=2, shards=(), versions=(), buffers=(), samples=()))
+    elif how == "an end":
+        talk.give(sessions=((1, "one"),))
+    else:
+        assert talk.refused(replace(GRADIENT, session=2)).again
+    assert len(talk.drain()) == 1
+
+
+# --- markers ---
+
+
+def marker(session: int, number: int) -> Update:
+    return Update("run", session, number, "gradient", (), (), 1, 1.0, (), 1, (), ())
+
+
+def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> None:
+    talk = Talk(Momentum(0.5))
+    talk.give(checkpoint=1)
+    talk.applied(GRADIENT)
+    talk.push(marker(1, 2))
+    after = replace(GRADIENT, number=3, samples=((5, 6),), checkpoint=1)
+    assert talk.refused(after).reason == "busy: checkpoint 1 waits for markers of others"
+    talk.push(replace(GRADIENT, session=2, samples=((7, 9),)))  # waits in the queue
+    assert not talk.is_frozen
+    assert len(talk.push(marker(2, 2))) == 2  # the marker's answer, and that of what waited
+    frozen = talk.updates.frozen
+    assert frozen is not None and frozen.versions == (2, 2)
+    talk.applied(after)
+    assert frozen.samples == ((1, ((0, 5),)), (2, ((7, 9),)))
+    assert frozen.vectors["velocity"][0] == [-0.75] * 4 and frozen.vectors["weights"][0] == [-1.25] * 4
+    assert talk.give() == [Ordered(3, "a", ((1, ((0, 6),), ()), (2, ((7, 9),), ())), 1, 0)]
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_markers_of_the_dead_and_of_the_new_are_not_waited_for(joins: bool) -> None:
+    talk = Talk()
+    talk.give(checkpoint=1)
+    talk.push(marker(1, 1))
+    assert not talk.is_frozen
+    talk.give(sessions=((1, "one"), (3, "three")) if joins else ((1, "one"),))
+    assert talk.is_frozen
+
+
+def test_a_checkpoint_without_sessions_is_frozen_at_once() -> None:
+    talk = Talk()
+    talk.give(checkpoint=1, sessions=())
+    assert talk.is_frozen
+
+
+@pytest.mark.parametrize(("policy", "bound"), [("scale", 0), ("drop", -1), ("sometimes", 1)])
+def test_a_bound_that_means_nothing_is_refused(policy: Policy, bound: int) -> None:
+    with pytest.raises(ValueError, match="staleness"):
+        Staleness(policy, bound)
