@@ -24,6 +24,7 @@ BLOCK = 1 << 14
 CHAINS = 32
 """Chains in which the squares of a row are summed, as `kernels.updates` has them."""
 
+Kind = Literal["add", "momentum", "adagrad"]
 Push = tuple[float, Tensor]
 """A factor and numbers."""
 
@@ -35,7 +36,7 @@ class Update:
     `add`: w ← w + f·p. `momentum`: v ← c·v − f·p, w ← w + v. `adagrad`: a ← a + p², w ← w − f·p/(√a + c).
     """
 
-    kind: Literal["add", "momentum", "adagrad"]
+    kind: Kind
     constant: float = 0.0
     """c"""
     columns: int = 1
@@ -126,8 +127,8 @@ def _scale_to_one(rows: Tensor) -> None:
     while chains.shape[1] > 1:
         half = chains.shape[1] // 2
         chains = chains[:, :half] + chains[:, half:]
-    usable_norm = (chains > 0) & chains.isfinite()
-    rows.copy_(torch.where(usable_norm, wide * _root(chains).reciprocal(), wide))
+    scalable = (chains > 0) & chains.isfinite()
+    rows.copy_(torch.where(scalable, wide * _root(chains).reciprocal(), wide))
 
 
 def product_of_factors(errors: Tensor, activations: Tensor) -> Tensor:
