@@ -46,9 +46,7 @@ class Operands:
     pushes: list[tuple[float, Tensor]]
 
     @classmethod
-    def random(
-        cls, shard: Shard, pushes: int, seed: int = 0, offset: int = 0
-    ) -> Operands:
+    def random(cls, shard: Shard, pushes: int, seed: int = 0, offset: int = 0) -> Operands:
         """Pushes of several rates."""
         generator = torch.Generator().manual_seed(seed)
         dtype = getattr(torch, shard.dtype)
@@ -57,9 +55,7 @@ class Operands:
             return vector(torch.randn(shard.size, dtype=dtype, generator=generator), offset)
 
         kept = None if shard.kind == "add" else vector(some().abs(), offset)
-        return cls(
-            shard, some(), kept, [(0.5 ** (1 + number % 5) - 0.1, some()) for number in range(pushes)]
-        )
+        return cls(shard, some(), kept, [(0.5 ** (1 + number % 5) - 0.1, some()) for number in range(pushes)])
 
     def copy(self) -> Operands:
         """The same with weights and what is kept in memory of their own."""
@@ -87,9 +83,7 @@ class Operands:
         return weights, kept
 
 
-def shard_of(
-    kind: Kind, size: int, dtype: torch.dtype, columns: int = 0
-) -> Shard:
+def shard_of(kind: Kind, size: int, dtype: torch.dtype, columns: int = 0) -> Shard:
     """A shard of so many numbers; in rows of norm 1 where ``columns`` is above 0, ``size`` rows of them."""
     if columns:
         return Shard(kind, size * columns, name_of(dtype), CONSTANTS[kind], columns, unit_norm=True)

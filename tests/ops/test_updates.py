@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_changed() -> None:
         (Update("add", columns=4, unit_norm=True), None, torch.ones(6)),
     ]
     for update, kept, push in refused:
-        with pytest.raises(ValueError, match="beside the weights|numbers of|whole rows"):
+        with pytest.raises(ValueError, match=r"beside the weights|numbers of|whole rows"):
             apply_pushes(update, weights, kept, [(1.0, push)])
     assert alike([weights], [torch.ones(6)])
 

@@ -1,4 +1,4 @@
-"""What a shard of a parameter server does with pushes, on tensors: rules, rows of norm 1, products of factors.
+"""What a shard of a parameter server does with pushes, on tensors: rules, unit rows, products of factors.
 
 Knows: which of the ways there are: kernels of our own on CPUs, torch elsewhere, with the same bits on CPUs
 where torch fuses multiplications with additions. Does not know: where pushes come from, versions, rates.

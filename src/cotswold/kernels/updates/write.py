@@ -104,7 +104,9 @@ class _Task:
             left = stop if done is None else b.sub(stop, done)
             with loop(self.w, left, step=together) as turn:
                 push = turn.index if done is None else b.add(done, turn.index)
-                self._move(start, length, self.w.slot(self.pushes, b.mul(push, integer(PUSH_FIELDS))), together)
+                self._move(
+                    start, length, self.w.slot(self.pushes, b.mul(push, integer(PUSH_FIELDS))), together
+                )
 
     def _move(self, start: ir.Value, length: ir.Value, table: ir.Value, together: int) -> None:
         """Some numbers through neighbouring pushes of the table."""

@@ -1,0 +1,85 @@
+"""Applying queued pushes to a shard, beside the memory limit.
+
+Knows: how many transfers each rule takes, shards that no cache holds, the bar. Does not know: how updates are
+done, processes.
+
+Small shards are many, and are updated in turn, so that each comes from memory as on a server that holds a
+model. Transfers are the least: weights and what is kept are read and written once, every push is read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Action
+from cotswold.bench.kernels.ceilings import ADDED, added
+from cotswold.bench.measure import interleaved
+from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
+from cotswold.cluster.arithmetic import NumpyArithmetic
+from cotswold.optim.updates import Rule
+
+BAR = 0.8
+FLOAT_BYTES = 4
+QUEUES = (1, 4, 16)
+"""Pushes that wait."""
+COLUMNS = 1024
+
+
+@dataclass(frozen=True)
+class Applying:
+    """A rule, and shards of so many float32 numbers that together have ``numbers``."""
+
+    rule: Rule
+    shard: int
+    numbers: int
+    unit_norm: bool = False
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        rows = ", rows of norm 1" if self.unit_norm else ""
+        return f"{self.rule.name}{rows}, shards of {self.shard * FLOAT_BYTES / (1 << 20):g} MB"
+
+    def transfers(self, pushes: int) -> int:
+        """Times that a number goes through memory."""
+        return 2 * (1 + len(self.rule.keeps)) + pushes
+
+    def action(self, pushes: int, pool: list[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> Action:
+        """Update all shards once, each by its next pushes of the pool."""
+        arithmetic = NumpyArithmetic("float32")
+        count = max(1, self.numbers // self.shard)
+        weights = [np.ones(self.shard, np.float32) for _ in range(count)]
+        kept = [[np.ones(self.shard, np.float32) for _ in self.rule.keeps] for _ in range(count)]
+        queues = [
+            [(1e-3, pool[(number * pushes + each) % len(pool)]) for each in range(pushes)]
+            for number in range(count)
+        ]
+
+        def act() -> None:
+            for one, beside, queue in zip(weights, kept, queues, strict=True):
+                arithmetic.apply(self.rule, one, beside, queue, COLUMNS, self.unit_norm)
+
+        return act
+
+
+def measured(what: Applying, effort: Effort) -> list[Row]:
+    """Every length of queue beside ``y += x``."""
+    random = np.random.default_rng(0)
+    size = max(max(QUEUES), 2 * what.numbers // what.shard)
+    pool = [random.standard_normal(what.shard, np.float32) for _ in range(size)]
+    elements = max(what.numbers, what.shard)
+    actions: dict[int | str, Action] = {pushes: what.action(pushes, pool) for pushes in QUEUES}
+    samples = interleaved(actions | {ADDED: added(elements)}, effort.rounds)
+    ceiling = Ceiling(ADDED, 3 * FLOAT_BYTES * elements, samples[ADDED])
+    rows = []
+    for pushes in QUEUES:
+        transfers = what.transfers(pushes)
+        work, taken = transfers * FLOAT_BYTES * elements, samples[pushes]
+        operation = f"{pushes} {'push' if pushes == 1 else 'pushes'}, {transfers} transfers"
+        place = RowKey("apply", what.name, operation)
+        by = {OURS: taken, ADDED: [one * work / ceiling.work for one in samples[ADDED]]}
+        rows.append(timed(place, work, by, [ceiling.reached(work, taken, BAR)], "GB/s"))
+    return rows
