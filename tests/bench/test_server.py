@@ -7,7 +7,7 @@ from tests.bench.small import SMALLEST
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import OURS
 from cotswold.bench.server import applying, factors
-from cotswold.bench.server.applying import Applying
+from cotswold.bench.server.applying import READ, Applying
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.picture import draw
@@ -19,8 +19,8 @@ from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 def test_a_rule_has_its_transfers_and_one_more_for_each_further_push(rule: Rule, one: int) -> None:
     rows = applying.measured(Applying(rule, 256, 1024), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (one + more) for more in (0, 3, 15)]
-    assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8]] * 3
-    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED}
+    assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, None]] * 3
+    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED, READ}
 
 
 def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:

@@ -3,6 +3,10 @@
 Knows: how many transfers each rule takes, shards that no cache holds, the bar. Does not know: how updates are
 done, processes.
 
+The bar is beside ``y += x``, of which a third is written. A long queue is nearly all read, and a core may
+read less than it reads and writes together; so ``x · y``, which only reads, stands beside it too, without a
+bar.
+
 Small shards are many, and are updated in turn, so that each comes from memory as on a server that holds a
 model. Transfers are the least: weights and what is kept are read and written once, every push is read once.
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
@@ -26,6 +31,7 @@ FLOAT_BYTES = 4
 QUEUES = (1, 4, 16)
 """Pushes that wait."""
 COLUMNS = 1024
+READ = "x · y"
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,27 @@ def measured(what: Applying, effort: Effort) -> list[Row]:
     pool = [random.standard_normal(what.shard, np.float32) for _ in range(size)]
     elements = max(what.numbers, what.shard)
     actions: dict[int | str, Action] = {pushes: what.action(pushes, pool) for pushes in QUEUES}
-    samples = interleaved(actions | {ADDED: added(elements)}, effort.rounds)
-    ceiling = Ceiling(ADDED, 3 * FLOAT_BYTES * elements, samples[ADDED])
+    actions |= {ADDED: added(elements), READ: _read(elements)}
+    samples = interleaved(actions, effort.rounds)
+    limits = (
+        (Ceiling(ADDED, 3 * FLOAT_BYTES * elements, samples[ADDED]), BAR),
+        (Ceiling(READ, 2 * FLOAT_BYTES * elements, samples[READ]), None),
+    )
     rows = []
     for pushes in QUEUES:
         transfers = what.transfers(pushes)
         work, taken = transfers * FLOAT_BYTES * elements, samples[pushes]
         operation = f"{pushes} {'push' if pushes == 1 else 'pushes'}, {transfers} transfers"
         place = RowKey("apply", what.name, operation)
-        by = {OURS: taken, ADDED: [one * work / ceiling.work for one in samples[ADDED]]}
-        rows.append(timed(place, work, by, [ceiling.reached(work, taken, BAR)], "GB/s"))
+        by = {OURS: taken} | {
+            limit.name: [one * work / limit.work for one in limit.seconds] for limit, _ in limits
+        }
+        verdicts = [limit.reached(work, taken, bar) for limit, bar in limits]
+        rows.append(timed(place, work, by, verdicts, "GB/s"))
     return rows
+
+
+def _read(elements: int) -> Action:
+    """``x · y``: two passes over float32 values, both to read."""
+    x, y = torch.ones(elements), torch.ones(elements)
+    return lambda: torch.dot(x, y)

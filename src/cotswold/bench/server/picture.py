@@ -24,7 +24,8 @@ def draw(server: Document, file: Path) -> bool:
     """
     every: Any = server["rows"]
     threads = max((row["threads"] for row in every), default=0)
-    lines = [(row, one) for row in every if row["threads"] == threads for one in row["verdicts"]][::-1]
+    rows = [row for row in every if row["threads"] == threads]
+    lines = [(row, one) for row in rows for one in row["verdicts"] if one["bar"] is not None][::-1]
     if not lines:
         return False
     with mpl.rc_context(STYLE):
