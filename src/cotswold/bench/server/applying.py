@@ -7,9 +7,9 @@ The bar is beside ``y += x``, of which a third is written. A long queue is nearl
 read less than it reads and writes together; so ``x · y``, which only reads, stands beside it too, without a
 bar.
 
-All memory is NumPy's, in large blocks: in huge pages where the system gives them, for both sides. Small shards
-are many, and are updated in turn, so that each comes from memory as on a server that holds a model. Transfers
-are the least: weights and what is kept are read and written once, every push is read once.
+All memory is NumPy's, in large blocks: in huge pages where the system gives them, for both sides. Shards of 1
+MB are many, and are updated in turn, so that each comes from memory as on a server that holds a model.
+Transfers are the least: weights and what is kept are read and written once, every push is read once.
 """
 
 from __future__ import annotations
