@@ -6,7 +6,8 @@ tensors, threads, what a push is.
 Every number is a chain of its own: it goes through all pushes in their order while it is in a register, so
 neither threads, nor vectors, nor how many pushes there are at once change a bit. Multiplications are fused
 with additions where torch's optimisers fuse them: `add` has the bits of ``torch.optim.SGD``, `adagrad` those
-of ``torch.optim.Adagrad`` but for its roots, which torch does not always round to nearest. Rows are scaled to norm 1 by the task that has just written them.
+of ``torch.optim.Adagrad`` but for its roots, which torch does not always round to nearest.
+Rows are scaled to norm 1 by the task that has just written them.
 """
 
 from __future__ import annotations
