@@ -9,6 +9,7 @@ from cyclopts import App
 
 from cotswold.cli.bench_kernels import kernels
 from cotswold.cli.bench_machine import machine
+from cotswold.cli.bench_server import server
 
 EPILOGUE = """\
 Examples:
@@ -18,6 +19,8 @@ Examples:
   cotswold bench kernels --threads 1,2 --out .    and a picture
 
   cotswold bench machine --out mine.toml          for cotswold simulate
+
+  cotswold bench server --only apply              updates of a parameter server
 
 What measures Cotswold's own scaling, disk and training loop: benchmarks/*.py in the source tree.
 """
@@ -30,3 +33,4 @@ app = App(
 )
 app.command(kernels, help_epilogue="")
 app.command(machine, help_epilogue="")
+app.command(server, help_epilogue="")

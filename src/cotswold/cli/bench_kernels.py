@@ -118,7 +118,7 @@ def kernels(
         for name, draw in PICTURES.items():
             draw(found, out / name)
     if not json_:
-        _print(found)
+        print_rows(found)
 
 
 def _shapes(only: Sequence[str], match: str, layer: str | None, images: int) -> list[Shape]:
@@ -175,7 +175,8 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     table("a tile is rows x vectors of results that are summed at a time", rows)
 
 
-def _print(found: Document) -> None:
+def print_rows(found: Document) -> None:
+    """Print what was measured: a line for each verdict, then how many bars are met."""
     every: Any = found["rows"]
     rows = [_line(row, verdict) for row in every for verdict in row["verdicts"]]
     if rows:

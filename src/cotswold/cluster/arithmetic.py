@@ -1,6 +1,7 @@
-"""Commands of an optimiser on flat numbers in memory: as in one process, to the bit.
+"""Commands of an optimiser, and updates of a shard, on flat numbers in memory: as in one process, to the bit.
 
-Knows: NumPy arrays, the blocks of `optim`. Does not know: names of vectors, which shard is where.
+Knows: NumPy arrays, the blocks of `optim`, the kernels of `ops`. Does not know: names of vectors, which shard
+is where, where pushes come from.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
+from cotswold.ops.updates import Kind, Update, apply_pushes, product_of_factors
 from cotswold.optim import blocks
+from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
@@ -71,6 +74,60 @@ class NumpyArithmetic:
     def digest(self, values: Array) -> int:
         """The checksum of the bytes."""
         return crc32(raw(values))
+
+    def apply(
+        self,
+        rule: Rule,
+        weights: Array,
+        kept: Sequence[Array],
+        pushes: Sequence[tuple[float, Array]],
+        columns: int,
+        unit_norm: bool,
+    ) -> None:
+        """All pushes, in order, in one pass over the shard, in place: each is its rate or scale, and numbers.
+
+        ``kept`` are the vectors that the rule keeps, in its order. With ``unit_norm`` each row of ``columns``
+        numbers has norm 1 afterwards. Raises ValueError for vectors of other lengths or types.
+        """
+        update = Update(_kind(rule), _constant(rule), columns, unit_norm)
+        sign = -1.0 if isinstance(rule, Sgd) else 1.0
+        (beside,) = map(torch.from_numpy, kept) if kept else (None,)
+        numbers = [(sign * factor, torch.from_numpy(values)) for factor, values in pushes]
+        apply_pushes(update, torch.from_numpy(weights), beside, numbers)
+
+    def product(self, errors: Array, activations: Array, examples: int) -> Array:
+        """A gradient block from factors, both flat: errors (examples, rows) and activations (examples,
+        columns), row major → (rows · columns), errorsᵀ · activations.
+
+        Raises ValueError where either has no whole examples.
+        """
+        if examples < 1 or len(errors) % examples or len(activations) % examples:
+            raise ValueError(
+                f"{len(errors)} errors and {len(activations)} activations are not of {examples} examples"
+            )
+        left, right = (torch.from_numpy(one).view(examples, -1) for one in (errors, activations))
+        found: Array = product_of_factors(left, right).view(-1).numpy()
+        return found
+
+
+def _kind(rule: Rule) -> Kind:
+    match rule:
+        case Momentum():
+            return "momentum"
+        case Adagrad():
+            return "adagrad"
+        case _:
+            return "add"
+
+
+def _constant(rule: Rule) -> float:
+    match rule:
+        case Momentum(momentum):
+            return momentum
+        case Adagrad(epsilon):
+            return epsilon
+        case _:
+            return 0.0
 
 
 def raw(values: Array) -> memoryview:

@@ -26,6 +26,7 @@ from cotswold.host import granted_cores
 
 Say = Callable[[str], None]
 Leave = Callable[[Document], None]
+ALLOCATOR = "freed blocks of up to 512 MiB stay in the process, as in cotswold train"
 
 
 def unheard(told: object) -> None:
@@ -60,14 +61,26 @@ def kernels(
     cases: Sequence[Case[Any]], threads: Sequence[int], effort: Effort, command: str, say: Say, leave: Leave
 ) -> Document:
     """All cases on each number of threads; ``leave`` gets what there is whenever there is more."""
-    begun, rows = time.monotonic(), list[Document]()
     head = document(
         "kernels",
         command,
         dense_size=effort.dense_size,
         jax=with_jax(),
-        allocator="freed blocks of up to 512 MiB stay in the process, as in cotswold train",
+        allocator=ALLOCATOR,
     )
+    return in_processes(head, cases, threads, effort, say, leave)
+
+
+def in_processes(
+    head: Document,
+    cases: Sequence[Case[Any]],
+    threads: Sequence[int],
+    effort: Effort,
+    say: Say,
+    leave: Leave,
+) -> Document:
+    """A result that begins with ``head``: cases, each number of threads in a process of its own."""
+    begun, rows = time.monotonic(), list[Document]()
 
     def so_far(complete: bool) -> Document:
         seconds = rounded(time.monotonic() - begun)

@@ -6,7 +6,8 @@ tensors, threads, what a push is.
 Every number is a chain of its own: it goes through all pushes in their order while it is in a register, so
 neither threads, nor vectors, nor how many pushes there are at once change a bit. Multiplications are fused
 with additions where torch's optimisers fuse them: `add` has the bits of ``torch.optim.SGD``, `adagrad` those
-of ``torch.optim.Adagrad``. Rows are scaled to norm 1 by the task that has just written them.
+of ``torch.optim.Adagrad`` but for its roots, which torch does not always round to nearest.
+Rows are scaled to norm 1 by the task that has just written them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop, loop_at_least_once
+from cotswold.kernels.compile.emit import SHORT, Lanes, Writer, integer, loop
 from cotswold.kernels.maps.tasks import DOUBLE, JobHead, Strip, number_field, strips, tasks
 
 VECTORS = 4
@@ -26,6 +27,10 @@ VECTORS = 4
 CHAINS = 32
 """Chains in which the squares of a row are summed, of every 32nd number; part of what the norm is, to the
 bit."""
+TOGETHER = 4
+"""Pushes that numbers go through without leaving their registers."""
+PART = 1 << 11
+"""Numbers that go through all pushes before the next are begun; they stay in the first cache."""
 AHEAD_BYTES = 2048
 """How far ahead of its use a push is asked for."""
 PUSH_FIELDS = 2
@@ -86,33 +91,48 @@ class _Task:
         with loop(w, b.sub(last, first)) as turn:
             start = b.mul(b.add(first, turn.index), self.row)
             length = w.least(self.row, b.sub(self.size, start))
-
-            def move(strip: Strip, lane: ir.Value) -> None:
-                self._move(strip, b.add(start, lane))
-
-            strips(w, VECTORS, length, move)
+            with loop(w, length, step=PART) as part:
+                here = b.add(start, part.index)
+                self._move_part(here, w.least(integer(PART), b.sub(length, part.index)))
             with b.if_then(self.unit):
                 self._scale_to_one(w.at(self.weights, start), length)
 
-    def _move(self, strip: Strip, place: ir.Value) -> None:
-        """Weights at a place, and what is kept beside them, through all pushes."""
-        w, b = self.w, self.w.b
-        target, beside = w.at(self.weights, place), w.at(self.kept, place)
-        begun = strip.read(target)
-        if self.kind != "add":
-            begun += strip.read(beside)
-        with loop_at_least_once(w, self.count, self.pushes, *begun) as turn:
-            push, *values = turn.values
-            source = w.at(w.pointer_field(push, 0), place)
+    def _move_part(self, start: ir.Value, length: ir.Value) -> None:
+        """Some numbers through all pushes: so many at a time, then one by one."""
+        b = self.w.b
+        whole = b.mul(b.sdiv(self.count, integer(TOGETHER)), integer(TOGETHER))
+        for done, stop, together in ((None, whole, TOGETHER), (whole, self.count, 1)):
+            left = stop if done is None else b.sub(stop, done)
+            with loop(self.w, left, step=together) as turn:
+                push = turn.index if done is None else b.add(done, turn.index)
+                self._move(
+                    start, length, self.w.slot(self.pushes, b.mul(push, integer(PUSH_FIELDS))), together
+                )
+
+    def _move(self, start: ir.Value, length: ir.Value, table: ir.Value, together: int) -> None:
+        """Some numbers through neighbouring pushes of the table."""
+        w = self.w
+        target, beside = w.at(self.weights, start), w.at(self.kept, start)
+        pushes = [
+            (w.at(w.pointer_field(table, place), start), number_field(w, table, place + 1))
+            for place in range(0, together * PUSH_FIELDS, PUSH_FIELDS)
+        ]
+        streams = [target, *([beside] if self.kind != "add" else []), *(source for source, _ in pushes)]
+
+        def body(strip: Strip, lane: ir.Value) -> None:
             if strip.mask is None:
-                strip.fetch(w.at(source, AHEAD_BYTES // w.lanes.scalar_bytes))
-            factor = number_field(w, push, 1)
-            moved = self._moved(values, strip.read(source), factor)
-            turn.next = [w.slot(push, PUSH_FIELDS), *moved]
-        _, *values = turn.values
-        strip.write(target, values[: strip.vectors])
-        if self.kind != "add":
-            strip.write(beside, values[strip.vectors :])
+                for one in streams:
+                    strip.fetch(w.at(one, w.b.add(lane, integer(AHEAD_BYTES // w.lanes.scalar_bytes))))
+            values = strip.read(w.at(target, lane))
+            if self.kind != "add":
+                values += strip.read(w.at(beside, lane))
+            for source, factor in pushes:
+                values = self._moved(values, strip.read(w.at(source, lane)), factor)
+            strip.write(w.at(target, lane), values[: strip.vectors])
+            if self.kind != "add":
+                strip.write(w.at(beside, lane), values[strip.vectors :])
+
+        strips(w, VECTORS, length, body)
 
     def _moved(
         self, values: Sequence[ir.Value], push: Sequence[ir.Value], factor: ir.Value

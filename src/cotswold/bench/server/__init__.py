@@ -1,0 +1,1 @@
+"""`cotswold bench server`: what a parameter server does, beside what memory and products allow."""

@@ -1,0 +1,41 @@
+"""Everything that `bench server` measures, in groups.
+
+Knows: which sizes go through which measurement. Does not know: how any is measured, processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotswold.bench.case import Case
+from cotswold.bench.server import applying, factors
+from cotswold.bench.server.applying import Applying
+from cotswold.bench.server.factors import Factors
+from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+
+GROUPS = ("apply", "factors")
+MEGA = 1 << 18
+"""Numbers of a megabyte (2²⁰ bytes)."""
+RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
+
+
+def cases() -> list[Case[Any]]:
+    """All of them: shards of 1 and 64 MB."""
+    return _cases((MEGA, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096)))
+
+
+def quick_cases() -> list[Case[Any]]:
+    """Small ones, to try the command."""
+    return _cases((MEGA // 64,), MEGA // 16, ((16, 96),))
+
+
+def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:
+    applied = [
+        *(Applying(rule, shard, numbers) for shard in shards for rule in RULES),
+        Applying(Sgd(), shards[0], numbers, unit_norm=True),
+    ]
+    multiplied = [Factors(*block, numbers) for block in blocks]
+    return [
+        *(Case("apply", one.name, applying.measured, one) for one in applied),
+        *(Case("factors", one.name, factors.measured, one) for one in multiplied),
+    ]

@@ -1,0 +1,79 @@
+"""`cotswold bench server`: what a parameter server does, beside its limits and bars.
+
+Knows: the words of the command, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cotswold.cli.bench_kernels import print_rows
+from cotswold.cli.figures import command, leave, ready, thread_counts, write
+
+Flag = Annotated[bool, Parameter(negative=())]
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+Only = Annotated[list[str] | None, Parameter(negative=())]
+
+
+def server(
+    *,
+    threads: str | None = None,
+    only: Only = None,
+    match: str = "",
+    quick: Flag = False,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """What a parameter server does, beside what memory and products allow.
+
+    Applying 1, 4 and 16 queued pushes to shards of 1 and 64 MB, by every rule, beside
+    y += x; gradients from factors of 1 to 512 examples beside the lesser of the fastest
+    dense product and memory. Each row has its bar, and says whether it is met.
+
+    Examples:
+
+      cotswold bench server --quick
+
+      cotswold bench server --only apply --match adagrad
+
+      cotswold bench server --threads 1,2 --out benchmarks/results
+
+    Parameters
+    ----------
+    threads
+        Numbers of threads, one run each, as in 1,2; all cores by default.
+    only
+        A group: apply, factors; may be given again.
+    match
+        Only what has this text in its name.
+    quick
+        Small shards, few rounds: to try the command, not to quote.
+    out
+        A directory for server.json (every sample) and server.svg.
+    json_
+        Print JSON.
+    """
+    from cotswold.api.progress import say
+    from cotswold.bench import measure_server
+
+    counts = thread_counts(threads)
+    ready(out)
+    found = measure_server(
+        threads=counts,
+        only=only or [],
+        match=match,
+        quick=quick,
+        command=command(),
+        say=say,
+        leave=lambda so_far: write(so_far, "server", out),
+    )
+    leave(found, "server", out, json_)
+    if out is not None:
+        from cotswold.bench.server.picture import draw
+
+        draw(found, out / "server.svg")
+    if not json_:
+        print_rows(found)

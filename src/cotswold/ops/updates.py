@@ -1,0 +1,153 @@
+"""What a shard of a parameter server does with pushes, on tensors: rules, unit rows, products of factors.
+
+Knows: which of the ways there are: kernels of our own on CPUs, torch elsewhere, with the same bits on CPUs
+where torch fuses multiplications with additions. Does not know: where pushes come from, versions, rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cotswold.geometry import BlockLocal, MapShape, Window
+from cotswold.kernels.available import or_torch, usable
+from cotswold.kernels.operands import name_of
+from cotswold.ops.products import product
+
+BLOCK = 1 << 14
+"""Numbers that torch works on at a time: with what is beside them they stay in the second cache."""
+CHAINS = 32
+"""Chains in which the squares of a row are summed, as `kernels.updates` has them."""
+
+Kind = Literal["add", "momentum", "adagrad"]
+Push = tuple[float, Tensor]
+"""A factor and numbers."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What pushes do to weights w, and to what is kept beside them; f is the factor of a push p.
+
+    `add`: w ← w + f·p. `momentum`: v ← c·v − f·p, w ← w + v. `adagrad`: a ← a + p², w ← w − f·p/(√a + c).
+    """
+
+    kind: Kind
+    constant: float = 0.0
+    """c"""
+    columns: int = 1
+    unit_norm: bool = False
+    """Whether every row of ``columns`` numbers is divided by its norm afterwards. One of zeros, or of a norm
+    that is not finite, stays as it is."""
+
+
+@or_torch
+def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+    """All pushes, in their order, in one pass over weights and what is kept: flat tensors of one type.
+
+    In place, with the same bits as one push after the other, whatever threads there are; `kept` is None for
+    `add`. Rows are scaled once, after the last push; they are as many as are whole.
+
+    >>> weights = torch.tensor([1.0, 2.0])
+    >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
+    >>> weights
+    tensor([0., 2.])
+    """
+    _check(update, weights, kept, pushes)
+    if not pushes:
+        return
+    if not usable(weights):
+        _by_torch(update, weights, kept, pushes)
+        return
+    from cotswold.kernels import updates
+
+    shard = updates.Shard(
+        update.kind,
+        weights.numel(),
+        name_of(weights.dtype),
+        update.constant,
+        update.columns if update.unit_norm else 1,
+        update.unit_norm,
+    )
+    updates.run(shard, weights, kept, pushes)
+
+
+def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+    if (kept is None) != (update.kind == "add"):
+        raise ValueError(f"{update.kind} with{'out' if kept is None else ''} a vector beside the weights")
+    for values in [*(values for _, values in pushes), *([] if kept is None else [kept])]:
+        if values.shape != weights.shape or values.dtype != weights.dtype:
+            raise ValueError(
+                f"{tuple(values.shape)} numbers of {values.dtype} for {tuple(weights.shape)} weights of "
+                f"{weights.dtype}"
+            )
+    if update.unit_norm and (update.columns < 1 or weights.numel() % update.columns):
+        raise ValueError(f"{weights.numel()} weights are no whole rows of {update.columns}")
+
+
+def _by_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+    for first in range(0, weights.numel(), BLOCK):
+        block = slice(first, first + BLOCK)
+        beside = weights[:0] if kept is None else kept[block]
+        for factor, values in pushes:
+            _move(update, weights[block], beside, factor, values[block])
+    if update.unit_norm:
+        _scale_to_one(weights.view(-1, update.columns))
+
+
+def _move(update: Update, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
+    if update.kind == "add":
+        weights.add_(push, alpha=factor)
+    elif update.kind == "momentum":
+        weights.add_(kept.mul_(update.constant).add_(push, alpha=-factor))
+    else:
+        kept.addcmul_(push, push)
+        weights.sub_((push * factor).div_(_root(kept).add_(update.constant)))
+
+
+def _root(values: Tensor) -> Tensor:
+    """The square root; on CPUs by NumPy, for torch's is not always rounded to nearest."""
+    if values.device.type != "cpu":
+        return values.sqrt()
+    import numpy as np
+
+    return torch.from_numpy(np.sqrt(values.numpy()))
+
+
+def _scale_to_one(rows: Tensor) -> None:
+    wide = rows.double()
+    chains = wide.new_zeros(len(rows), CHAINS)
+    for first in range(0, rows.shape[1], CHAINS):
+        some = wide[:, first : first + CHAINS]
+        chains[:, : some.shape[1]].addcmul_(some, some)
+    while chains.shape[1] > 1:
+        half = chains.shape[1] // 2
+        chains = chains[:, :half] + chains[:, half:]
+    scalable = (chains > 0) & chains.isfinite()
+    rows.copy_(torch.where(scalable, wide * _root(chains).reciprocal(), wide))
+
+
+def product_of_factors(errors: Tensor, activations: Tensor) -> Tensor:
+    """The gradient by weights ``(row, column)`` of a fully connected layer from its factors.
+
+    ``errors`` are ``(example, row)`` and ``activations`` ``(example, column)``, contiguous; it is their sum
+    over the examples, errorsᵀ · activations. Nothing is transposed: errors are filters with examples for a
+    fan-in, activations a map whose last dimension is the columns.
+    """
+    examples, rows = errors.shape
+    columns = activations.shape[1]
+    if activations.shape[0] != examples:
+        raise ValueError(f"errors of {examples} examples and activations of {activations.shape[0]}")
+    if examples == 0 or rows == 0 or columns == 0:
+        return errors.new_zeros(rows, columns)
+    seen = activations.t()[:, :, None, None]
+    return product(seen, errors[None, None, None], _layer(examples, rows))[:, :, 0, 0].t().contiguous()
+
+
+@lru_cache(maxsize=256)
+def _layer(examples: int, rows: int) -> BlockLocal:
+    return BlockLocal(MapShape(examples, 1, 1), Window(1), Window(1), 1, 1, rows)

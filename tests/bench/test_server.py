@@ -1,0 +1,64 @@
+import json
+from pathlib import Path
+
+import pytest
+from tests.bench.small import SMALLEST
+
+from cotswold.bench.kernels.ceilings import ADDED
+from cotswold.bench.row import OURS
+from cotswold.bench.server import applying, factors
+from cotswold.bench.server.applying import READ, Applying
+from cotswold.bench.server.cases import GROUPS, cases, quick_cases
+from cotswold.bench.server.factors import Factors
+from cotswold.bench.server.picture import draw
+from cotswold.cli.main import main
+from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+
+
+@pytest.mark.parametrize(("rule", "one"), [(Sgd(), 3), (Momentum(0.9), 5), (Adagrad(), 5)])
+def test_a_rule_has_its_transfers_and_one_more_for_each_further_push(rule: Rule, one: int) -> None:
+    rows = applying.measured(Applying(rule, 256, 1024), SMALLEST)
+    assert [row.facts["work"] for row in rows] == [4 * 1024 * (one + more) for more in (0, 3, 15)]
+    assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, None]] * 3
+    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED, READ}
+
+
+def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:
+    row = applying.measured(Applying(Sgd(), 256, 1024), SMALLEST)[0]
+    shares = [a / b for a, b in zip(row.samples[ADDED], row.samples[OURS], strict=True)]
+    assert row.verdicts[0].ratio.least == pytest.approx(min(shares))
+
+
+def test_factors_say_how_many_weights_they_write() -> None:
+    rows = factors.measured(Factors(5, 7, 1000), SMALLEST)
+    assert [row.facts["work"] for row in rows] == [2 * 35 * k for k in factors.EXAMPLES]
+    assert all(row.facts["weights_per_second"] > 0 for row in rows)  # type: ignore[operator]  # a rate
+    assert [verdict.bar for row in rows for verdict in row.verdicts] == [0.8] * len(rows)
+
+
+def test_the_table_of_trials_has_every_group() -> None:
+    for some in (cases(), quick_cases()):
+        assert {one.group for one in some} == set(GROUPS)
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
+    assert not draw({"rows": []}, tmp_path / "server.svg")
+
+
+def test_the_command_leaves_a_table_a_file_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "server", "--quick", "--threads", "1", "--match", "adagrad", "--out", str(tmp_path)])
+    assert left.value.code == 0
+    assert "16 pushes, 20 transfers" in capsys.readouterr().out
+    found = json.loads((tmp_path / "server.json").read_text())
+    assert found["bench"] == "server" and found["complete"] and found["machine"]["processor"]
+    assert "16 pushes" in (tmp_path / "server.svg").read_text()
+
+
+def test_a_group_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "server", "--only", "nothing"])
+    assert left.value.code == 2
+    assert "apply, factors" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kernels.operations import DTYPES
+from tests.kernels.shard_updates import KINDS, Operands, alike, shard_of
+
+from cotswold.kernels.updates import CHAINS, Kind
+from cotswold.ops import updates
+from cotswold.ops.updates import Update, apply_pushes, product_of_factors
+
+
+def _apply(given_: Operands) -> None:
+    shard = given_.shard
+    update = Update(shard.kind, shard.constant, shard.columns, shard.unit_norm)
+    apply_pushes(update, given_.weights, given_.kept, given_.pushes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(
+    st.sampled_from([(1, 0), (31, 0), (40_000, 0), (9, 1), (7, 33), (5, 128), (3, 20_001)]), st.integers(1, 5)
+)
+@settings(max_examples=20)
+def test_torch_gives_the_bits_of_the_kernels(
+    kind: Kind, dtype: torch.dtype, shape: tuple[int, int], pushes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        ours = Operands.random(shard_of(kind, shape[0], dtype, shape[1]), pushes, 4)
+        theirs = ours.copy()
+        _apply(ours)
+        patch.setenv("COTSWOLD_KERNELS", "torch")
+        _apply(theirs)
+    assert alike((ours.weights, ours.kept), (theirs.weights, theirs.kept))
+
+
+def test_a_row_is_summed_in_as_many_chains_by_both() -> None:
+    assert updates.CHAINS == CHAINS
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_steps_have_the_bits_of_torchs_sgd(dtype: torch.dtype) -> None:
+    weights = torch.nn.Parameter(torch.randn(10_007, dtype=dtype))
+    ours, optimiser = weights.detach().clone(), torch.optim.SGD([weights], lr=0.3)
+    for seed in range(3):
+        weights.grad = torch.randn(10_007, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+        apply_pushes(Update("add"), ours, None, [(-0.3, weights.grad)])
+        optimiser.step()
+    assert alike([ours], [weights.detach()])
+
+
+def test_steps_are_those_of_torchs_adagrad() -> None:
+    weights = torch.nn.Parameter(torch.randn(1000, dtype=torch.float64))
+    ours, squares = weights.detach().clone(), torch.zeros(1000, dtype=torch.float64)
+    optimiser = torch.optim.Adagrad([weights], lr=0.3, eps=1e-10)
+    for seed in range(5):
+        weights.grad = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        apply_pushes(Update("adagrad", 1e-10), ours, squares, [(0.3, weights.grad)])
+        optimiser.step()
+    torch.testing.assert_close(ours, weights.detach(), rtol=1e-14, atol=1e-14)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_changed() -> None:
+    weights = torch.ones(6)
+    refused: list[tuple[Update, torch.Tensor | None, torch.Tensor]] = [
+        (Update("add"), None, torch.ones(5)),
+        (Update("add"), None, torch.ones(6, dtype=torch.float64)),
+        (Update("add"), torch.ones(6), torch.ones(6)),
+        (Update("momentum", 0.5), None, torch.ones(6)),
+        (Update("add", columns=4, unit_norm=True), None, torch.ones(6)),
+    ]
+    for update, kept, push in refused:
+        with pytest.raises(ValueError, match=r"beside the weights|numbers of|whole rows"):
+            apply_pushes(update, weights, kept, [(1.0, push)])
+    assert alike([weights], [torch.ones(6)])
+
+
+@pytest.mark.parametrize("kernels", ["llvm", "torch"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("examples", [1, 2, 7, 32, 257, 512])
+def test_products_of_factors_are_errors_transposed_times_activations(
+    kernels: str, dtype: torch.dtype, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
+    for rows, columns in ((1, 1), (5, 3), (17, 130), (64, 96)):
+        errors, activations = torch.randn(examples, rows), torch.randn(examples, columns)
+        expected = errors.double().t() @ activations.double()
+        found = product_of_factors(errors.to(dtype), activations.to(dtype))
+        assert found.is_contiguous() and found.dtype == dtype
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_factors_of_no_examples_are_a_gradient_of_zeros() -> None:
+    assert not product_of_factors(torch.ones(0, 3), torch.ones(0, 4)).any()
+
+
+def test_factors_of_different_examples_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 examples"):
+        product_of_factors(torch.ones(3, 2), torch.ones(4, 2))
