@@ -30,7 +30,8 @@ class Line:
         return len(self.x)
 
     def loss(self, numbers: Sequence[int]) -> Tensor:
-        return (self.module(self.x[numbers]) - self.y[numbers]).square().mean()
+        outputs: Tensor = self.module(self.x[numbers])
+        return (outputs - self.y[numbers]).square().mean()
 
 
 class Failing(Line):

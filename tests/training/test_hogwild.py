@@ -42,7 +42,7 @@ def test_two_processes_learn_together_and_tell_what_they_have_done() -> None:
     module, done = train(f"{LEARNERS}:Line", {}, steps, 2, lambda each: told.append(list(each)))
     assert [each.samples for each in done] == [3200, 3200]
     assert all(each.samples <= 3200 for row in told for each in row)
-    assert isinstance(module[1], nn.BatchNorm1d) and module[1].num_batches_tracked > 400  # both have written
+    assert int(module.state_dict()["1.num_batches_tracked"]) > 400  # both have written
     both = Line()
     both.module.load_state_dict(module.state_dict())
     assert both.loss(range(64)) < 0.2 * Line().loss(range(64))
@@ -83,13 +83,11 @@ def double(place: dict[str, object]) -> None:
     with torch.no_grad():
         for each in (*module.parameters(), *module.buffers()):
             each.mul_(2)
-        module[1].num_batches_tracked.add_(1)  # type: ignore[operator, union-attr]  # a buffer
+        module[1].num_batches_tracked.add_(1)  # type: ignore[operator]  # a buffer
     shared.extra[:] = b"x" * 64
 
 
-@pytest.mark.parametrize(
-    ("how", "why"), [("killed", "was killed by SIGKILL"), ("error", "no third batch")]
-)
+@pytest.mark.parametrize(("how", "why"), [("killed", "was killed by SIGKILL"), ("error", "no third batch")])
 def test_a_process_that_fails_is_named_and_the_others_end(how: str, why: str) -> None:
     assert Failing(how).left == 3
     with pytest.raises(MachineError, match=rf"process \d .*{why}"):

@@ -44,7 +44,8 @@ def _nodes(granted: set[int], root: Path) -> list[set[int]]:
 def _whole_first(cores: set[int], root: Path) -> list[int]:
     place = root / "sys/devices/system/cpu"
     seen: set[int] = set()
-    first, second = [], []
+    first: list[int] = []
+    second: list[int] = []
     for core in sorted(cores):
         (second if core in seen else first).append(core)
         path = place / f"cpu{core}/topology/thread_siblings_list"

@@ -74,6 +74,12 @@ class _Rooted(torch.autograd.Function):
         return gradients[0], None
 
 
+def _rooted(output: Tensor) -> Tensor:
+    root = torch.zeros((), requires_grad=True)
+    found: Tensor = _Rooted.apply(output, root)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return found
+
+
 @contextmanager
 def capturing(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
     """What these layers are given, and the errors that come back, while the block runs.
@@ -105,14 +111,14 @@ def _hook(one: Captured) -> Callable[..., Tensor | None]:
             return None
         changed = None
         if not output.requires_grad or output._is_view():  # a view that is changed in place loses its hooks
-            changed = output = _Rooted.apply(output, torch.zeros((), requires_grad=True))
+            changed = output = _rooted(output)
         (given,) = (*inputs, *named.values())
         one.inputs = given.detach().clone()
 
         def came(gradient: Tensor) -> None:
             one.errors = gradient.detach().clone()
 
-        output.register_hook(came)
+        output.register_hook(came)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return changed
 
     return applied

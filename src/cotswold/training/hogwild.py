@@ -31,7 +31,7 @@ from cotswold.host import Call, ForkServer, Process, how
 from cotswold.host.placement import dealt_cores, stay_on
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
-from cotswold.training.losses import loss_of
+from cotswold.training.losses import Loss, loss_of
 from cotswold.training.patterns import StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.shared_parameters import ALIGNED_BYTES, Place, SharedParameters
@@ -42,7 +42,7 @@ POLL_SECONDS = 1e-3
 
 
 class Learner(Protocol):
-    """What a process learns: a module, and its loss on samples by number. Made in each process by a factory."""
+    """What a process learns, made in each by a factory: a module, and its loss on samples by number."""
 
     @property
     def module(self) -> nn.Module:
@@ -77,7 +77,8 @@ class Steps:
         """Steps of one process; raises UserError where there are none."""
         if min(processes, self.batch, self.samples // (self.batch * max(processes, 1))) < 1:
             raise UserError(
-                f"{self.samples} samples are no batch of {self.batch} for each of {processes} processes; give more"
+                f"{self.samples} samples are no batch of {self.batch} for each of {processes} "
+                "processes; give more"
             )
         return self.samples // (self.batch * processes)
 
@@ -87,7 +88,8 @@ class Steps:
         batches = max(there // self.batch, 1)
         epoch, place = divmod(step, batches)
         order = _order(self.seed, epoch, there)
-        return order[place * self.batch : (place + 1) * self.batch].tolist()
+        numbers: list[int] = order[place * self.batch : (place + 1) * self.batch].tolist()
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def train(
     if learner.samples < steps.batch:
         raise UserError(f"{learner.samples} samples are no batch of {steps.batch}; take smaller ones")
     module = learner.module
-    shared = SharedParameters(module, extra_bytes=_board_bytes(processes))
+    shared = SharedParameters(module, extra_bytes=board_bytes(processes))
     board = Board(shared, processes)
     with closing(shared), closing(ForkServer(["cotswold.training.hogwild"])) as server:
         started = [
@@ -146,9 +148,9 @@ def train(
             )
             for number, core in enumerate(cores)
         ]
-        _await(started, board.ready)
+        wait_for(started, board.ready)
         board.go()
-        _await(started, lambda: board.done(count * steps.batch), lambda: watch(board.read()))
+        wait_for(started, lambda: board.done(count * steps.batch), lambda: watch(board.read()))
         _await_ends(started)
     return module, board.read()
 
@@ -194,7 +196,7 @@ def take_step(loss: Tensor, weights: Sequence[Tensor], rate: float) -> None:
 
 
 class Board:
-    """What processes say of themselves behind the shared weights: a cache line for each, written by it alone."""
+    """What processes say of themselves behind the shared weights, each in a cache line of its own."""
 
     def __init__(self, shared: SharedParameters, processes: int) -> None:
         rows = torch.frombuffer(shared.extra, dtype=torch.float64).view(processes + 1, -1)
@@ -229,11 +231,12 @@ class Board:
         return [Done(int(samples), seconds, loss) for _, samples, seconds, loss, *_ in self._lines.tolist()]
 
 
-def _board_bytes(processes: int) -> int:
+def board_bytes(processes: int) -> int:
+    """Bytes of a board."""
     return ALIGNED_BYTES * (processes + 1)
 
 
-def _await(
+def wait_for(
     processes: Sequence[Process], is_so: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None
 ) -> None:
     """Wait until something is so; raises MachineError where a process fails before."""
@@ -246,7 +249,7 @@ def _await(
 
 
 def _await_ends(processes: Sequence[Process]) -> None:
-    _await(processes, lambda: all(process.code() is not None for process in processes))
+    wait_for(processes, lambda: all(process.code() is not None for process in processes))
     for process in processes:
         if code := process.code():
             raise MachineError(f"{process.name} {how(code)} after its last step")
@@ -265,7 +268,7 @@ def _order(seed: int, epoch: int, there: int) -> NDArray[np.int64]:
 class RecipeLearner:
     """The layers of a recipe over the training samples of its store."""
 
-    def __init__(self, module: nn.Module, samples: StorePatterns, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, module: nn.Module, samples: StorePatterns, loss: Loss) -> None:
         self.module, self._samples, self._loss = module.train(), samples, loss
 
     @property

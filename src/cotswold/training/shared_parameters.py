@@ -86,13 +86,13 @@ class SharedParameters:
         start = 0
         with torch.no_grad():
             for tensor in _tensors(module):
-                count = tensor.numel()
-                view = torch.frombuffer(block.memory, dtype=tensor.dtype, count=count, offset=start) if count else tensor
-                view = view.view(tensor.shape)
-                if keep:
-                    view.copy_(tensor)
-                tensor.data = view
-                start += _aligned(count * tensor.element_size())
+                stop = start + tensor.numel() * tensor.element_size()
+                if stop > start:  # torch makes no tensor of nothing
+                    view = torch.frombuffer(block.memory[start:stop], dtype=tensor.dtype).view(tensor.shape)
+                    if keep:
+                        view.copy_(tensor)
+                    tensor.data = view
+                start += _aligned(stop - start)
         self.extra = block.memory[start : start + extra_bytes]
         """What lies behind the tensors."""
 
@@ -115,6 +115,6 @@ def _digest(module: nn.Module) -> str:
     named = [*module.named_parameters(), *module.named_buffers()]
     for name, each in named:
         if each.device.type != "cpu":
-            raise UserError(f"{name} is on {each.device}; memory is shared on the CPU alone: call .cpu() first")
+            raise UserError(f"{name} is on {each.device}; only the CPU's memory is shared: call .cpu()")
     told = [(name, str(each.dtype), list(each.shape)) for name, each in named]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()

@@ -97,9 +97,7 @@ class ModuleUpdates:
         Raises UserError where a layer of which factors are pushed is applied a second time, or a wish for
         factors cannot be fulfilled.
         """
-        chosen = {
-            name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"
-        }
+        chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"}
         new = {name: each for name, each in self._layers.items() if name not in self.costs}
         gradient = torch.zeros_like(self.flat.vector)
         self.flat.collect(gradient)
