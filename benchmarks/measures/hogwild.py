@@ -183,7 +183,7 @@ def as_in_torch(
     optimizer = optim.SGD(module.parameters(), lr=steps.rate, momentum=EXAMPLES_MOMENTUM)
     loss_of_batch(module(inputs[: steps.batch]), targets[: steps.batch]).backward()  # type: ignore[no-untyped-call]  # torch
     wanted, samples, last = steps.count(processes) * steps.batch, 0, 0.0
-    ready.wait()  # type: ignore[attr-defined]  # a barrier, which has no type of its own
+    ready.wait(600)  # type: ignore[attr-defined]  # a barrier, which has no type of its own
     begun = time.perf_counter()
     while samples < wanted:
         for data, target in loader:

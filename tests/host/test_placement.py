@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.placement import dealt_cores, stay_on
+from cotswold.host.placement import dealt_cores, stay_on, staying_on
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no masks on this system")
 
@@ -45,6 +45,9 @@ def test_a_system_that_names_no_nodes_has_one(machine: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="masks are set on Linux alone")
 def test_a_thread_stays_where_it_is_told_and_none_changes_nothing() -> None:
     before = os.sched_getaffinity(0)
+    with staying_on([max(before)]):
+        assert os.sched_getaffinity(0) == {max(before)}
+    assert os.sched_getaffinity(0) == before
     try:
         stay_on([None])
         assert os.sched_getaffinity(0) == before

@@ -28,7 +28,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, how
-from cotswold.host.placement import dealt_cores, stay_on
+from cotswold.host.placement import dealt_cores, stay_on, staying_on
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.training.losses import Loss, loss_of
@@ -127,7 +127,8 @@ def train(
     if learner.samples < steps.batch:
         raise UserError(f"{learner.samples} samples are no batch of {steps.batch}; take smaller ones")
     module = learner.module
-    shared = SharedParameters(module, extra_bytes=board_bytes(processes))
+    with staying_on(cores):
+        shared = SharedParameters(module, extra_bytes=board_bytes(processes))
     board = Board(shared, processes)
     with closing(shared), closing(ForkServer(["cotswold.training.hogwild"])) as server:
         started = [
