@@ -276,6 +276,20 @@ def test_shards_know_their_rows() -> None:
     ]
 
 
+def test_shards_are_pushed_what_they_need_of_a_batch() -> None:
+    updates = ModuleUpdates(mixed(), ["a", "b"], shard_bytes=400, ways={"0": "factors", "4": "factors"})
+    loss = partial(square, updates.flat.module, torch.randn(5, 1, 6, 6, dtype=torch.float64))
+    update, whole = updates.of_batch(loss), gradient_of(updates, loss)
+    ways = {}
+    for shard in updates.shards:
+        part = updates.of_shard(update, shard)
+        ways[shard.tensor] = isinstance(part, Tensor)
+        found = part if isinstance(part, Tensor) else part.gradients()[0].reshape(-1)
+        assert_same(found, whole[shard.start : shard.stop])
+    assert [name for name, is_dense in ways.items() if not is_dense] == ["0.weight", "4.weight"]
+    assert len(updates.shards) > len(ways)  # some tensors have several
+
+
 def test_a_delta_is_what_local_steps_add_up_to_and_is_taken_once() -> None:
     updates = ModuleUpdates(mixed())
     before = updates.flat.vector.clone()
