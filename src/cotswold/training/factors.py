@@ -44,6 +44,10 @@ class Factors(Protocol):
         """The gradients of the weights and of the biases of these rows, shaped as the layer's."""
         ...
 
+    def bias_gradient(self) -> Tensor:
+        """That of the biases alone, the sum of the errors."""
+        ...
+
 
 @dataclass(frozen=True)
 class LinearFactors:
@@ -86,6 +90,10 @@ class LinearFactors:
         product = self.errors.t() @ self.activations
         return product[:, :-1], product[:, -1]
 
+    def bias_gradient(self) -> Tensor:
+        """``(outputs,)``."""
+        return self.errors.sum(0)
+
 
 @dataclass(frozen=True)
 class LocalFactors:
@@ -127,11 +135,14 @@ class LocalFactors:
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """``(block_y, block_x, field_y, field_x * channel, neuron)`` and ``(block_y, block_x, neuron)``."""
+        return ops.local_outer(self.errors, self.activations, self.layer), self.bias_gradient()
+
+    def bias_gradient(self) -> Tensor:
+        """``(block_y, block_x, neuron)``."""
         layer = self.layer
         down, across = layer.grid
         apart = self.errors.sum(0).reshape(layer.depth, down, layer.rows, across, layer.columns)
-        biases = apart.permute(1, 3, 2, 4, 0).reshape(layer.norms_shape)
-        return ops.local_outer(self.errors, self.activations, layer), biases
+        return apart.permute(1, 3, 2, 4, 0).reshape(layer.norms_shape)
 
 
 def agree(factors: Factors, gradients: Sequence[Tensor]) -> bool:

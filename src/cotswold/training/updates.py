@@ -131,15 +131,15 @@ class ModuleUpdates:
     def of_shard(self, update: Update, shard: Shard) -> Tensor | Factors:
         """What one shard is pushed: its part of the gradient ``(stop - start,)``, or the factors of its rows.
 
-        Biases ride along with the factors of their layer's weights; a shard that holds biases alone gets their
-        gradient, which is fewer numbers than the errors that it sums.
+        Biases ride along with the factors of their layer's weights; a shard that holds biases alone gets
+        their gradient, which is fewer numbers than the errors that it sums.
         """
         layer, _, kind = shard.tensor.rpartition(".")
         factors = update.factors.get(layer)
         if factors is None:
             return update.gradient[shard.start : shard.stop]
         part = factors.of_rows(self.rows_of(shard))
-        return part if kind == "weight" else part.gradients()[1].reshape(-1)
+        return part if kind == "weight" else part.bias_gradient().reshape(-1)
 
     def rows_of(self, shard: Shard) -> tuple[int, int]:
         """The rows of its tensor that a shard has."""
