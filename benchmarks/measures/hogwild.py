@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
-from cotswold.host import Call, ForkServer
+from cotswold.host import Call, ForkServer, keep_freed_bytes
 from cotswold.host.placement import dealt_cores, stay_on
 from cotswold.recipe import Recipe, dump
 from cotswold.training.hogwild import (
@@ -147,6 +147,7 @@ def compute(
 ) -> None:
     """Loss and gradient of the same batches, on weights of its own that stay as they are."""
     stay_on([core])
+    keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # asdict of such a one

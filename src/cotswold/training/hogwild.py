@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
-from cotswold.host import Call, ForkServer, Process, how
+from cotswold.host import Call, ForkServer, Process, how, keep_freed_bytes
 from cotswold.host.placement import dealt_cores, stay_on, staying_on
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
@@ -167,6 +167,7 @@ def learn(
 ) -> None:
     """What each process does: `train` calls it there."""
     stay_on([core])
+    keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(factory, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # asdict of such a one
