@@ -21,7 +21,17 @@ from start import start
 from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
-SCRIPTS = ("evaluate", "offload", "predictions", "prepare", "processes", "scaling", "start", "training")
+SCRIPTS = (
+    "evaluate",
+    "hogwild",
+    "offload",
+    "predictions",
+    "prepare",
+    "processes",
+    "scaling",
+    "start",
+    "training",
+)
 
 
 def status(script: Callable[..., None], *words: str) -> object:

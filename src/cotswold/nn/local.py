@@ -253,6 +253,11 @@ class LocallyConnected2d(_LocallyConnected):
 
     axes = 2
 
+    @property
+    def geometry(self) -> BlockLocal:
+        """What its filters see and where its responses lie."""
+        return self._planes[0].layer
+
 
 class LocallyConnected3d(_LocallyConnected):
     """A convolution over volumes ``(image, channel, z, y, x)`` with filters of its own at every position.

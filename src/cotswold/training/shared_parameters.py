@@ -1,0 +1,120 @@
+"""A module whose parameters and buffers lie in memory that several processes of a host have.
+
+Knows: blocks of shared memory, the names and shapes of a module's tensors. Does not know: who writes.
+
+Nothing is locked: whoever writes into a tensor writes into everybody's. Linux only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import MachineError, UserError
+from cotswold.host import Block
+
+ALIGNED_BYTES = 64
+"""Every tensor begins a cache line of its own."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where another process finds the memory, and what it must hold; plain values."""
+
+    path: str
+    """The block's descriptor, in ``/proc``: whoever has it open keeps it there."""
+    size: int
+    """Bytes."""
+    tensors: str
+    """A digest of names, types and shapes."""
+
+
+class SharedParameters:
+    """The parameters and buffers of a module in one block, and ``extra_bytes`` of zeros behind them.
+
+    The process that makes it keeps the first values; others `join` with a module of the same tensors, whose
+    own values are dropped. The memory ends with the last process that has it.
+    """
+
+    def __init__(self, module: nn.Module, extra_bytes: int = 0) -> None:
+        """Raises MachineError where this host has no shared memory, UserError for tensors that cannot lie in
+        it."""
+        size = _size(module) + extra_bytes
+        try:
+            block, self._descriptor = Block.new(0, max(size, 1))
+        except (AttributeError, OSError) as error:
+            raise MachineError(f"{size} bytes of shared memory cannot be had: {error}") from error
+        self.place = Place(f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module))
+        self._lay(module, block, extra_bytes, keep=True)
+
+    @classmethod
+    def join(cls, module: nn.Module, place: Place) -> SharedParameters:
+        """The same memory in another process.
+
+        Raises UserError where the module has other tensors, MachineError where the memory is gone.
+        """
+        if _digest(module) != place.tensors:
+            raise UserError(
+                f"{type(module).__name__} has other parameters here than where they are shared; its factory "
+                "must make the same module in every process"
+            )
+        try:
+            descriptor = os.open(place.path, os.O_RDWR)
+        except OSError as error:
+            raise MachineError(f"the shared parameters are gone ({error.strerror}); start anew") from error
+        joined = cls.__new__(cls)
+        joined._descriptor, joined.place = descriptor, place
+        block = Block.mapped(0, descriptor, place.size)
+        joined.close()
+        joined._lay(module, block, place.size - _size(module), keep=False)
+        return joined
+
+    def close(self) -> None:
+        """Nobody joins any more; the memory stays with those who have it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lay(self, module: nn.Module, block: Block, extra_bytes: int, *, keep: bool) -> None:
+        self.module = module
+        start = 0
+        with torch.no_grad():
+            for tensor in _tensors(module):
+                stop = start + tensor.numel() * tensor.element_size()
+                if stop > start:  # torch makes no tensor of nothing
+                    view = torch.frombuffer(block.memory[start:stop], dtype=tensor.dtype).view(tensor.shape)
+                    if keep:
+                        view.copy_(tensor)
+                    tensor.data = view
+                start += _aligned(stop - start)
+        self.extra = block.memory[start : start + extra_bytes]
+        """What lies behind the tensors."""
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Parameters and buffers, each once."""
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _size(module: nn.Module) -> int:
+    return sum(_aligned(each.numel() * each.element_size()) for each in _tensors(module))
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNED_BYTES) * ALIGNED_BYTES
+
+
+def _digest(module: nn.Module) -> str:
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for name, each in named:
+        if each.device.type != "cpu":
+            raise UserError(f"{name} is on {each.device}; only the CPU's memory is shared: call .cpu()")
+    told = [(name, str(each.dtype), list(each.shape)) for name, each in named]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
