@@ -12,7 +12,13 @@ from cotswold.host import ForkServer
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     server = ForkServer(
-        ("torch", "cotswold.cluster.roles.worker", "cotswold.cluster.roles.server", "tests.cluster.works")
+        (
+            "torch",
+            "cotswold.cluster.roles.worker",
+            "cotswold.cluster.roles.server",
+            "cotswold.cluster.roles.replica",
+            "tests.cluster.works",
+        )
     )
     yield server
     server.close()

@@ -102,3 +102,40 @@ def once(*, marker: str, patterns: int = 1000, size: int = 50) -> LeastSquares:
     """Dies where it is made, but for the first process that makes it."""
     Path(marker).open("x").close()
     return LeastSquares(patterns, size, 0, torch.float64)
+
+
+class Regression(LeastSquares):
+    """The mean of half the squares of a batch, for replicas; sleeps before each."""
+
+    def __init__(self, patterns: int, size: int, dtype: torch.dtype, seconds: float) -> None:
+        super().__init__(patterns, size, 0, dtype)
+        self._goals = self._rows @ torch.linspace(-1, 1, size, dtype=dtype) + 0.01 * self._goals
+        self._seconds = seconds
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        time.sleep(self._seconds)
+        batch = torch.zeros_like(gradient)
+        found = self.add(samples, batch)
+        gradient += batch / len(samples)
+        return found
+
+
+class Fatal(Regression):
+    """Cannot compute one sample."""
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        if 7 in samples:
+            raise MachineError("sample 7 cannot be read")
+        return super().compute(samples, gradient)
+
+
+def regression(
+    *,
+    patterns: int = 1000,
+    size: int = 20,
+    dtype: str = "float32",
+    seconds: float = 0.0,
+    fatal: bool = False,
+) -> Regression:
+    """What replicas learn."""
+    return (Fatal if fatal else Regression)(patterns, size, getattr(torch, dtype), seconds)

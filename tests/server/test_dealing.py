@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.server.dealing import Dealing, Permutation, portions_of, words
+from cotswold.server.dealing import Dealing, Permutation, portions_of, samples_at, words
 
 
 @given(seed=st.integers(-(2**70), 2**70), count=st.integers(0, 700))
 def test_every_number_stands_at_one_place(seed: int, count: int) -> None:
     assert sorted(Permutation(seed, count).stretch(0, count)) == list(range(count))
+
+
+def test_each_epoch_deals_all_samples_anew_however_they_are_cut() -> None:
+    epochs = [list(samples_at(1, 50, 50 * epoch, 50 * epoch + 50)) for epoch in range(3)]
+    assert all(sorted(each) == list(range(50)) for each in epochs)
+    assert len({tuple(each) for each in epochs}) == 3
+    assert [*samples_at(1, 50, 50, 61), *samples_at(1, 50, 61, 100)] == epochs[1]
 
 
 @given(seed=st.integers(0, 99), count=st.integers(1, 10**12), place=st.integers(0, 10**12))

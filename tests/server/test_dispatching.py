@@ -127,3 +127,13 @@ def test_who_has_another_data_set_or_network_is_refused(join: Join) -> None:
 def test_a_staleness_of_0_needs_a_fetch_and_a_push_each_step() -> None:
     with pytest.raises(ValueError, match="n_fetch = n_push = 1"):
         Pace(1, n_push=2, overlap=False)
+
+
+def test_while_it_is_paused_nobody_is_handed_samples() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    talk.obey()
+    talk.dispatcher.is_paused = True
+    assert talk.say("one", Alive(1, 0, 0)) == [Directions(1, (), 1, 0.5, 0)]
+    talk.dispatcher.is_paused = False
+    assert talk.say("one", Alive(1, 0, 0)) == [Directions(1, ((1, 0, 4),), 1, 0.5, 0)]

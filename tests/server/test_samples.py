@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -85,3 +86,23 @@ def test_what_an_epoch_leaves_open_counts_in_it_later_and_is_not_handed_out_agai
     ledger.ended(2, [((), ())])
     assert ledger.accounts[1] == Account(handed_out=4, lost=4, left_out=10)
     assert ledger.free == 0 and ledger.total.handed_out == 10
+
+
+def test_a_ledger_goes_on_from_its_state() -> None:
+    ledger = Samples(10)
+    ledger.hand_out(1, 8)
+    ledger.ended(1, [(((0, 5),), ()), (((0, 3),), ())])
+    other = Samples.restored(10, json.loads(json.dumps(ledger.state())))
+    assert other.state() == ledger.state() and other.accounts == ledger.accounts
+    assert other.hand_out(2, 8) == (5, 10)
+    ledger.next_epoch()
+    ledger.stop()
+    over = Samples.restored(10, ledger.state())
+    assert over.is_stopped and over.is_over(1.0, "samples", [])
+    assert over.total == ledger.total
+
+
+@pytest.mark.parametrize("change", [{"epoch": "0"}, {"free": [[10, 12]]}, {"accounts": {"0": {"lots": 1}}}])
+def test_what_is_no_state_of_a_ledger_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        Samples.restored(10, {**Samples(10).state(), **change})

@@ -1,7 +1,7 @@
 from .cluster import Cluster as Cluster
 from .cluster import ClusterStatus as ClusterStatus
 from .cluster import open_cluster as open_cluster
-from .conversation import TroubleError as TroubleError
+from .listening import TroubleError as TroubleError
 from .settings import ClusterSettings as ClusterSettings
 from .settings import Travel as Travel
 from .work import PortionSum as PortionSum

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.conversation import OnEvent, TroubleError
+from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.roles.own_host import Reach

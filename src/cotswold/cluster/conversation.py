@@ -7,37 +7,24 @@ numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import get_args
 
-from cotswold.cluster.messages import Finish, Peers
-from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.listening import Listening, OnEvent, TroubleError
+from cotswold.cluster.messages import Peers
+from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.staff import Staff
-from cotswold.cluster.transport import Lost, Ready
-from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.asked import Counted, Trouble
 from cotswold.server.coordinator import Coordinator
 from cotswold.server.rounds import RoundDone
 
-OnEvent = Callable[[str, Mapping[str, object]], None]
-"""Hears what is worth writing down: its kind, and more by name."""
-_TICK_SECONDS = 0.1
-_LATE_SECONDS = 0.5
-_END_SECONDS = 1.0
-"""For so long the end of a process is awaited whose connection has ended."""
-_BACKLOG = 10_000
-"""Messages that are heard before anything else, where nobody has listened for a while."""
 _HEARD = get_args(m.FromWorker | m.FromServer)
 
 
-class TroubleError(MachineError):
-    """The cluster cannot go on; what its servers and checkpoints have is as it was."""
-
-
-class Conversation:
+class Conversation(Listening):
     """Whatever the coordinator says and hears."""
 
     def __init__(
@@ -49,17 +36,11 @@ class Conversation:
         complain: Callable[[str, str], None],
     ) -> None:
         """``complain`` hears which worker could not reach which other one."""
-        self.post, self.staff, self.machine, self._on_event = post, staff, machine, on_event
-        self._complain = complain
+        super().__init__(post, staff, on_event)
+        self.machine, self._complain = machine, complain
         self.on_progress: Callable[[], None] | None = None
         """Called some times a second while an evaluation is awaited; what it raises ends the waiting."""
         self._shows_progress = False
-        self._others: list[Callable[[AnyMessage], None]] = []
-        self._ticked = 0.0
-        self._cut: dict[str, tuple[float, str]] = {}
-        """Peers whose connections ended while their processes seem to run: since when, and why."""
-        self._given_up: set[str] = set()
-        """Those of them for which no end was heard, and servers that do not answer."""
 
     def outcome(self) -> Counted | RoundDone:
         """What was asked for, once it is done; raises TroubleError where nothing goes on."""
@@ -70,49 +51,6 @@ class Conversation:
             self._shows_progress = False
         assert self.machine.outcome is not None, "it was awaited"
         return self.machine.outcome
-
-    def wait(self, until: Callable[[], bool]) -> None:
-        """Go on until something holds; raises TroubleError where nothing goes on."""
-        while not until():
-            self.step(_TICK_SECONDS)
-
-    def hearing(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
-        """Wait, and show every message that comes to ``hear`` as well."""
-        self._others.append(hear)
-        try:
-            self.wait(until)
-        finally:
-            self._others.remove(hear)
-
-    def step(self, timeout: float) -> None:
-        """Hear a message or an event, within so many seconds, and do what is due."""
-        is_late = time.monotonic() - self._ticked > _LATE_SECONDS
-        self._hear(timeout)
-        if is_late:  # what was said while nobody listened comes before anybody is taken for silent
-            for _ in range(_BACKLOG):
-                if not self._hear(0.0):
-                    break
-        now = time.monotonic()
-        if now - self._ticked >= _TICK_SECONDS:
-            self._ticked = now
-            self._tick(now)
-
-    def _hear(self, timeout: float) -> bool:
-        """Whether there was anything to hear."""
-        event = self.post.receive(timeout)
-        match event:
-            case Letter(sender, message):
-                for hear in self._others:
-                    hear(message)
-                if isinstance(message, _HEARD):
-                    self.heard(sender, message)
-            case Ready(descriptor):
-                self._ended(descriptor)
-            case Lost(peer, why) if self.staff.is_watched(peer):
-                self._cut.setdefault(peer, (time.monotonic(), why))
-            case _:
-                pass
-        return event is not None
 
     def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Let the state machine hear a message."""
@@ -127,49 +65,25 @@ class Conversation:
                 self.post.send(name, Peers(addresses))
         self.deliver(sends)
 
-    def deliver(self, sends: Sequence[m.Send]) -> None:
-        """Send what the state machine says."""
-        for each in sends:
-            self.post.send(each.to, each.message)
-
     def abandon(self) -> None:
         """Give up the evaluation that is on: its round ends first, if the servers live."""
         servers = [name for name, _ in self.machine.servers]
         while self.machine.is_round_under_way and not self.lost_servers(servers):
             with suppress(TroubleError):  # that of the evaluation; servers that are lost end no round
-                self.step(_TICK_SECONDS)
+                self.step(self.tick_seconds)
         if not self.machine.is_round_under_way:
             self.deliver(self.machine.abandon(time.monotonic()))
 
     def close(self, servers: Sequence[str]) -> None:
         """Dismiss all, and end their processes."""
-        for member in self.machine.members:
-            self.post.send(member.name, m.Dismiss(member.session))
-        for server in servers:
-            self.post.send(server, Finish())
-        self.post.endpoint.flush(0.5)
-        self.staff.close()
-        self.post.endpoint.close(0.0)
+        self._end(self.machine.members, servers)
 
-    def lost_servers(self, servers: Sequence[str]) -> str:
-        """Servers that do not run any more, in words; empty where all do."""
-        gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
-        return " and ".join(gone)
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _HEARD):
+            self.heard(sender, message)
 
-    def _ended(self, descriptor: int) -> None:
-        ended = self.staff.ended(descriptor, time.monotonic())
-        if ended is not None:
-            self.staff.tick(time.monotonic())  # another is started at once
-            self._on_event("ended", {"name": ended.name, "why": ended.why})
-            self.deliver(self.machine.ended(ended.name, ended.why, time.monotonic()))
-
-    def _give_up_lost(self, now: float) -> None:
-        """Whoever was lost, and whose end is not heard of, is behind a link that was cut."""
-        for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
-            _, why = self._cut.pop(name)
-            if self.staff.is_watched(name):
-                self._given_up.add(name)
-                self.deliver(self.machine.ended(name, f"{self.staff.machine_of(name)}: {why}", now))
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        return self.machine.ended(name, why, now)
 
     def _tick(self, now: float) -> None:
         self._give_up_lost(now)

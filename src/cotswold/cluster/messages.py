@@ -57,5 +57,44 @@ class Finish:
     """A server may go."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish
-MESSAGES: tuple[type[Message], ...] = (Made, Give, Given, Serving, Peers, Finish)
+@dataclass(frozen=True)
+class Learnt:
+    """What a replica has computed since it said so last, whatever became of it."""
+
+    name: str
+    steps: int
+    samples: int
+    value: float
+    """The sum of their losses."""
+    details: tuple[tuple[str, float], ...]
+    """Further sums, by name."""
+    seconds: float
+    """In which it computed."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """The coordinator wants a server's `Counts`."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the asynchronous half of a server has done so far."""
+
+    server: str
+    updates: int
+    """Applied, each shard's by itself."""
+    staleness: float
+    """Their mean."""
+    staleness_most: int
+    waiting: int
+    """Bytes of updates that wait."""
+    refused: tuple[tuple[str, int], ...]
+    """Updates, by the first word of the reason."""
+
+
+Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Count | Counts
+MESSAGES: tuple[type[Message], ...] = (
+    *(Made, Give, Given, Serving, Peers, Finish),
+    *(Learnt, Count, Counts),
+)

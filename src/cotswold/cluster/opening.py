@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.cluster.conversation import Conversation, OnEvent
+from cotswold.cluster.conversation import Conversation
 from cotswold.cluster.layout import shards_of
+from cotswold.cluster.listening import Listening, OnEvent
 from cotswold.cluster.messages import Give, Given, Made, Serving
 from cotswold.cluster.plans import Planner
 from cotswold.cluster.post import AnyMessage, Letter, Post
@@ -53,6 +54,17 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """Processes that are up."""
+
+    made: Made
+    shards: tuple[m.Shard, ...]
+    servers: tuple[str, ...]
+    given: Array
+    """The first parameters."""
+
+
+@dataclass(frozen=True)
 class Opened:
     """A cluster that is up."""
 
@@ -65,6 +77,9 @@ class Opened:
 
 class Opening:
     """One beginning: `open` does it."""
+
+    role, kind = "worker", "worker"
+    """The module of those who compute, and what they are called."""
 
     def __init__(
         self,
@@ -80,7 +95,12 @@ class Opening:
         self._endpoint, self._on_event = endpoint, on_event
         self._post = Post(endpoint)
         self.staff = Staff(
-            processes, endpoint, self._worker, restarts=settings.restarts, ranks=settings.ranks
+            processes,
+            endpoint,
+            self._worker,
+            restarts=settings.restarts,
+            ranks=settings.ranks,
+            kind=self.kind,
         )
         self._deadline = time.monotonic() + settings.start_seconds
         self._made: dict[str, Made] = {}
@@ -92,6 +112,20 @@ class Opening:
 
     def open(self) -> Opened:
         """Start everything; raises UserError or MachineError where a process cannot do its part."""
+        begun = self._begun()
+        made, shards, names = begun.made, begun.shards, begun.servers
+        planner = self._planner(made)
+        machine = self._machine(made, shards, names, planner)
+        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
+        dealing = machine.rules.dealing
+        write(conversation, shards, names, POINT, begun.given)
+        for letter in self._joins:
+            assert isinstance(letter.message, m.Join)
+            conversation.heard(letter.sender, letter.message)
+        return Opened(conversation, made, shards, names, dealing)
+
+    def _begun(self) -> Begun:
+        """Workers have made their work, and servers wait for the first parameters."""
         self.staff.hire(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
@@ -101,19 +135,11 @@ class Opening:
         shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         for name in names:
-            self.staff.start(self._server(name, shards, made.dtype), spread=self._settings.spread_servers)
+            self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         self._await("the first parameters", lambda: self._has_parameters(made))
         assert self._given is not None, "it was awaited"
-        planner = self._planner(made)
-        machine = self._machine(made, shards, names, planner)
-        conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
-        dealing = machine.rules.dealing
-        write(conversation, shards, names, POINT, self._given)
-        for letter in self._joins:
-            assert isinstance(letter.message, m.Join)
-            conversation.heard(letter.sender, letter.message)
-        return Opened(conversation, made, shards, tuple(names), dealing)
+        return Begun(made, shards, tuple(names), self._given)
 
     # --- what processes are told ---
 
@@ -125,16 +151,26 @@ class Opening:
             "arguments": dict(self._task.arguments),
             "threads": self._settings.threads,
             "reach": self._reach,
+            **self._told_workers(),
         }
-        return self._call(name, "worker", arguments)
+        return self._call(name, self.role, arguments)
 
-    def _server(self, name: str, shards: Sequence[m.Shard], dtype: str) -> Call:
+    def _told_workers(self) -> Mapping[str, object]:
+        """What this kind of them is told besides."""
+        return {}
+
+    def _told_servers(self, made: Made) -> Mapping[str, object]:
+        """What servers are told besides."""
+        return {}
+
+    def _server(self, name: str, shards: Sequence[m.Shard], made: Made) -> Call:
         arguments = {
             "name": name,
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
-            "dtype": dtype,
+            "dtype": made.dtype,
             "reach": self._reach,
+            **self._told_servers(made),
         }
         return self._call(name, "server", arguments)
 
@@ -227,7 +263,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write(
-    conversation: Conversation, shards: Sequence[m.Shard], servers: Sequence[str], name: str, vector: Array
+    conversation: Listening, shards: Sequence[m.Shard], servers: Sequence[str], name: str, vector: Array
 ) -> None:
     """Set a vector on all servers; raises MachineError where one refuses."""
     number = time.monotonic_ns()

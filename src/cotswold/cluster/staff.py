@@ -42,9 +42,11 @@ class Staff:
         *,
         restarts: bool,
         ranks: int = 1,
+        kind: str = "worker",
     ) -> None:
+        """``kind``: what workers are called by, with a number."""
         self._processes, self._endpoint, self._call_of = processes, endpoint, call_of
-        self._restarts, self._ranks = restarts, ranks
+        self._restarts, self._ranks, self._kind = restarts, ranks, kind
         self._started: dict[str, Process] = {}
         self._watched: dict[int, str] = {}
         self._workers: set[str] = set()
@@ -131,10 +133,14 @@ class Staff:
         """Whether a process of this name runs."""
         return name in self._started
 
-    def close(self) -> None:
-        """End all."""
+    def start_no_more(self) -> None:
+        """Nobody who ends from now on is started again."""
         self._restarts = False
         self._due.clear()
+
+    def close(self) -> None:
+        """End all."""
+        self.start_no_more()
         for name in list(self._started):
             self._let_go(name, 0.0)
 
@@ -157,7 +163,7 @@ class Staff:
 
     def _start_worker(self, machine: str | None) -> None:
         self._number += 1
-        name = f"worker-{self._number}"
+        name = f"{self._kind}-{self._number}"
         self._keep(self._processes.start(self._call_of(name), machine))
         self._workers.add(name)
 

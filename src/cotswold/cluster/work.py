@@ -82,6 +82,37 @@ class Work(Protocol):
         ...
 
 
+class ReplicaWork(Protocol):
+    """The mean loss of a batch, as a function of parameters that lie in one vector."""
+
+    @property
+    def parameters(self) -> Tensor:
+        """As `Work.parameters`."""
+        ...
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        """As `Work.layout`."""
+        ...
+
+    @property
+    def patterns(self) -> int:
+        """How many samples there are to learn from."""
+        ...
+
+    @property
+    def flops(self) -> tuple[int, int]:
+        """As `Work.flops`."""
+        ...
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``.
+
+        Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
+        """
+        ...
+
+
 def portions_of(held: int, portion: int) -> list[tuple[int, int]]:
     """Start and stop of the portions by which held-out patterns are judged, wherever that is done."""
     return [(start, min(start + portion, held)) for start in range(0, held, portion)]

@@ -70,6 +70,19 @@ def _crossed(value: int, half: int, keys: Sequence[int]) -> int:
     return left << half | right
 
 
+def samples_at(seed: int, samples: int, start: int, stop: int) -> array[int]:
+    """The samples at places ``start`` to ``stop`` of one epoch; place p of epoch e is e · samples + p.
+
+    Each epoch deals all anew.
+
+    >>> sorted(samples_at(3, 5, 10, 15))
+    [0, 1, 2, 3, 4]
+    """
+    epoch, first = divmod(start, samples)
+    order = Permutation(mixed(mixed(seed & _MASK) ^ epoch), samples)
+    return order.stretch(first, first + stop - start)
+
+
 @dataclass(frozen=True)
 class Dealing:
     """Which patterns make which portion."""

@@ -15,6 +15,7 @@ sockets, clocks, what the rate should be, what a checkpoint is written to.
     RUNNING    all
     ENDING     nobody
     OVER       nobody; whoever says that it lives may go
+    any        nobody, while it is paused
 
 What servers must know (who lives, rates, the newest checkpoint) goes to all of them in one order, and the
 next order is given once all have answered. Replicas hear of a session, a rate or a checkpoint when all
@@ -143,6 +144,8 @@ class Dispatcher:
         self.ledger = ledger or Samples(rules.samples)
         self.events: list[Event] = []
         """Since they were taken."""
+        self.is_paused = False
+        """Whether nobody is handed samples until it is not; then all that is in hand is soon settled."""
         self.checkpoint = 0
         """The newest that was begun."""
         self.frozen = 0
@@ -303,7 +306,7 @@ class Dispatcher:
 
     def _may_have(self, member: Member) -> bool:
         """Whether it is handed more."""
-        if member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
+        if self.is_paused or member.is_leaving or self.state not in (State.WARMING, State.RUNNING):
             return False
         return self.state is State.RUNNING or member.session == min(self._living)
 

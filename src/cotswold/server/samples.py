@@ -65,7 +65,8 @@ class Samples:
         self.accounts: dict[int, Account] = {epoch: Account()}
         """Of each epoch."""
         self._free: Ranges = (self._line,)
-        self._is_stopped = False
+        self.is_stopped = False
+        """Whether the last epoch has ended: nothing more is handed out."""
         self._open: dict[int, Ranges] = {}
         """By session."""
 
@@ -73,7 +74,31 @@ class Samples:
     def _line(self) -> tuple[int, int]:
         return self.epoch * self.samples, (self.epoch + 1) * self.samples
 
+    @classmethod
+    def restored(cls, samples: int, state: Mapping[str, object]) -> Samples:
+        """A ledger that goes on from a `state`; raises LookupError, TypeError or ValueError for no such."""
+        epoch, free, accounts = state["epoch"], state["free"], state["accounts"]
+        if type(epoch) is not int or not isinstance(free, Sequence) or not isinstance(accounts, Mapping):
+            raise TypeError(f"no state of a ledger: {state}")
+        found = cls(samples, epoch)
+        found._free = joined([(start, stop) for start, stop in free])
+        if without(found._free, (found._line,)):
+            raise ValueError(f"places {free} are not of epoch {epoch}")
+        found.accounts = {int(each): Account(**account) for each, account in accounts.items()}
+        found.is_stopped = state["is_stopped"] is True
+        return found
+
     # --- what is asked ---
+
+    def state(self) -> dict[str, object]:
+        """Everything, as plain values, while nothing is open."""
+        assert not self._open, "what is open is with replicas"
+        return {
+            "epoch": self.epoch,
+            "free": [list(each) for each in self._free],
+            "accounts": {str(epoch): dict(vars(account)) for epoch, account in self.accounts.items()},
+            "is_stopped": self.is_stopped,
+        }
 
     @property
     def free(self) -> int:
@@ -149,7 +174,7 @@ class Samples:
         self.said(session, servers)
         self._settle(session, joined(*(applied for applied, _ in servers)), "torn")
         lost = self._settle(session, self.open_of(session), "lost")
-        again = () if self._is_stopped else (self._line,)
+        again = () if self.is_stopped else (self._line,)
         self._free = joined(self._free, common(lost, again))
         for epoch, ranges in self._by_epoch(without(lost, again)).items():
             self.accounts[epoch].left_out += size(ranges)
@@ -164,7 +189,7 @@ class Samples:
     def stop(self) -> None:
         """The last epoch ends: what is free is left out, and nothing more is handed out."""
         self.accounts[self.epoch].left_out += size(self._free)
-        self._free, self._is_stopped = (), True
+        self._free, self.is_stopped = (), True
 
     def _settle(self, session: int, ranges: Ranges, how: str) -> Ranges:
         """Of these, what the session has is open no more."""

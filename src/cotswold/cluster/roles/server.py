@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
-from cotswold.cluster.messages import Finish, Serving
+from cotswold.cluster.messages import Count, Finish, Serving
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.cluster.transport import Lost
 from cotswold.errors import MachineError
-from cotswold.server.messages import COORDINATOR, Shard, ToServer
+from cotswold.server.messages import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.server.shard import Server
 
 _OBEYED = get_args(ToServer)
+_UPDATES = (*get_args(ToUpdates), Count)
 
 
 def main(
@@ -28,11 +30,13 @@ def main(
     shards: Sequence[Sequence[object]],
     dtype: str,
     reach: Mapping[str, Any],
+    updates: Mapping[str, Any] | None = None,
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`. The token is in the
-    environment. Raises MachineError where the coordinator ends first.
+    ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
+    `asynchronous_of` reads, for servers of replicas. The token is in the environment. Raises MachineError
+    where the coordinator ends first.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
@@ -40,19 +44,27 @@ def main(
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))
-        serve(machine, post)
+        serve(
+            machine,
+            post,
+            None if updates is None else Draining(machine, asynchronous_of(updates), dtype, post),
+        )
     return 0
 
 
-def serve(machine: Server[Array], post: Post) -> None:
+def serve(machine: Server[Array], post: Post, updates: Draining | None = None) -> None:
     """Answer until the coordinator says that it is over; raises MachineError where that is lost."""
     while True:
-        match post.receive(None):
+        match post.receive(None if updates is None else updates.patience):
             case Letter(sender, Finish()) if sender == COORDINATOR:
                 return
             case Letter(sender, message) if isinstance(message, _OBEYED):
                 for each in machine.receive(sender, message):
                     post.send(each.to, each.message)
+            case Letter(sender, message) if updates is not None and isinstance(message, _UPDATES):
+                updates.hear(sender, message)
+            case None if updates is not None:
+                updates.drain()
             case Lost(peer, why) if peer == COORDINATOR:
                 raise MachineError(f"{machine.name} lost its coordinator ({why}); resume the run")
             case _:

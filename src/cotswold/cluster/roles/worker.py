@@ -25,6 +25,7 @@ from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
 from cotswold.cluster.roles.sums import ArraySums
@@ -32,7 +33,7 @@ from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
-from cotswold.errors import MachineError, UserError, told
+from cotswold.errors import MachineError, told
 from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
@@ -81,19 +82,7 @@ class Worker:
 
     def __init__(self, work: Work, post: Post, name: str) -> None:
         self._work, self._post, self._name = work, post, name
-        parameters = work.parameters
-        if parameters.dim() != 1 or parameters.dtype not in (torch.float32, torch.float64):
-            raise UserError(
-                f"the work's parameters are {tuple(parameters.shape)} of {parameters.dtype}; they must lie "
-                "in one vector of float32 or float64"
-            )
-        self._parameters: Array = parameters.detach().numpy()
-        self._layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
-        if sum(rows * columns for _, rows, columns in self._layout) != self._parameters.size:
-            raise UserError(
-                f"the work's layout has {sum(rows * columns for _, rows, columns in self._layout)} numbers, "
-                f"and its parameters {self._parameters.size}; name each tensor once, in their order"
-            )
+        self._parameters, self._layout = parameters_of(work)
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()

@@ -1,0 +1,136 @@
+"""Hears processes and messages, for whoever coordinates a cluster: nothing that comes is passed over.
+
+Knows: the endpoint, the staff, clocks. Does not know: what is coordinated.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from cotswold.cluster.messages import Finish
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.transport import Lost, Ready
+from cotswold.errors import MachineError
+from cotswold.server import messages as m
+from cotswold.server.members import Member
+
+OnEvent = Callable[[str, Mapping[str, object]], None]
+"""Hears what is worth writing down: its kind, and more by name."""
+_TICK_SECONDS = 0.1
+_LATE_SECONDS = 0.5
+_END_SECONDS = 1.0
+"""For so long the end of a process is awaited whose connection has ended."""
+_BACKLOG = 10_000
+"""Messages that are heard before anything else, where nobody has listened for a while."""
+
+
+class TroubleError(MachineError):
+    """The cluster cannot go on; what its servers and checkpoints have is as it was."""
+
+
+class Listening(ABC):
+    """Whatever a coordinator hears."""
+
+    tick_seconds = _TICK_SECONDS
+    """How often `_tick` is called."""
+
+    def __init__(self, post: Post, staff: Staff, on_event: OnEvent) -> None:
+        self.post, self.staff, self._on_event = post, staff, on_event
+        self._others: list[Callable[[AnyMessage], None]] = []
+        self._ticked = 0.0
+        self._cut: dict[str, tuple[float, str]] = {}
+        """Peers whose connections ended while their processes seem to run: since when, and why."""
+        self._given_up: set[str] = set()
+        """Those of them for which no end was heard, and servers that do not answer."""
+
+    @abstractmethod
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        """A message has come."""
+
+    @abstractmethod
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        """A process has ended, or is behind a link that was cut."""
+
+    @abstractmethod
+    def _tick(self, now: float) -> None:
+        """Do what is due; raises TroubleError where nothing goes on."""
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Go on until something holds; raises TroubleError where nothing goes on."""
+        while not until():
+            self.step(self.tick_seconds)
+
+    def hearing(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
+        """Wait, and show every message that comes to ``hear`` as well."""
+        self._others.append(hear)
+        try:
+            self.wait(until)
+        finally:
+            self._others.remove(hear)
+
+    def step(self, timeout: float) -> None:
+        """Hear a message or an event, within so many seconds, and do what is due."""
+        is_late = time.monotonic() - self._ticked > _LATE_SECONDS
+        self._hear(timeout)
+        if is_late:  # what was said while nobody listened comes before anybody is taken for silent
+            for _ in range(_BACKLOG):
+                if not self._hear(0.0):
+                    break
+        now = time.monotonic()
+        if now - self._ticked >= self.tick_seconds:
+            self._ticked = now
+            self._tick(now)
+
+    def _hear(self, timeout: float) -> bool:
+        """Whether there was anything to hear."""
+        event = self.post.receive(timeout)
+        match event:
+            case Letter(sender, message):
+                for hear in self._others:
+                    hear(message)
+                self._let_hear(sender, message)
+            case Ready(descriptor):
+                self._ended(descriptor)
+            case Lost(peer, why) if self.staff.is_watched(peer):
+                self._cut.setdefault(peer, (time.monotonic(), why))
+            case _:
+                pass
+        return event is not None
+
+    def deliver(self, sends: Sequence[m.Send]) -> None:
+        """Send what the state machine says."""
+        for each in sends:
+            self.post.send(each.to, each.message)
+
+    def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
+        """Dismiss all, and end their processes."""
+        for member in members:
+            self.post.send(member.name, m.Dismiss(member.session))
+        for server in servers:
+            self.post.send(server, Finish())
+        self.post.endpoint.flush(0.5)
+        self.staff.close()
+        self.post.endpoint.close(0.0)
+
+    def lost_servers(self, servers: Sequence[str]) -> str:
+        """Servers that do not run any more, in words; empty where all do."""
+        gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
+        return " and ".join(gone)
+
+    def _ended(self, descriptor: int) -> None:
+        ended = self.staff.ended(descriptor, time.monotonic())
+        if ended is not None:
+            self.staff.tick(time.monotonic())  # another is started at once
+            self._on_event("ended", {"name": ended.name, "why": ended.why})
+            self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
+
+    def _give_up_lost(self, now: float) -> None:
+        """Whoever was lost, and whose end is not heard of, is behind a link that was cut."""
+        for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
+            _, why = self._cut.pop(name)
+            if self.staff.is_watched(name):
+                self._given_up.add(name)
+                self.deliver(self._let_know(name, f"{self.staff.machine_of(name)}: {why}", now))

@@ -1,0 +1,235 @@
+"""A replica: makes its work, and does what its state machine says, with this process's memory and sockets.
+
+Knows: the endpoint, the work, two threads, clocks. Does not know: when it steps, pulls and pushes
+(`server.replica`).
+
+Fetching, computing and pushing go on at the same time (Dean et al. 2012, section 4.1). One thread computes,
+and takes the next step by itself; the other has the endpoint, through which pulls and pushes are under way
+together: neither waits for the other, and no step waits for a message unless it needs one.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from cotswold.cluster.arithmetic import raw
+from cotswold.cluster.messages import Give, Given, Learnt, Made
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.parameters import parameters_of
+from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.transport import Lost, Ready
+from cotswold.cluster.work import PortionSum, ReplicaWork
+from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
+from cotswold.host.processes import function_of
+from cotswold.server import messages as m
+from cotswold.server.dealing import samples_at
+from cotswold.server.replica import Pace, Part, Replica, State, StepTask
+
+_TICK_SECONDS = 0.1
+_TELL_SECONDS = 0.1
+"""How often it says what it has computed."""
+_WITHOUT_SECONDS = 2.0
+"""For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    pace: Mapping[str, Any],
+    threads: int = 1,
+) -> int:
+    """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`. The token is in the environment. Raises
+    UserError where there is no such work, MachineError where the coordinator ends first, and what the work
+    raises.
+    """
+    torch.set_num_threads(threads)
+    keep_freed_bytes()
+    with ExitStack() as held:
+        made: object = function_of(work)(**arguments)
+        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+            made = held.enter_context(made)
+        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
+        endpoint.connect(m.COORDINATOR, coordinator)
+        role = ReplicaRole(cast(ReplicaWork, made), Post(endpoint), name, Pace(**pace))  # as promised
+        signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
+        role.run()
+    return 0
+
+
+class ReplicaRole:
+    """One replica's process, from its joining to its end."""
+
+    def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace) -> None:
+        self._work, self._post, self._name = work, post, name
+        self._parameters, self._layout = parameters_of(work)
+        self._initial = self._parameters.copy()
+        self._sum, self._spare = (np.zeros_like(self._parameters) for _ in range(2))
+        """What steps add up to, and what is being pushed: no step is taken while a third would be needed."""
+        size = self._parameters.size
+        self._lock = threading.Lock()
+        """Of the state machine, and of what is learnt."""
+        self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
+        self._working = Working()
+        self._shards: Mapping[int, m.Shard] = {}
+        self._seed = 0
+        self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
+        self._leaving: str | None = None
+        self._ticked = self._told = 0.0
+        self._servers: set[str] = set()
+        self._without: tuple[float, str] | None = None
+        """Since when it does without a server, and which."""
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self) -> None:
+        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
+        what the work raises."""
+        work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout)
+        self._post.send(m.COORDINATOR, made)
+        while self._machine.state is not State.GONE:
+            self._tick(time.monotonic())
+            match self._post.receive(_TICK_SECONDS):
+                case Letter(sender, message):
+                    self._hear(sender, message)
+                case Ready():
+                    self._working.take()
+                case Lost(peer, why) if peer == m.COORDINATOR:
+                    raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                case Lost(peer, why) if peer in self._servers:
+                    self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+                case _:
+                    pass
+        self._tell()
+        self._working.close()
+
+    def leave(self, reason: str) -> None:
+        """Go once what it has in hand counts; may be called by a signal's handler."""
+        self._leaving = reason
+
+    # --- messages: the thread that has the endpoint ---
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, Give):
+            self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+        if not isinstance(message, m.ToReplica):
+            return
+        with self._lock:
+            before = self._machine.session
+            sends = self._machine.receive(sender, message, time.monotonic())
+            is_new = self._machine.session not in (0, before)
+        if is_new:
+            assert isinstance(message, m.Admitted), "a session begins with it"
+            self._enter(message)
+        self._deliver(sends)
+        with self._lock:
+            task = self._machine.task()
+        if task is not None:
+            self._working.do(lambda: self._compute(task))
+
+    def _enter(self, admitted: m.Admitted) -> None:
+        """A session begins."""
+        self._servers.update(dict(admitted.servers))
+        for name, address in admitted.servers:
+            self._post.endpoint.connect(name, address)
+        self._shards = {shard.number: shard for shard in admitted.shards}
+        self._seed = int(json.loads(admitted.settings)["seed"])
+
+    def _tick(self, now: float) -> None:
+        if now - self._ticked < _TICK_SECONDS:
+            return
+        self._ticked = now
+        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
+            raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
+        with self._lock:
+            sends = self._machine.tick(now)
+            if self._leaving is not None:
+                sends += self._machine.leave(self._leaving)
+                self._leaving = None
+        self._deliver(sends)
+        if now - self._told >= _TELL_SECONDS:
+            self._told = now
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say what was computed since it was said last."""
+        with self._lock:
+            learnt, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+        if learnt.steps:
+            self._post.send(m.COORDINATOR, learnt)
+
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
+        for each in sends:
+            self._post.send(each.to, each.message)
+
+    # --- steps: the thread that computes ---
+
+    def _compute(self, task: StepTask | None) -> None:
+        """Step after step, as long as there are any."""
+        while task is not None:
+            began = time.perf_counter()
+            found = self._step(task)
+            parts = self._parts() if task.closes else None
+            with self._lock:
+                self._learnt = _added(self._learnt, found, time.perf_counter() - began)
+                sends = self._machine.stepped(parts, time.monotonic())
+                task = self._machine.task()
+            if sends:
+                self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+
+    def _step(self, task: StepTask) -> PortionSum:
+        for pulled in task.installs:
+            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                shard = self._shards[number]
+                self._parameters[shard.start : shard.stop] = np.frombuffer(buffer, self._parameters.dtype)
+        if task.opens:
+            self._sum.fill(0)
+        samples = samples_at(self._seed, self._work.patterns, *task.samples)
+        return self._work.compute(samples, torch.from_numpy(self._sum))
+
+    def _parts(self) -> Mapping[str, Part]:
+        """What goes to each server; the next steps add up elsewhere."""
+        whole, self._sum, self._spare = self._sum, self._spare, self._sum
+        own: dict[str, list[m.Shard]] = {}
+        for shard in self._shards.values():
+            own.setdefault(shard.server, []).append(shard)
+        return {
+            server: Part(
+                "gradient",
+                tuple(shard.number for shard in shards),
+                (),
+                tuple(raw(whole[shard.start : shard.stop]) for shard in shards),
+            )
+            for server, shards in own.items()
+        }
+
+
+def _added(learnt: Learnt, found: PortionSum, seconds: float) -> Learnt:
+    details = Counter(dict(learnt.details))
+    details.update({name: float(value) for name, value in found.details.items()})
+    return Learnt(
+        learnt.name,
+        learnt.steps + 1,
+        learnt.samples + found.samples,
+        learnt.value + float(found.value),
+        tuple(sorted(details.items())),
+        learnt.seconds + seconds,
+    )

@@ -1,0 +1,103 @@
+"""The asynchronous half of a server at work: pulls are answered at once, updates when there is time.
+
+Knows: when the queue is drained, how settings are said as plain values. Does not know: what is refused, what
+waits (`server.updating`).
+
+Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
+has come, or when many wait. What is pulled is sent before anything is applied, for it is the live memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cotswold.cluster.arithmetic import Array, NumpyArithmetic
+from cotswold.cluster.messages import Count, Counts
+from cotswold.cluster.post import Post
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.messages import Send, ToUpdates
+from cotswold.server.shard import Server
+from cotswold.server.staleness import Staleness
+from cotswold.server.updating import Asynchronous, Room, Updates
+
+_QUEUED = 64
+"""With so many updates waiting they are applied, whatever else has come."""
+_RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
+
+
+class Draining:
+    """The updates of a server's shards, between its messages."""
+
+    def __init__(self, server: Server[Array], settings: Asynchronous, dtype: str, post: Post) -> None:
+        arithmetic = NumpyArithmetic(dtype)
+        self._updates = Updates(server, settings, arithmetic, arithmetic)
+        self._name, self._post = server.name, post
+        self._is_due = False
+        """Whether something has come since the queue was drained: what is kept back waits for that."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds for which the next message may be awaited, before `drain`; None for ever."""
+        return 0.0 if self._is_due else None
+
+    def hear(self, sender: str, message: ToUpdates | Count) -> None:
+        """Answer a message."""
+        if isinstance(message, Count):
+            self._post.send(sender, self._counts())
+            return
+        self._deliver(self._updates.receive(sender, message))
+        self._is_due = self._updates.queued > 0
+        if self._updates.queued >= _QUEUED:
+            self.drain()
+
+    def drain(self) -> None:
+        """Apply what waits."""
+        self._is_due = False
+        self._deliver(self._updates.drain())
+
+    def _deliver(self, sends: Sequence[Send]) -> None:
+        for each in sends:
+            self._post.send(each.to, each.message)
+
+    def _counts(self) -> Counts:
+        histograms = list(self._updates.staleness.values())
+        updates = sum(each.updates for each in histograms)
+        return Counts(
+            self._name,
+            updates,
+            sum(each.total for each in histograms) / max(1, updates),
+            max((each.largest for each in histograms), default=0),
+            self._updates.waiting,
+            tuple(sorted(self._updates.refused.items())),
+        )
+
+
+def said(settings: Asynchronous) -> dict[str, object]:
+    """Settings as plain values."""
+    return {
+        "run": settings.run,
+        "name": settings.name,
+        "rule": {"name": settings.rule.name, **asdict(settings.rule)},
+        "columns": dict(settings.columns),
+        "item_bytes": settings.item_bytes,
+        "room": asdict(settings.room),
+        "staleness": asdict(settings.staleness),
+        "unit_norm": sorted(settings.unit_norm),
+    }
+
+
+def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
+    """What `said` made plain values of."""
+    rule = dict(values["rule"])
+    return Asynchronous(
+        values["run"],
+        values["name"],
+        _RULES[rule.pop("name")](**rule),
+        values["columns"],
+        values["item_bytes"],
+        Room(**values["room"]),
+        Staleness(**values["staleness"]),
+        frozenset(values["unit_norm"]),
+    )

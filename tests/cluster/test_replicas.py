@@ -1,0 +1,204 @@
+"""Replicas of real processes learn behind parameter servers; every sample is accounted for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from tests.cluster.works import Regression, regression
+
+from cotswold.cluster import ClusterSettings, TroubleError
+from cotswold.cluster.replicas import Replicas, ReplicaSettings, open_replicas
+from cotswold.errors import UserError
+from cotswold.host import ForkServer
+from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.server.dealing import samples_at
+from cotswold.server.replica import Pace
+from cotswold.server.samples import Samples
+from cotswold.server.staleness import Staleness
+
+PATTERNS, SIZE, BATCH = 1000, 48, 10
+
+Opener = Callable[..., Replicas]
+
+
+@pytest.fixture
+def opened(fork_server: ForkServer) -> Opener:
+    def open_one(
+        pace: Pace | None = None,
+        arguments: Mapping[str, object] | None = None,
+        events: list[tuple[str, Mapping[str, object]]] | None = None,
+        *,
+        replicas: int = 2,
+        servers: int = 1,
+        rate: float = 0.05,
+        ledger: Samples | None = None,
+        vectors: Mapping[str, torch.Tensor] | None = None,
+        **settings: Any,
+    ) -> Replicas:
+        processes = ClusterSettings(workers=replicas, servers=servers, shard_bytes=64, seed=3)
+        chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
+        heard = [] if events is None else events
+        return open_replicas(
+            chosen,
+            "tests.cluster.works:regression",
+            {"patterns": PATTERNS, "size": SIZE, **(arguments or {})},
+            ledger=ledger,
+            vectors=vectors,
+            processes=fork_server,
+            on_event=lambda kind, more: heard.append((kind, more)),
+        )
+
+    return open_one
+
+
+def finish(replicas: Replicas, seconds: float = 30.0) -> torch.Tensor:
+    replicas.proceed(seconds)
+    assert replicas.is_over, replicas.status()
+    return replicas.read()
+
+
+def check_account(replicas: Replicas) -> None:
+    """Of every sample that was handed out it is known what became of it."""
+    for epoch, account in replicas.ledger.accounts.items():
+        known = account.counted + account.torn + account.refused + account.lost
+        opened = replicas.ledger.open if epoch == replicas.ledger.epoch else 0
+        assert account.handed_out == known + opened, (epoch, account)
+    total = replicas.ledger.total
+    settled = total.counted + total.torn + total.refused + total.left_out
+    if replicas.is_over:
+        assert settled == PATTERNS * len(replicas.ledger.accounts), total
+
+
+def by_sgd(epochs: int, rate: float) -> torch.Tensor:
+    """What plain SGD of one process gives, on the same batches."""
+    work: Regression = regression(patterns=PATTERNS, size=SIZE)
+    weights = work.parameters
+    weights.requires_grad_()
+    optimiser = torch.optim.SGD([weights], rate)
+    for place in range(0, epochs * PATTERNS, BATCH):
+        weights.grad = torch.zeros(SIZE)
+        with torch.no_grad():
+            work.compute(samples_at(3, PATTERNS, place, place + BATCH), weights.grad)
+        optimiser.step()
+    return weights.detach()
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_one_replica_without_overlap_has_the_bits_of_sgd(opened: Opener, servers: int) -> None:
+    with opened(Pace(BATCH, overlap=False), replicas=1, servers=servers, epochs=2, fraction=1.0) as replicas:
+        assert len(replicas.servers) == servers
+        assert torch.equal(finish(replicas), by_sgd(2, 0.05))
+        assert replicas.ledger.total.counted == 2 * PATTERNS
+        assert all(each.staleness_most == 0 for each in replicas.count())
+
+
+@pytest.mark.parametrize("rule", [Sgd(), Momentum(0.5), Adagrad()], ids=lambda each: str(each.name))
+def test_replicas_learn_together_by_each_rule(opened: Opener, rule: Rule) -> None:
+    rate = 0.2 if isinstance(rule, Adagrad) else 0.02
+    with opened(replicas=3, servers=3, epochs=4, rule=rule, rate=rate) as replicas:
+        learnt = finish(replicas)
+        check_account(replicas)
+        assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
+        assert sum(each.updates for each in replicas.count()) > 0
+        assert all(each.refused == () for each in replicas.count())
+
+
+def test_pushes_and_pulls_may_be_rarer_than_steps(opened: Opener) -> None:
+    with opened(Pace(BATCH, n_fetch=3, n_push=2), epochs=4) as replicas:
+        learnt = finish(replicas)
+        steps = sum(each.updates for each in replicas.count()) / len(replicas._begun.shards)
+        assert steps <= 0.6 * replicas.ledger.total.handed_out / BATCH, "two steps a push"
+        assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
+
+
+def test_replicas_that_are_killed_are_started_again_and_every_sample_is_accounted_for(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    slow = {"seconds": 0.005}
+    with opened(arguments=slow, events=events, replicas=3, servers=2, epochs=6, fraction=1.0) as replicas:
+        for _ in range(3):
+            replicas.proceed(0.3)
+            assert not replicas.is_over
+            os.kill(next(iter(replicas.replicas.values())), signal.SIGKILL)
+            check_account(replicas)
+        learnt = finish(replicas)
+        check_account(replicas)
+        assert [kind for kind, _ in events].count("ended") == 3
+        assert [kind for kind, _ in events].count("joined") >= 6
+        assert replicas.ledger.total.lost > 0, "they had samples in hand"
+        assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
+
+
+def test_a_replica_that_is_asked_to_end_finishes_what_it_has_in_hand(opened: Opener) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(arguments={"seconds": 0.002}, events=events, epochs=4, fraction=1.0) as replicas:
+        while not replicas.ledger.total.counted:
+            replicas.proceed(0.05)
+        os.kill(next(iter(replicas.replicas.values())), signal.SIGTERM)
+        finish(replicas)
+        total = replicas.ledger.total
+        assert "left" in [kind for kind, _ in events]
+        assert (total.counted, total.lost, total.torn) == (4 * PATTERNS, 0, 0)
+
+
+def test_what_is_paused_goes_on_elsewhere_with_the_bits_of_one_run(opened: Opener) -> None:
+    alone: dict[str, Any] = {"replicas": 1, "epochs": 3, "fraction": 1.0, "rule": Momentum(0.9)}
+    pace = Pace(BATCH, overlap=False)
+    with opened(pace, {"seconds": 0.002}, servers=2, **alone) as replicas:
+        while not replicas.ledger.total.counted:
+            replicas.proceed(0.05)
+        replicas.pause()
+        state = replicas.ledger.state()
+        kept = {name: replicas.read(name) for name in replicas.vectors}
+        counted = replicas.ledger.total.counted
+        replicas.proceed(0.2)
+        assert 0 < counted == replicas.ledger.total.counted < 3 * PATTERNS
+        assert set(kept) == {"x", "velocity"}
+        assert torch.equal(kept["x"], replicas.read())
+    ledger = Samples.restored(PATTERNS, state)
+    with opened(pace, servers=1, **alone) as replicas:
+        whole = finish(replicas)
+    with opened(pace, servers=1, ledger=ledger, vectors=kept, **alone) as replicas:
+        assert torch.equal(finish(replicas), whole)
+        assert replicas.ledger.total.counted == 3 * PATTERNS
+
+
+def test_a_bound_on_staleness_drops_or_holds_back(opened: Opener) -> None:
+    slow = {"seconds": 0.003}
+    with opened(arguments=slow, replicas=3, epochs=3, staleness=Staleness("wait", 1)) as replicas:
+        finish(replicas)
+        check_account(replicas)
+    with opened(arguments=slow, replicas=3, epochs=3, staleness=Staleness("drop", 0)) as replicas:
+        finish(replicas)
+        (counts,) = replicas.count()
+        check_account(replicas)
+        assert counts.staleness_most == 0
+        assert dict(counts.refused)["stale"] > 0
+        assert replicas.ledger.total.refused > 0
+
+
+def test_a_lost_server_is_an_error_that_names_it(opened: Opener) -> None:
+    with opened(arguments={"seconds": 0.01}, servers=2, epochs=50) as replicas:
+        replicas.proceed(0.2)
+        os.kill(replicas.servers["server-1"], signal.SIGKILL)
+        with pytest.raises(TroubleError, match="server-1 is gone"):
+            replicas.proceed(10)
+
+
+def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> None:
+    with (
+        opened(arguments={"fatal": True}, epochs=50, fraction=1.0) as replicas,
+        pytest.raises(TroubleError, match=r"every replica is dead.*sample 7 cannot be read"),
+    ):
+        replicas.proceed(30)
+
+
+def test_what_cannot_be_is_refused(opened: Opener) -> None:
+    with pytest.raises(UserError, match="rate"):
+        opened(rate=0.0)
+    with pytest.raises(UserError, match=r"an epoch of 1\.5"):
+        opened(fraction=1.5)
