@@ -121,9 +121,13 @@ def test_replicas_that_are_killed_are_started_again_and_every_sample_is_accounte
     slow = {"seconds": 0.005}
     with opened(arguments=slow, events=events, replicas=3, servers=2, epochs=6, fraction=1.0) as replicas:
         for _ in range(3):
-            replicas.proceed(0.3)
-            assert not replicas.is_over
-            os.kill(next(iter(replicas.replicas.values())), signal.SIGKILL)
+            ledger, members = replicas.ledger, replicas._machine.members
+            while not (busy := [each for each in members if ledger.open_of(each.session)]):
+                replicas.proceed(0.02)
+                assert not replicas.is_over
+            os.kill(replicas.replicas[busy[0].name], signal.SIGKILL)
+            while busy[0].session in members.of:  # its end is heard
+                replicas.proceed(0.02)
             check_account(replicas)
         learnt = finish(replicas)
         check_account(replicas)

@@ -120,7 +120,7 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ("training=3", "training must be a table, not 3"),
         (
             "training.strategy=",
-            'training.strategy is missing; it takes "greedy", "joint", "supervised" or "batch"',
+            'training.strategy is missing; it takes "greedy", "joint", "supervised", "batch" or "downpour"',
         ),
         ("data.store=here", "[data] needs either source or store; give one of them"),
         ("network.stacks=[]", "strategy greedy learns [[network.stacks]]; give at least one"),
@@ -297,7 +297,8 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.learning_rate=3",
-            "training.learning_rate belongs to strategy supervised; did you mean relative_rate?",
+            "training.learning_rate belongs to strategies supervised and downpour; did you "
+            "mean relative_rate?",
         ),
         (
             LABELLED,
@@ -313,12 +314,14 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "objective.loss=squared",
-            "objective.loss belongs to strategies supervised and batch; take it out for greedy or joint",
+            "objective.loss belongs to strategies supervised, batch and downpour; take it out for greedy "
+            "or joint",
         ),
         (
             LABELLED,
             "objective.sparsity=0.1",
-            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised or batch",
+            "objective.sparsity belongs to strategies greedy and joint; take it out for supervised, "
+            "batch or downpour",
         ),
         (
             LABELLED,

@@ -55,7 +55,7 @@ def test_the_form_of_an_explanation_is_this() -> None:
         (
             "supervised",
             [
-                '[objective]  # strategy = "supervised" or "batch": ',
+                '[objective]  # strategy = "supervised", "batch" or "downpour": ',
                 '[training]  # strategy = "supervised": ',
             ],
         ),
@@ -73,7 +73,7 @@ def test_a_word_chooses_a_table_a_kind_or_a_field(word: str, headings: list[str]
 
 
 def test_a_field_that_is_asked_for_comes_alone_and_a_strategy_whole() -> None:
-    assert explain("momentum").count(" = ") == 2  # strategy, and the field
+    assert explain("momentum").count(" = ") == 4  # strategy, and the field, of steps and of replicas
     assert "batch_size = a whole number > 0; default 96\n" in explain("supervised")
     assert "relative_rate = " not in explain("supervised")
 

@@ -288,6 +288,6 @@ def test_a_strategy_of_two_packages_is_refused_with_both(
 
 def test_a_strategy_that_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        RecipeError, match="no strategy 'downhill'; there are batch, greedy, joint, supervised"
+        RecipeError, match="no strategy 'downhill'; there are batch, downpour, greedy, joint, supervised"
     ):
         entry("downhill")

@@ -190,7 +190,7 @@ def training_section(
     fields of `[training]` only those that are given count as set. Raises RecipeError for a field or a value
     that it does not have."""
     from cotswold.recipe import from_values
-    from cotswold.recipe.schema import StackTraining
+    from cotswold.recipe.schema import BatchTraining, SupervisedTraining
 
     before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     clustered = {} if kept is None else kept.cluster.model_dump()
@@ -210,9 +210,9 @@ def training_section(
     }
     made = from_values(table, "train()")
     found = made.training
-    if isinstance(found, StackTraining):
+    if not isinstance(found, SupervisedTraining | BatchTraining):
         raise UserError(
-            f"strategy {strategy} trains stacks, from a recipe; a module is trained by supervised or batch"
+            f"strategy {strategy} trains what a recipe describes; a module is trained by supervised or batch"
         )
     return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster, made.mesh
 

@@ -45,6 +45,8 @@ PRELOADED = ("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.
 _RUN = "run"
 _TICK_SECONDS = 0.05
 _LAST_SECONDS = 2.0
+_BEAT_SECONDS = 0.1
+"""How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
 _HANDS = 8
 """A replica gets so many batches at once, at most; and so many hands an epoch, at least."""
 _HEARD = (*get_args(m.FromReplica), m.Ordered)
@@ -92,6 +94,7 @@ class ReplicaSettings:
                 of=self.of,
                 warm_samples=self.warm_samples,
                 order_seconds=self.order_seconds,
+                beat_seconds=_BEAT_SECONDS,
                 silent_seconds=self.processes.silent_seconds,
                 settings=json.dumps({"seed": self.processes.seed}),
             )

@@ -34,7 +34,7 @@ def workload(recipe: Recipe) -> StackWork | LayerWork:
 def stack_work(recipe: Recipe) -> StackWork:
     """An update of a recipe of stacks; raises ClusterError for others."""
     strategy = recipe.training.strategy
-    if strategy == "supervised" or strategy == "batch":
+    if strategy == "supervised" or strategy == "batch" or strategy == "downpour":
         raise ClusterError(f"{recipe.name} is {strategy}; this takes recipes of stacks, greedy or joint")
     return StackWork(tuple(recipe.stack_geometries()), recipe.training.batch_size, strategy)
 

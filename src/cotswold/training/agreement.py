@@ -16,7 +16,7 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import BatchTraining, Cluster
+from cotswold.recipe.schema import BatchTraining, Cluster, DownpourTraining
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
@@ -43,6 +43,8 @@ def lasting(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude=CHANGEABLE)
     if isinstance(recipe.training, BatchTraining):
         del values["training"]["patience"]  # another strategy's run that patience has ended does not go on
+    if isinstance(recipe.training, DownpourTraining):
+        del values["training"]["epochs"]  # it goes on for more; there is no schedule
     return values
 
 

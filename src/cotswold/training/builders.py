@@ -12,7 +12,7 @@ import torch
 from cotswold.data import shuffle_bytes
 from cotswold.geometry import Box, Partition
 from cotswold.mesh import Mesh, local_map, partition
-from cotswold.training import batch
+from cotswold.training import batch, downpour
 from cotswold.training.greedy import Greedy
 from cotswold.training.holder import HeldInMemory, ParameterHolder
 from cotswold.training.joint import Joint
@@ -120,4 +120,5 @@ ENTRIES = {
     "joint": stack_entry(Joint),
     "supervised": Entry(_supervised, on_mesh=_supervised_on_mesh),
     "batch": Entry(batch.build),
+    "downpour": Entry(downpour.build),
 }

@@ -21,7 +21,7 @@ from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError
 from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import BatchTraining, SharedTraining, SupervisedTraining
+from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.recorder import Log
@@ -40,7 +40,7 @@ _FREE_ANEW = "free some space and resume"
 
 
 def _rate(training: SharedTraining) -> str:
-    return "learning_rate" if isinstance(training, SupervisedTraining) else "relative_rate"
+    return "learning_rate" if isinstance(training, SupervisedTraining | DownpourTraining) else "relative_rate"
 
 
 OnEvent = Callable[[Mapping[str, object]], None]

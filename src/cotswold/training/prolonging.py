@@ -19,20 +19,21 @@ from itertools import pairwise
 from cotswold.errors import MachineError, RunError
 from cotswold.files import MalformedError, disk_errors, read_object, replace_file, take
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import BatchTraining, GreedyTraining, SteppedTraining
+from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraining, SteppedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.phases import Epochs
 
 NAME = "prolonged.json"
 _FORMAT = 1
+_UNPHASED = (BatchTraining, DownpourTraining)
 EPOCHS_MAX = 1e6
 """As in a recipe."""
 
 
 def epochs_of(recipe: Recipe) -> Epochs:
     """The epochs that a recipe asks for: of each stack for `greedy`, one number otherwise; none for
-    `batch`, which counts iterations."""
-    if isinstance(recipe.training, BatchTraining):
+    `batch`, which counts iterations, and `downpour`, which has no schedule."""
+    if isinstance(recipe.training, _UNPHASED):
         return ()
     general = recipe.training.epochs
     if isinstance(recipe.training, GreedyTraining):
@@ -46,8 +47,8 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
     Whoever asks for nothing, or again for the last total, prolongs nothing. Raises RunError where fewer
     epochs are asked for, MachineError where the run's note is damaged.
     """
-    if isinstance(wanted.training, BatchTraining) or isinstance(kept.training, BatchTraining):
-        return wanted, ()  # more iterations are no new phase: there is no schedule
+    if isinstance(wanted.training, _UNPHASED) or isinstance(kept.training, _UNPHASED):
+        return wanted, ()  # more of them are no new phase: there is no schedule
     noted, began, asks = read(run), epochs_of(kept), epochs_of(wanted)
     if any(len(total) != len(began) for total in noted):
         raise _damaged(run, "is of a run with more or fewer stacks")

@@ -113,7 +113,7 @@ class ModuleWork:
             loss = self._loss(outputs, targets) * len(targets)
             if learn:
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return PortionSum(float(loss.detach()), len(targets), _right(outputs, targets))
+        return PortionSum(float(loss.detach()), len(targets), right_of(outputs, targets))
 
     @property
     def held(self) -> int:
@@ -131,7 +131,7 @@ class ModuleWork:
         batch = self._held.batch(range(start, stop))
         outputs, targets = network(batch.inputs), needed(batch.targets)
         value = float(self._loss(outputs, targets)) * len(targets)
-        right = _right(outputs, targets)
+        right = right_of(outputs, targets)
         return PortionSum(value, len(targets), {"accuracy": right["right"]} if right else {})
 
 
@@ -296,7 +296,7 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
         )
 
 
-def _right(outputs: Tensor, targets: Tensor) -> dict[str, float]:
+def right_of(outputs: Tensor, targets: Tensor) -> dict[str, float]:
     """How many patterns are classified rightly, where targets are classes."""
     if not is_classes(outputs, targets):
         return {}

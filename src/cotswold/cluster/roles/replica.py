@@ -37,7 +37,7 @@ from cotswold.server import messages as m
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace, Part, Replica, State, StepTask
 
-_TICK_SECONDS = 0.1
+_TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1
 """How often it says what it has computed."""
 _WITHOUT_SECONDS = 2.0

@@ -26,6 +26,7 @@ from cotswold.recipe.schema.recipe import Mesh as Mesh
 from cotswold.recipe.schema.recipe import Price as Price
 from cotswold.recipe.schema.recipe import Recipe as Recipe
 from cotswold.recipe.schema.training import BatchTraining as BatchTraining
+from cotswold.recipe.schema.training import DownpourTraining as DownpourTraining
 from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining
 from cotswold.recipe.schema.training import JointTraining as JointTraining
 from cotswold.recipe.schema.training import LayerTraining as LayerTraining

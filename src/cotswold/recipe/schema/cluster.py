@@ -1,4 +1,4 @@
-"""`[cluster]`: the processes among which whole-set optimisation is spread.
+"""`[cluster]`: the processes among which whole-set optimisation, or replicas, are spread.
 
 Knows: fields, limits. Does not know: processes.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from cotswold.recipe.limits import at_most
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
@@ -19,8 +19,8 @@ class Cluster(Section):
     """Processes that live and die alone: workers compute, parameter servers keep the vectors."""
 
     workers: Processes = 1
-    """Workers, each a process, or the ranks of `mesh.grid`. One process without `address` does everything
-    itself, without servers or sockets."""
+    """Workers, each a process, or the ranks of `mesh.grid`. For `batch` one process without `address` does
+    everything itself, without servers or sockets; for `downpour` these are the replicas."""
     servers: Processes = 1
     """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
     address: Text | None = None
@@ -68,14 +68,6 @@ class Cluster(Section):
     def _are_ports(cls, value: str | None) -> str | None:
         port_range(value)
         return value
-
-    @model_validator(mode="after")
-    def _belongs_together(self) -> Cluster:
-        if self.alone and self.servers > 1:
-            raise ValueError(
-                f"servers is {self.servers}, but one worker needs none; give workers, or take servers out"
-            )
-        return self
 
 
 def port_range(text: str | None) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
     BatchTraining,
+    DownpourTraining,
     LossObjective,
     Objective,
     OfStrategy,
@@ -133,7 +134,7 @@ class Recipe(Section):
     mesh: Mesh = Mesh()
     """On how many processes one network is cut."""
     cluster: Cluster = Cluster()
-    """For strategy `batch`: over how many processes the patterns are spread."""
+    """For strategies `batch` and `downpour`: over how many processes the samples are spread."""
     evaluate: Annotated[list[Evaluation], items(1000)] = Field(default_factory=list)
     """Selectivity tests that `cotswold evaluate RUN` runs without further words."""
     price: Price = Price()
@@ -187,8 +188,10 @@ class Recipe(Section):
             self._check_supervised()
         if isinstance(self.training, BatchTraining):
             self._check_batch(self.training)
+        elif isinstance(self.training, DownpourTraining):
+            self._check_downpour(self.training)
         elif self.cluster != Cluster():
-            raise ValueError(f"[cluster] is for strategy batch; strategy {strategy} has [mesh] grid")
+            raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} has [mesh] grid")
         if self.network.tune and self.network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self
@@ -245,6 +248,11 @@ class Recipe(Section):
 
     def _check_batch(self, training: BatchTraining) -> None:
         """What would make the objective another function at each evaluation, or is not to be had."""
+        if self.cluster.alone and self.cluster.servers > 1:
+            raise ValueError(
+                f"cluster.servers is {self.cluster.servers}, but one worker needs none; give workers, or "
+                "take servers out"
+            )
         for number, layer in enumerate(self.network.layers, 1):
             if layer.type == "dropout":
                 raise ValueError(
@@ -277,6 +285,29 @@ class Recipe(Section):
             raise ValueError("training.deadline is for a cluster; give cluster.workers, or take it out")
         if training.device != "cpu":
             raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
+
+    def _check_downpour(self, training: DownpourTraining) -> None:
+        """What replicas could not share, or is not for them."""
+        for number, layer in enumerate(self.network.layers, 1):
+            if layer.type == "normalisation" and layer.kind == "batch":
+                raise ValueError(
+                    f"layer {number} normalises over a batch, and each replica would have means of its own; "
+                    'take it out, or set kind to "contrast"'
+                )
+        if self.network.module is not None:
+            raise ValueError("strategy downpour trains [[network.layers]]; take network.module out")
+        if self.network.start is not None:
+            raise ValueError(
+                "strategy downpour trains layers on the samples themselves; take network.start out"
+            )
+        if self.mesh.grid not in (None, "1x1"):
+            raise ValueError("a replica of strategy downpour is one process; take mesh.grid out")
+        if training.device != "cpu":
+            raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
+        own = {"workers", "servers", "ports", "encrypt", "silence"}
+        for name in Cluster.model_fields.keys() - own:
+            if getattr(self.cluster, name) != getattr(Cluster(), name):
+                raise ValueError(f"cluster.{name} is for strategy batch; take it out")
 
     @property
     def gang(self) -> str | None:

@@ -223,13 +223,78 @@ class BatchTraining(SharedTraining):
         return self
 
 
+class DownpourTraining(SharedTraining):
+    """Layers, with labels, by replicas that do not wait for each other."""
+
+    objective = LossObjective
+
+    strategy: Literal["downpour"] = "downpour"
+    """`downpour`: replicas, `cluster.workers` processes, push gradients to parameter servers, which apply
+    them as they come, and pull parameters (Dean et al. 2012, section 4.1)."""
+    batch_size: Times = 96
+    """Samples in a mini-batch."""
+    epochs: Times = 10
+    """Passes over the training samples, of all replicas together."""
+    learning_rate: Positive = 0.05
+    """Learning rate on the servers."""
+    rule: Literal["sgd", "momentum", "adagrad"] = "sgd"
+    """What a server does with a gradient. `adagrad`: a rate for each weight, the learning rate over the root
+    of the sum of its squared gradients; what is summed up is shared by all replicas."""
+    momentum: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """For `momentum`: the part of the last step that is kept; 0.9 where nothing is said. With n replicas each
+    of their pushes is a step of it, so that it forgets n times as fast."""
+    fetch_every: Times = 1
+    """Steps of a replica between two pulls; in between it computes from the same parameters."""
+    push_every: Times = 1
+    """Steps of a replica whose gradients are added up for a push."""
+    staleness: Annotated[int, Field(ge=0), at_most(1_000_000)] | None = None
+    """How many updates a shard may have had since the parameters were pulled that an update is computed from;
+    any number where nothing is said. With 0 a replica computes nothing while a push or a pull is under way:
+    one replica is ordinary SGD, to the bit."""
+    stale: Literal["wait", "scale", "drop"] | None = None
+    """What is done about `staleness`. `wait`, where nothing is said: updates of fast replicas wait for what
+    slow ones compute; `scale`: an update of a greater staleness s is multiplied by `staleness` / s;
+    `drop`: it is not applied, and its samples are counted as refused."""
+    epoch_fraction: Annotated[float, Field(gt=0, le=1)] = 0.75
+    """An epoch ends when this part of `epoch_of` is done (Chilimbi et al. 2014: 75 % of the replicas)."""
+    epoch_of: Literal["replicas", "samples"] = "replicas"
+    """`replicas`: all samples are handed out, and this part of the replicas has none left of the epoch;
+    `samples`: this part of the samples is settled; what nobody has had by then is left out, and counted."""
+    warm_start: Annotated[int, Field(ge=0), at_most(1_000_000_000_000)] = 0
+    """So many samples are learnt by one replica first; the others wait."""
+    shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
+    """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> DownpourTraining:
+        if self.momentum is not None and self.rule != "momentum":
+            raise ValueError('momentum is for rule "momentum"; take it out, or set rule to momentum')
+        if self.stale is not None and self.staleness is None:
+            raise ValueError("stale says what is done about a bound; give staleness, or take it out")
+        if self.stale == "scale" and self.staleness == 0:
+            raise ValueError('stale "scale" needs a staleness of 1 at least, for updates are scaled by it')
+        if self.staleness == 0 and (self.fetch_every, self.push_every) != (1, 1):
+            raise ValueError(
+                "a staleness of 0 needs the newest parameters at each step; set fetch_every and "
+                "push_every to 1"
+            )
+        return self
+
+
 LayerTraining = SupervisedTraining | BatchTraining
 """The strategies that train layers, or a program's module."""
 Training = Annotated[
-    GreedyTraining | JointTraining | SupervisedTraining | BatchTraining, Field(discriminator="strategy")
+    GreedyTraining | JointTraining | SupervisedTraining | BatchTraining | DownpourTraining,
+    Field(discriminator="strategy"),
 ]
 """The union of all strategies."""
-STRATEGIES: list[type[SharedTraining]] = [GreedyTraining, JointTraining, SupervisedTraining, BatchTraining]
+STRATEGIES: list[type[SharedTraining]] = [
+    GreedyTraining,
+    JointTraining,
+    SupervisedTraining,
+    BatchTraining,
+    DownpourTraining,
+]
 """All of them; those of other packages join (`recipe.joining`)."""
 
 
