@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -104,7 +105,11 @@ def installed(kind: str) -> list[str] | None:
 def test_ranks_that_mpirun_starts_join_and_finish(mpirun: Mpirun) -> None:
     done = mpirun("--steps", "5")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0 has finished", "rank 1 has finished"]
+    # mpirun may put the lines of two ranks into one
+    assert sorted(re.findall(r"rank \d has finished", done.stdout)) == [
+        "rank 0 has finished",
+        "rank 1 has finished",
+    ]
 
 
 def test_a_rank_that_stands_still_under_mpirun_is_named_and_nobody_is_left(mpirun: Mpirun) -> None:

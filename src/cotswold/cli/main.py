@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from cyclopts import App, CycloptsError
+from rich.console import Console
 
 from cotswold import __version__
 from cotswold.api.progress import say
@@ -65,6 +66,7 @@ def build(called: str | None = None) -> App:
     """
     app = App(
         name="cotswold",
+        console=Console(),  # groups of commands would keep the first that they make, as wide as it was then
         help="Train deep, locally connected networks on the machines that you have.",
         help_epilogue="" if called in COMMANDS else EPILOGUE,
         version=__version__,

@@ -34,6 +34,7 @@ from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask
 from cotswold.server.worker import State, Worker
 from cotswold.simulate.lists import ListSums, digest_of
 from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
 
 Portion = Callable[[int, Sequence[float]], tuple[PortionResult, list[float]]]
 """What a portion adds up to at a point. Raises ValueError where it cannot be computed."""
@@ -123,7 +124,7 @@ class Meetings:
         self.network.loop.after(self.patience_seconds, lambda: leave("late"))
 
 
-class WorkerPlayer:
+class WorkerPlayer(PlayedProcess):
     """A worker process with a speed, which can be paused and killed."""
 
     def __init__(
@@ -136,16 +137,14 @@ class WorkerPlayer:
         portion: Portion,
         seconds: Callable[[int], float],
     ) -> None:
-        self.name, self.seconds = name, seconds
-        self.is_alive, self.computed = True, 0
-        self._network, self._meetings, self._shards, self._portion = network, meetings, shards, portion
+        super().__init__(network, name)
+        self.seconds, self.computed = seconds, 0
+        self._meetings, self._shards, self._portion = meetings, shards, portion
         self.size = max(shard.stop for shard in shards)
         self.worker = Worker(name, f"address of {name}", patterns, self.size, ListSums(shards))
         self._point: list[float] = []
         self._computing: int | None = None
         self._vectors: dict[str, list[float]] = {}
-        self._paused: list[Callable[[], None]] | None = None
-        """What comes once it goes on; None while it runs."""
         self._fetching: _Fetching | None = None
         self._reducing: ReduceTask[list[float]] | None = None
         network.players[name] = self
@@ -155,43 +154,18 @@ class WorkerPlayer:
         """A message has come."""
         self._do(lambda: self._received(sender, message))
 
-    def kill(self) -> None:
-        """The process is gone, whatever it did."""
-        self.is_alive = False
-        del self._network.players[self.name]
-
-    def pause(self) -> None:
-        """SIGSTOP."""
-        if self._paused is None:
-            self._paused = []
-
-    def go_on(self) -> None:
-        """SIGCONT."""
-        waiting, self._paused = self._paused or [], None
-        for each in waiting:
-            each()
-
     def leave(self) -> None:
         """It is told to go, as by a spot notice."""
         self._do(lambda: self._send(self.worker.leave("a spot notice")))
 
-    def _do(self, action: Callable[[], None]) -> None:
-        if not self.is_alive:
-            return
-        if self._paused is not None:
-            self._paused.append(action)
-            return
-        action()
-        if self.worker.state is State.GONE and self.is_alive:
+    def _look(self) -> None:
+        if self.worker.state is State.GONE:
             self.kill()
-        elif self.is_alive:
+        else:
             self._start()
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._network.loop.after(seconds, lambda: self._do(action))
-
-    def _send(self, sends: list[Send]) -> None:
-        self._network.send(self.name, sends)
 
     def _tick(self) -> None:
         if not self.is_alive:

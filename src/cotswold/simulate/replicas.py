@@ -19,7 +19,6 @@ from cotswold.server.messages import (
     Leave,
     Message,
     Ordered,
-    Send,
     Shard,
     ToReplica,
     ToUpdates,
@@ -27,6 +26,7 @@ from cotswold.server.messages import (
 from cotswold.server.replica import Pace, Part, Replica, State, StepTask
 from cotswold.server.updating import Updates
 from cotswold.simulate.network import Network
+from cotswold.simulate.process import PlayedProcess
 
 Gradient = Callable[[tuple[int, int], Sequence[float]], list[float]]
 """Of the samples at these places, at these weights."""
@@ -74,7 +74,7 @@ class DispatcherPlayer:
         loop.after(TICK_SECONDS, self._tick)
 
 
-class ReplicaPlayer:
+class ReplicaPlayer(PlayedProcess):
     """A replica process with a speed, which can be paused and killed."""
 
     def __init__(
@@ -87,14 +87,12 @@ class ReplicaPlayer:
         seconds: Callable[[], float],
         kind: str = "gradient",
     ) -> None:
-        self.name, self.replica = join.name, Replica(join, pace)
-        self.is_alive = True
-        self._network, self._shards, self._gradient = network, tuple(shards), gradient
+        super().__init__(network, join.name)
+        self.replica = Replica(join, pace)
+        self._shards, self._gradient = tuple(shards), gradient
         self._seconds, self._kind = seconds, kind
         self._weights = [0.0] * max(shard.stop for shard in shards)
         self._sum = list(self._weights)
-        self._paused: list[Callable[[], None]] | None = None
-        """What comes once it goes on; None while it runs."""
         network.players[self.name] = self
         self._tick()
 
@@ -104,33 +102,11 @@ class ReplicaPlayer:
             lambda: self._send(self.replica.receive(sender, cast(ToReplica, message), self._network.loop.now))
         )
 
-    def kill(self) -> None:
-        """The process is gone, whatever it did."""
-        self.is_alive = False
-        del self._network.players[self.name]
-
-    def pause(self) -> None:
-        """SIGSTOP."""
-        if self._paused is None:
-            self._paused = []
-
-    def go_on(self) -> None:
-        """SIGCONT."""
-        waiting, self._paused = self._paused or [], None
-        for each in waiting:
-            self._do(each)
-
     def leave(self) -> None:
         """It is told to go, as by a spot notice."""
         self._do(lambda: self._send(self.replica.leave("a spot notice")))
 
-    def _do(self, action: Callable[[], None]) -> None:
-        if not self.is_alive:
-            return
-        if self._paused is not None:
-            self._paused.append(action)
-            return
-        action()
+    def _look(self) -> None:
         if self.replica.state is State.GONE:
             self.kill()
             return
@@ -138,9 +114,6 @@ class ReplicaPlayer:
         if task is not None:
             weights = self._installed(task)
             self._network.loop.after(self._seconds(), lambda: self._do(lambda: self._step(task, weights)))
-
-    def _send(self, sends: list[Send]) -> None:
-        self._network.send(self.name, sends)
 
     def _tick(self) -> None:
         if not self.is_alive:
