@@ -169,6 +169,11 @@ class Dispatcher:
         """Whether a checkpoint was begun that some server has not kept."""
         return self.frozen < self.checkpoint
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether a session has ended of which servers have not said what they had of it."""
+        return bool(self._over)
+
     def begin_checkpoint(self) -> int:
         """The number of a checkpoint, for which replicas send their markers from now on."""
         assert not self.is_freezing, "one checkpoint at a time"
