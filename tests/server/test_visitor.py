@@ -93,7 +93,9 @@ class World:
 
     def push(self, visitor: Visitor, numbers: tuple[float, ...] = (1.0, 1.0)) -> None:
         """One of every number is pushed."""
-        parts = {name: Part("gradient", (number,), (), (numbers,)) for number, name in enumerate(self.updates)}
+        parts = {
+            name: Part("gradient", (number,), (), (numbers,)) for number, name in enumerate(self.updates)
+        }
         self.send(visitor.name, visitor.push(parts, dict(visitor.versions), SAMPLES, self.now))
 
     def here(self, name: str) -> Visitor:

@@ -77,7 +77,7 @@ class Saved:
         """Write a checkpoint, numbered by pushes; None where nothing is to be saved."""
         if self._folder is None:
             return None
-        state = {
+        state: dict[str, object] = {
             "rule": self._rule.name,
             "vectors": [name for name in vectors if name != POINT],
             "account": dict(vars(account)),
@@ -104,7 +104,9 @@ class Saved:
         state = checkpoint.state
         names, account = state.get("vectors"), state.get("account")
         if not isinstance(names, list) or not isinstance(account, dict):
-            raise CheckpointError(f"{checkpoint.path} says nothing of what was served; it is of another version")
+            raise CheckpointError(
+                f"{checkpoint.path} says nothing of what was served; it is of another version"
+            )
         if state.get("rule") != self._rule.name:
             raise UserError(
                 f"{checkpoint.path} was served with rule {state.get('rule')}, and this is {self._rule.name}; "
@@ -133,7 +135,7 @@ def _flat(model: nn.Module) -> Tensor:
     if kinds not in ({torch.float32}, {torch.float64}):
         named = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
         raise UserError(
-            f"the parameters of {type(model).__name__} are {named}; servers keep them in one vector: give all "
-            "of them as float32, or as float64 (clients may have others)"
+            f"the parameters of {type(model).__name__} are {named}; servers keep them in one vector: give "
+            "all of them as float32, or as float64 (clients may have others)"
         )
     return torch.cat([each.detach().cpu().reshape(-1) for each in found])

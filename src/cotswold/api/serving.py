@@ -77,7 +77,7 @@ def serve(
 
     ``servers`` processes keep the parameters and do with each push what ``rule`` says: steps along gradients
     (``sgd``, ``momentum``, ``adagrad``) at this ``rate``, or the sum of ``deltas``. ``listen`` is an address
-    of this machine at which clients reach it, port 0 for any; ``token`` a secret, or a file for it, by default
+    of this machine at which clients reach it, port 0 for any; ``token`` a secret, or a file for it; without,
     COTSWOLD_TOKEN or a new one. Checkpoints go to ``save``, every so many minutes and at the end, and
     ``resume`` goes on from the newest there. A push with more than ``staleness`` pushes between its pull and
     itself is dropped, or scaled down (``stale``). ``ports``: the first and the last of those of the servers.
@@ -306,5 +306,7 @@ def made_by(factory: str) -> nn.Module:
 
     made = imported(factory)()
     if not isinstance(made, nn.Module):
-        raise UserError(f"{factory} makes a {type(made).__name__}; name a function that returns a torch.nn.Module")
+        raise UserError(
+            f"{factory} makes a {type(made).__name__}; name a function that returns a torch.nn.Module"
+        )
     return made

@@ -44,10 +44,11 @@ def serve(
 
     Examples:
 
+      openssl rand -hex 32 > token; chmod 600 token
       cotswold serve --module my_module:make_model --token-file token
-      cotswold serve --module my_module:make_model --token-file token --save served --rule adagrad --rate 0.05
-      cotswold serve --module my_module:make_model --token-file token --save served --resume --servers 4
-      cotswold serve --module my_module:make_model --token-file token --listen 10.0.0.1:7000 --ports 7001-7009
+      cotswold serve --module net:make --token-file token --save served --rate 0.05
+      cotswold serve --module net:make --token-file token --save served --resume
+      cotswold serve --module net:make --token-file token --listen 10.0.0.1:7000
 
     Parameters
     ----------
@@ -143,7 +144,7 @@ def _line(status: ServedStatus) -> str:
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     return (
         f"{len(status.clients)} clients, {status.pushes} pushes ({status.pushes_per_second:.0f}/s), "
-        f"staleness {status.staleness:.1f} (at most {status.staleness_most}), {status.samples} samples counted"
+        f"staleness {status.staleness:.1f} (most {status.staleness_most}), {status.samples} samples counted"
         + (f", {status.torn} torn" if status.torn else "")
         + (f"; refused{refused[1:]}" if refused else "")
     )

@@ -53,7 +53,7 @@ class Pushed:
     number: int
     """1, 2, 3, ... in this session."""
     staleness: int
-    """How many updates of others came, to the shard that had most, since the pull that it was computed from."""
+    """How many updates of others came since the pull that it was computed from (the most of a shard)."""
     dropped: bool
     """Whether servers dropped it, for it was too stale; or its session ended before all had answered."""
 
@@ -97,9 +97,7 @@ class Client:
         found = address_of(host)
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
-        self._endpoint = Endpoint(
-            token, self._name, host=own_host(found), ports=ports, encrypt=encrypt
-        )
+        self._endpoint = Endpoint(token, self._name, host=own_host(found), ports=ports, encrypt=encrypt)
         self._post = Post(self._endpoint)
         self._endpoint.watch(self._woken)
         self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
@@ -152,9 +150,7 @@ class Client:
         whole = np.array(vector, self.terms.dtype)  # a copy: it may be sent again
         with self._lock:
             base = self._versions
-            self._ask(
-                lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic())
-            )
+            self._ask(lambda machine: machine.push(self._parts(whole), base, samples, time.monotonic()))
             self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
             assert self._machine is not None, "it is here"
             outcome, self._machine.outcome = self._machine.outcome, None
@@ -291,7 +287,7 @@ class Client:
             self._shards = {shard.number: shard for shard in message.shards}
         with self._lock:
             sends = self._machine.receive(sender, message, time.monotonic())
-            if self._machine.state is State.GONE:
+            if self._machine.is_gone:
                 self._error = MachineError(f"the servers at {self._where} have ended{self._farewell}")
             self._lock.notify_all()
         self._deliver(sends)
@@ -311,13 +307,13 @@ class Client:
 
     def _leave(self) -> None:
         machine = self._machine
-        if machine is None or machine.state is State.GONE:
+        if machine is None or machine.is_gone:
             return
         with self._lock:
             sends = machine.leave("it closed its connection")
         self._deliver(sends)
         deadline = time.monotonic() + _LEAVE_SECONDS
-        while machine.state is not State.GONE and time.monotonic() < deadline:
+        while not machine.is_gone and time.monotonic() < deadline:
             match self._post.receive(_TICK_SECONDS):
                 case Letter(sender, message) if isinstance(message, m.ToReplica):
                     machine.receive(sender, message, time.monotonic())

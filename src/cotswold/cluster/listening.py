@@ -54,7 +54,7 @@ class Listening(ABC):
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         """A process has ended, or is behind a link that was cut."""
 
-    def _visitor_lost(self, name: str, why: str) -> None:
+    def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
         """The connection to a process has ended that is none of the staff, or none any more."""
 
     @abstractmethod

@@ -260,9 +260,7 @@ class Serving:
     def servers(self) -> Mapping[str, int]:
         """Parameter servers that run, and the numbers of their processes."""
         staff = self._conversation.staff
-        return {
-            name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)
-        }
+        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
 
     def proceed(self, seconds: float) -> None:
         """Serve for so long; raises TroubleError where a server is gone."""
@@ -294,9 +292,7 @@ class Serving:
     def read(self) -> dict[str, Tensor]:
         """All vectors, by name, as they are on the servers now, while updates go on: two servers may be some
         updates apart. Raises TroubleError where one is gone."""
-        found: dict[str, Array] = {
-            name: np.empty(self._made.size, self._made.dtype) for name in self.vectors
-        }
+        found: dict[str, Array] = {name: np.empty(self._made.size, self._made.dtype) for name in self.vectors}
         waiting = {(server, name) for server in self._conversation.servers for name in self.vectors}
         shards = {one.number: one for one in self._machine.shards}
 

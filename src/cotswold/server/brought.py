@@ -1,7 +1,7 @@
 """The ledger of samples that clients bring themselves: nothing is dealt, only what came is counted.
 
-Knows: sessions, how many samples each update said that it was computed from, what each server says is applied.
-Does not know: which samples these were, whether a client had one twice, messages, time.
+Knows: sessions, from how many samples each update said that it was computed, what each server says is
+applied. Does not know: which samples these were, whether a client had one twice, messages, time.
 
 Each session counts its samples along a line of its own, from 0. What a client computes and never pushes is
 not known here; so nothing is open, and nothing can be lost:

@@ -1,4 +1,4 @@
-"""A client that brings its own samples: it pulls and pushes when somebody asks it to; message in, messages out.
+"""A client that brings its own samples: it pulls and pushes when it is asked to; message in, messages out.
 
 Knows: its session, versions, the update and the pull that are not answered. Does not know: weights,
 gradients, samples, sockets, clocks, threads.
@@ -119,6 +119,11 @@ class Visitor:
         self._pull_number = 0
 
     @property
+    def is_gone(self) -> bool:
+        """Whether it was dismissed."""
+        return self.state is State.GONE
+
+    @property
     def session(self) -> int:
         """Its session; 0 outside of one."""
         return 0 if self._session is None else self._session.admitted.session
@@ -143,7 +148,7 @@ class Visitor:
     def push(
         self, parts: Mapping[str, Part], versions: Mapping[int, int], samples: int, now: float
     ) -> list[Send]:
-        """Push ``parts`` (to each server what is its own), computed from these versions and so many samples."""
+        """Push ``parts`` (to each server its own), computed from these versions and so many samples."""
         assert self._wanted is None and not self.is_pushing, "one push at a time"
         self.outcome = None
         self._wanted = _Push(parts, versions, samples)
