@@ -207,11 +207,11 @@ class Replica:
         session = self._session
         if isinstance(message, Dismiss) and message.session in (0, self.session):
             return self._gone()
+        if isinstance(message, Rejoin) and message.session == self.session:
+            return self._outside(now)
         if session is None or message.session != self.session:
             return []
         match message:
-            case Rejoin():
-                return self._outside(now)
             case Directions():
                 self._directed(session, message)
             case PulledNewer() if message.server == sender:
