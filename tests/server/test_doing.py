@@ -62,9 +62,9 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     fresh = Replica(Join("one", 0, "there", 100, 8), Pace(10))
     assert fresh.doing == ("joining", (COORDINATOR,))
     replica = admitted()
-    assert replica.doing == ("pulling", ("a", "b"))
+    assert replica.doing == ("pulling", tuple("ab"))
     answer(replica, pulls(replica), "a")
-    assert replica.doing == ("pulling", ("b",)), "a has answered"
+    assert replica.doing == ("pulling", tuple("b")), "a has answered"
     answer(replica, pulls(replica))
     assert replica.doing == ("idle", (COORDINATOR,))
     replica.receive(COORDINATOR, Directions(1, ((1, 0, 20),), 1, 0.1, 0), 0.0)
@@ -74,8 +74,8 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     assert replica.doing == ("computing", ()), "steps go on while a push is under way"
     assert replica.task() is not None
     replica.stepped(PARTS, 0.0)
-    assert replica.doing == ("pushing", ("a", "b")), "a third accumulation has no room"
+    assert replica.doing == ("pushing", tuple("ab")), "a third accumulation has no room"
     answer(replica, pushes(replica), "b")
-    assert replica.doing == ("pushing", ("a",))
+    assert replica.doing == ("pushing", tuple("a"))
     replica.receive(COORDINATOR, Dismiss(1), 0.0)
     assert replica.doing == ("gone", ())
