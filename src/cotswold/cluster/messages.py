@@ -73,6 +73,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
+<<<<<<< HEAD
 class Visit:
     """A client wants to know what is served; answered by `Terms`."""
 
@@ -95,6 +96,17 @@ class Farewell:
     """The servers end; `Dismiss` follows."""
 
     why: str
+=======
+class Doing:
+    """What a replica does now; it is said when that changes, and every second."""
+
+    name: str
+    what: str
+    waits_for: tuple[str, ...]
+    """By name; nobody where it computes."""
+    seconds: float
+    """Since its last step began, or ended."""
+>>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -115,6 +127,7 @@ class Counts:
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
+<<<<<<< HEAD
     """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
 
 
@@ -123,4 +136,20 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Count, Counts),
     *(Visit, Terms, Farewell),
+=======
+    """Updates, by the first word of the reason."""
+    shards: int
+    queued: int
+    """Updates that wait."""
+    waits_for: tuple[str, ...]
+    """Replicas that make it keep updates of others back."""
+    replicas: tuple[tuple[str, int, float, int], ...]
+    """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+
+
+Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
+MESSAGES: tuple[type[Message], ...] = (
+    *(Made, Give, Given, Serving, Peers, Finish),
+    *(Learnt, Doing, Count, Counts),
+>>>>>>> main
 )

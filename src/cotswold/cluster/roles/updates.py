@@ -72,6 +72,12 @@ class Draining:
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
             tuple(sorted((Counter(self._updates.refused) + self._post.endpoint.refused).items())),
+            len(histograms),
+            self._updates.queued,
+            self._updates.waits_for,
+            tuple(
+                (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
+            ),
         )
 
 
