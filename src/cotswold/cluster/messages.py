@@ -73,7 +73,6 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class Visit:
     """A client wants to know what is served; answered by `Terms`."""
 
@@ -96,7 +95,9 @@ class Farewell:
     """The servers end; `Dismiss` follows."""
 
     why: str
-=======
+
+
+@dataclass(frozen=True)
 class Doing:
     """What a replica does now; it is said when that changes, and every second."""
 
@@ -106,7 +107,6 @@ class Doing:
     """By name; nobody where it computes."""
     seconds: float
     """Since its last step began, or ended."""
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -127,17 +127,7 @@ class Counts:
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
-<<<<<<< HEAD
     """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
-
-
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Count | Counts | Visit | Terms | Farewell
-MESSAGES: tuple[type[Message], ...] = (
-    *(Made, Give, Given, Serving, Peers, Finish),
-    *(Learnt, Count, Counts),
-    *(Visit, Terms, Farewell),
-=======
-    """Updates, by the first word of the reason."""
     shards: int
     queued: int
     """Updates that wait."""
@@ -147,9 +137,23 @@ MESSAGES: tuple[type[Message], ...] = (
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
+Message = (
+    Made
+    | Give
+    | Given
+    | Serving
+    | Peers
+    | Finish
+    | Learnt
+    | Doing
+    | Count
+    | Counts
+    | Visit
+    | Terms
+    | Farewell
+)
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Doing, Count, Counts),
->>>>>>> main
+    *(Visit, Terms, Farewell),
 )
