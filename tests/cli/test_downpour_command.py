@@ -101,7 +101,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     assert "most recent call first" in (first.run / "logs" / "replica-1.log").read_text()
     # a second one in the same directory
     refused = cotswold("train", "--run", first.run, "--resume")
-    assert refused.status == 2 and "two runs in one directory" in refused.error
+    assert refused.status == 1 and "two runs in one directory" in refused.error
     # a replica that is stopped is named
     os.kill(pids[0], signal.SIGSTOP)
     first.until(lambda now: any(row["silent_seconds"] > 3 for row in now["each"]))
@@ -137,8 +137,9 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
 ) -> None:
     begun = command()
     found = begun.until(learning)
-    replica = found["status"]["newest"]["replicas"]["each"][0]["pid"]
-    os.kill(replica, signal.SIGSTOP)  # so that what is in hand is not finished soon
+    server = found["status"]["newest"]["replicas"]["servers"][0]["pid"]
+    os.kill(server, signal.SIGSTOP)  # so that what is in hand is not settled
+    begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
     started = family(begun.process.pid)
     begun.process.send_signal(number)
     while "once more to leave at once" not in begun.said:
