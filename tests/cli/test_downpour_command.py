@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.command import cotswold
+from tests.run.test_exposition import parsed
 from tests.training.runs import events
 from tests.training.test_downpour import recipe_of
 
@@ -72,7 +75,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     begun: list[Command] = []
 
     def begin(*words: str) -> Command:
-        begun.append(Command(tmp_path, *(words or (str(recipe),))))
+        begun.append(Command(tmp_path, *([] if "--resume" in words else [str(recipe)]), *words))
         return begun[-1]
 
     yield begin
@@ -86,7 +89,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     command: Callable[..., Command],
 ) -> None:
-    first = command()
+    first = command("--metrics", "0")
     found = first.until(learning)
     now = found["status"]["newest"]["replicas"]
     assert found["state"] == "goes on"
@@ -99,6 +102,14 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
         assert f"\n{name} (process" in said
     assert "roles/replica.py" in said and "runners/replicas.py" in said
     assert "most recent call first" in (first.run / "logs" / "replica-1.log").read_text()
+    # metrics
+    (url,) = re.findall(
+        r"^metrics for Prometheus: (http://127\.0\.0\.1:\d+/metrics)$", first.said, re.MULTILINE
+    )
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        metrics = parsed(answer.read().decode())
+    assert metrics["cotswold_samples_total"]["values"][("outcome", "counted"),] > 0
+    assert (("replica", "replica-2"),) in metrics["cotswold_replica_samples_total"]["values"]
     # a second one in the same directory
     refused = cotswold("train", "--run", first.run, "--resume")
     assert refused.status == 1 and "two runs in one directory" in refused.error

@@ -304,7 +304,7 @@ class Recipe(Section):
             raise ValueError("a replica of strategy downpour is one process; take mesh.grid out")
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
-        own = {"workers", "servers", "ports", "encrypt", "silence"}
+        own = {"workers", "servers", "ports", "encrypt", "silence", "metrics"}
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
