@@ -107,7 +107,8 @@ def train(
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
     dry_run
-        For strategy batch: train nothing; print processes, ports, bytes, memory, time and cost as JSON.
+        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and cost
+        as JSON; with replicas also on which server each block of each tensor would lie.
     quiet
         Show no progress; only what goes wrong.
     """
