@@ -83,14 +83,16 @@ class Counts:
 
     server: str
     updates: int
-    """Applied, each shard's by itself."""
+    """Applied since the run began, each shard's by itself."""
     staleness: float
-    """Their mean."""
+    """The mean of those that this process has applied."""
     staleness_most: int
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
     """Updates, by the first word of the reason."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Of each shard: how many updates it has had, from the beginning of the run."""
 
 
 Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Count | Counts

@@ -1,11 +1,11 @@
 """The ledger as it is at a checkpoint, which servers keep one after the other while samples go on.
 
-Knows: the ledger when the checkpoint began, what happened to it since, what each server says it has kept. Does
-not know: weights, messages, time.
+Knows: the ledger when the checkpoint began, what happened to it since, what each server says it has kept.
+Does not know: weights, messages, time.
 
     since the checkpoint began              at the checkpoint
     a range is handed out                   open, then as below
-    a session ends                          what the kept states have of it counts or is torn, the rest is lost
+    a session ends                          what the states have of it counts or is torn, the rest is lost
     an epoch ends, and the next begins      the same, if any state has a sample of the next
     all servers have kept their state       every session ends: whoever goes on from here begins new ones
 

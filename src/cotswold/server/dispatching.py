@@ -27,7 +27,7 @@ order without it, and what it had is settled then.
     none            begin_checkpoint                           begun
     begun           the next order says so; `Cut` begins       begun
     begun           every server has kept its state            frozen: the ledger of that state is `kept`
-    frozen          take_checkpoint                            none; servers forget the state with the next order
+    frozen          take_checkpoint                            none: servers forget the state
 
 One at a time. While one is begun the training does not come to its end. One is begun while there is something
 to train: what an end has, is had by pausing.
@@ -127,6 +127,16 @@ class Dispatch:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
 
 
+@dataclass(frozen=True)
+class Counters:
+    """What numbers a run that goes on does not give again."""
+
+    session: int = 0
+    """The newest."""
+    rates: tuple[tuple[int, float], ...] = ()
+    """Learning rates by version; the newest is in force."""
+
+
 @dataclass
 class _Hands:
     """What a session was handed."""
@@ -148,10 +158,13 @@ class Dispatcher:
         servers: Sequence[tuple[str, str]],
         now: float,
         ledger: Samples | None = None,
+        counters: Counters | None = None,
     ) -> None:
+        """``ledger`` and ``counters`` are those of a run that goes on."""
         self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
         self.state = State.WARMING if rules.warm_samples else State.RUNNING
-        self.members = Members()
+        counters = counters or Counters()
+        self.members = Members(counters.session)
         self.ledger = ledger or Samples(rules.samples)
         self.events: list[Event] = []
         """Since they were taken."""
@@ -167,7 +180,7 @@ class Dispatcher:
         """The ledger of the newest that is frozen, until it is taken."""
         self._cut: Cut | None = None
         """The ledger of the one that servers are told of."""
-        self._rates = {1: rules.rate}
+        self._rates = dict(counters.rates) or {1: rules.rate}
         self._hands: dict[int, _Hands] = {}
         self._order = Order(0, (), (), 0, 0)
         """The newest that was given."""
@@ -202,6 +215,11 @@ class Dispatcher:
         assert self.kept is not None, "a checkpoint is taken once it is frozen"
         kept, self.kept, self.taken = self.kept, None, self.checkpoint
         return kept
+
+    @property
+    def counters(self) -> Counters:
+        """For whoever goes on from here."""
+        return Counters(self.members.newest, tuple(self._rates.items()))
 
     def set_rate(self, rate: float) -> int:
         """The version of a new learning rate."""
