@@ -12,10 +12,11 @@ from dataclasses import asdict
 from typing import get_args
 
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Learnt
+from cotswold.cluster.messages import Count, Counts, Doing, Learnt
 from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.staff import Staff
+from cotswold.cluster.watching import Watching
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Dispatcher, State
 
@@ -33,6 +34,9 @@ class ReplicaConversation(Listening):
         self.machine = machine
         self.learnt: list[Learnt] = []
         """Since it was taken."""
+        self.watching = Watching()
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called some times a second, whatever is waited for; it must not wait itself."""
 
     @property
     def servers(self) -> list[str]:
@@ -61,7 +65,11 @@ class ReplicaConversation(Listening):
         self._end(self.machine.members, self.servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Learnt) and message.name == sender:
+        if isinstance(message, Learnt | Doing) and message.name == sender:
+            self.watching.hear(message, time.monotonic())
+        if isinstance(message, Counts) and message.server == sender:
+            self.watching.hear(message, time.monotonic())
+        elif isinstance(message, Learnt) and message.name == sender:
             self.learnt.append(message)
             self.staff.joined(sender)  # whoever ends before its first step ended in vain
         elif isinstance(message, _HEARD):
@@ -71,6 +79,7 @@ class ReplicaConversation(Listening):
 
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
+        self.watching.forget(name)
         return []
 
     def _tick(self, now: float) -> None:
@@ -80,6 +89,10 @@ class ReplicaConversation(Listening):
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
+        for server in self.servers:
+            if self.watching.to_ask(server, now):
+                self.post.send(server, Count())
+        self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
         seconds = self.machine.rules.silent_seconds

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,11 +32,13 @@ from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
+from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
+from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
 from cotswold.server.staleness import Staleness
@@ -105,6 +108,8 @@ class ReplicaSettings:
 class ReplicasStatus:
     """Where things are, for whoever watches."""
 
+    state: str
+    """The coordinator's: warming, running, ending or over."""
     epoch: int
     account: Account
     """Of all epochs."""
@@ -112,8 +117,9 @@ class ReplicasStatus:
     """Samples that are handed out, and not settled."""
     replicas: int
     """In sessions."""
-    servers: tuple[Counts, ...]
-    """What they said last."""
+    each: tuple[ReplicaStatus, ...]
+    """Of all replicas whose processes run."""
+    servers: tuple[ServerStatus, ...]
     sent_bytes: int
     """By the coordinator, so far; shared memory included."""
     received_bytes: int
@@ -131,9 +137,10 @@ class _Opening(Opening):
         endpoint: Endpoint,
         on_event: OnEvent,
         snapshot: Snapshot | None,
+        vectors: Mapping[str, Tensor],
     ) -> None:
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
-        self._learning, self._snapshot = settings, snapshot
+        self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._run = secrets.token_hex(8)
 
     def open_replicas(self) -> Replicas:
@@ -143,7 +150,7 @@ class _Opening(Opening):
         rules = self._learning.dispatch(begun.made, self._run)
         ledger = None if snapshot is None else snapshot.ledger
         counters = None if snapshot is None else snapshot.counters
-        vectors: Mapping[str, Tensor] = {} if snapshot is None else snapshot.vectors
+        vectors = self._vectors if snapshot is None else snapshot.vectors
         if ledger is not None and ledger.samples != rules.samples:
             raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
@@ -225,7 +232,6 @@ class Replicas:
         self._machine = conversation.machine
         self.vectors = vectors
         """Their names: the parameters first, then what the rule keeps."""
-        self._counts: dict[str, Counts] = {}
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
@@ -274,13 +280,40 @@ class Replicas:
         traffic = self._conversation.post.endpoint.traffic
         ledger = self._machine.ledger
         return ReplicasStatus(
+            self._machine.state.value,
             ledger.epoch,
             ledger.total,
             ledger.open,
             len(self._machine.members),
-            tuple(self._counts[name] for name in self._begun.servers if name in self._counts),
+            self._replicas_now(),
+            self._servers_now(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
+        )
+
+    def watch(self, on_tick: Callable[[], None]) -> None:
+        """Have a function called some times a second, whatever is waited for; it must not wait itself."""
+        self._conversation.on_tick = on_tick
+
+    def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
+        members, now = self._machine.members, time.monotonic()
+        watching, staff = self._conversation.watching, self._conversation.staff
+        found = []
+        for name in sorted(staff.workers, key=lambda each: (len(each), each)):
+            session = members.session(name)
+            in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
+            heard = 0.0 if session is None else members.of[session].heard
+            place = Place(name, staff.machine_of(name), staff.pid_of(name))
+            found.append(watching.replica(place, in_hand, heard, now))
+        return tuple(found)
+
+    def _servers_now(self) -> tuple[ServerStatus, ...]:
+        watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
+        shards = Counter(one.server for one in self._begun.shards)
+        return tuple(
+            watching.server(Place(name, staff.machine_of(name), staff.pid_of(name)), shards[name], now)
+            for name in self._begun.servers
+            if staff.is_watched(name)
         )
 
     def proceed(self, seconds: float) -> list[Learnt]:
@@ -370,7 +403,6 @@ class Replicas:
         for server in self._begun.servers:
             self._conversation.post.send(server, Count())
         self._conversation.hearing(hear, lambda: len(counts) == len(self._begun.servers))
-        self._counts = counts
         return tuple(counts[name] for name in self._begun.servers)
 
     def close(self) -> None:
@@ -394,6 +426,7 @@ def open_replicas(
     arguments: Mapping[str, object],
     *,
     snapshot: Snapshot | None = None,
+    vectors: Mapping[str, Tensor] | None = None,
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
@@ -403,8 +436,8 @@ def open_replicas(
     """Start replicas and parameter servers; returns when the first parameters are on the servers.
 
     Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
-    a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers. The
-    rest is as for `open_cluster`.
+    a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
+    ``vectors`` (by name) are those that a new one begins with. The rest is as for `open_cluster`.
     """
     with ExitStack() as opened:
         token = token or Token.new()
@@ -425,7 +458,7 @@ def open_replicas(
         )
         opened.callback(endpoint.close)
         task = Task(work, arguments, logs, host)
-        opening = _Opening(settings, task, processes, token, endpoint, on_event, snapshot)
+        opening = _Opening(settings, task, processes, token, endpoint, on_event, snapshot, vectors or {})
         opened.callback(opening.staff.close)
         replicas = opening.open_replicas()
         replicas.close_with(resources)

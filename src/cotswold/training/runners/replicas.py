@@ -31,6 +31,7 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
 from cotswold.training.runners.saving import VECTOR, Saving
+from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
 
 POLL_SECONDS = 0.2
@@ -116,21 +117,26 @@ class ReplicaRuns:
             self._saving = saving
             recorder.sent_bytes = lambda: self._take_sent(replicas)
             judging = _Judging(self._judge, thread)
+            showing = Showing(replicas, recorder, self._training.epochs)
             if is_new:
-                self._tell_validation(judging.now(0, replicas.read()))
-            finished = self._learn(replicas, judging)
-            self._tell_validation(judging.wait())
+                with showing.during("judging the first parameters"):
+                    self._tell_validation(judging.now(0, replicas.read()))
+            finished = self._learn(replicas, judging, showing)
+            with showing.during("judging the last parameters"):
+                self._tell_validation(judging.wait())
+                if finished:
+                    self._tell_validation(judging.now(self.number, replicas.read()))
             if finished:
-                self._tell_validation(judging.now(self.number, replicas.read()))
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 recorder.event("stack_end", stack="layers", step=self.number, **totals, **self._known())
-            self._tell_saved(saving.wait())
-            if finished or self.number != self._saved:
-                self._save(replicas.snapshot(), is_finished=finished)
-            self._tell_saved(saving.wait())
+            with showing.during("saving a checkpoint"):
+                self._tell_saved(saving.wait())
+                if finished or self.number != self._saved:
+                    self._save(replicas.snapshot(), is_finished=finished)
+                self._tell_saved(saving.wait())
         return finished
 
-    def _learn(self, replicas: Replicas, judging: _Judging) -> bool:
+    def _learn(self, replicas: Replicas, judging: _Judging, showing: Showing) -> bool:
         recorder, epoch = self._recorder, replicas.ledger.epoch
         recorder.restart_means(0.0)
         while not replicas.is_over:
@@ -145,7 +151,8 @@ class ReplicaRuns:
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
                 recorder.stop.limited = True
             if recorder.stop.signal is not None or recorder.stop.limited:
-                replicas.pause()
+                with showing.during("stopping: what is in hand is finished first"):
+                    replicas.pause()
                 return False
             self._save_if_due(replicas)
         for learnt in replicas.finish():
@@ -182,6 +189,7 @@ class ReplicaRuns:
             step=self.number,
             at=total.counted + total.torn + total.refused + total.left_out,
             of=self._training.epochs * self._samples,
+            **{name: value for name, value in self._known().items() if name != "handed_out"},
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
