@@ -36,8 +36,9 @@ def train(
     """Train a recipe.
 
     Ctrl-C finishes the step (with strategy batch: the portion; with downpour: what
-    replicas have in hand), saves and leaves, as does SIGTERM, the notice that a spot machine gives, and a terminal that closes; a
-    second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
+    replicas have in hand), saves and leaves, as does SIGTERM, the notice that a spot
+    machine gives, and a terminal that closes; a second Ctrl-C leaves at once, and
+    nothing since the last checkpoint is kept.
 
     Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
     caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
@@ -81,9 +82,9 @@ def train(
         For strategy batch: over how many processes the patterns are spread; for downpour: how many replicas
         there are. Short for --set cluster.workers=4.
     address
-        For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these processes are started;
-        short for --set cluster.address=.... `cotswold worker` makes the head, and adds machines, this one
-        too. Needs the secret of these machines in COTSWOLD_TOKEN.
+        For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
+        processes are started; short for --set cluster.address=.... `cotswold worker` makes the head, and adds
+        machines, this one too. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....
