@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import cotswold
 import cotswold.server
 from cotswold.api.connecting import Connection
 from cotswold.api.serving import Served, ServedStatus
+from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.client import PushRefusedError
 from cotswold.errors import MachineError, RunError, UserError
 
@@ -268,6 +271,42 @@ def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: 
         served(make(), save=folder, resume=True)
     with pytest.raises(RunError, match="no checkpoint to go on from"):
         served(make(), save=tmp_path / "empty", resume=True)
+
+
+def push_for_ever(found: Served, ended: threading.Event) -> None:
+    module = make()
+    with suppress(MachineError), connected(found) as s:
+        while not ended.is_set():
+            s.pull(module)
+            set_gradient(module, 1.0)
+            s.push(module, samples=1)
+
+
+def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "saved"
+    checkpoints = Checkpoints(folder / "checkpoints", identity="cotswold serve")
+    found = served(make(), servers=2, save=folder, checkpoint_minutes=0.005)
+    ended = threading.Event()
+    loops = [threading.Thread(target=push_for_ever, args=(found, ended)) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    deadline = time.monotonic() + 20
+    while len(checkpoints.paths()) < 2 or int(checkpoints.paths()[-1].name[:8]) < 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(found.processes["server-0"], signal.SIGKILL)
+    with pytest.raises(MachineError, match="server-0 is gone"):
+        found.wait(20.0)
+    ended.set()
+    for loop in loops:
+        loop.join()
+    newest = checkpoints.latest().checkpoint
+    assert newest is not None
+    weights, account = newest.read("weight"), newest.state["account"]
+    assert isinstance(account, dict) and account["counted"] > 0 and account["torn"] == 0
+    assert torch.equal(weights, torch.full((SIZE, SIZE), -float(account["counted"])))
 
 
 @pytest.mark.parametrize(
