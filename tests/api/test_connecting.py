@@ -117,6 +117,7 @@ def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
     assert torch.equal(next(model.parameters()), torch.full((SIZE, SIZE), -1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "moved"), [("momentum", -2.5), ("adagrad", -1 - 2**-0.5)])
 def test_rules_of_the_servers_take_the_steps(rule: str, moved: float) -> None:
     model = make()
@@ -141,6 +142,7 @@ def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
         s.pull(half)
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_counts_once(
     tmp_path: Path,
 ) -> None:
@@ -215,6 +217,7 @@ def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> No
             cotswold.server.connect(address, shared.token)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_servers_is_told_to_their_clients() -> None:
     module = make()
     found = served(make())
@@ -231,6 +234,7 @@ def pull_for_ever(s: Connection, module: nn.Module) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     module = make()
     events: list[tuple[str, Any]] = []
@@ -245,6 +249,7 @@ def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
 
 
+@pytest.mark.slow
 def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     model = make()
@@ -282,6 +287,7 @@ def push_for_ever(found: Served, ended: threading.Event) -> None:
             s.push(module, samples=1)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_at_all(
     tmp_path: Path,
 ) -> None:

@@ -441,6 +441,7 @@ def test_no_module_on_the_road_of_what_arrives_can_unpickle() -> None:
     assert found - allowed == set()
 
 
+@pytest.mark.slow
 def test_a_server_without_memory_is_named_and_nobody_hangs(tmp_path: Path) -> None:
     big = nn.Linear(2000, 2000, bias=False)
     found = cotswold.serve(big, save=tmp_path / "saved")
@@ -459,6 +460,7 @@ def test_a_server_without_memory_is_named_and_nobody_hangs(tmp_path: Path) -> No
     assert time.monotonic() - began < SECONDS
 
 
+@pytest.mark.slow
 def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -> None:
     token = Token.new()
     chosen = ReplicaSettings(
@@ -491,6 +493,7 @@ def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -
         assert (learnt - torch.linspace(-1, 1, 48)).abs().max() < 0.05
 
 
+@pytest.mark.slow
 def test_a_replicas_server_that_stands_still_is_named(fork_server: ForkServer) -> None:
     chosen = ReplicaSettings(
         ClusterSettings(workers=1, servers=2, shard_bytes=64, silent_seconds=1.0), Pace(10), 0.02, epochs=900
