@@ -107,6 +107,7 @@ class Part:
     examples: tuple[int, ...]
     buffers: tuple[object, ...]
     scale: float = 1.0
+    decay: float = 0.0
 
 
 @dataclass
@@ -421,6 +422,7 @@ class Replica:
             session.marked,
             part.examples,
             part.buffers,
+            part.decay,
         )
 
     def _rest(self, session: _Session, now: float) -> list[Send]:

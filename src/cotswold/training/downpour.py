@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
 from cotswold.host import ForkServer
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
@@ -23,18 +23,20 @@ from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
 from cotswold.training.learning_works import Judge
+from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.spread import rows_folder, tell
 from cotswold.training.table import Setting
+from cotswold.training.ways import rows_of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
 
 
 def rule_of(training: DownpourTraining) -> Rule:
-    """What servers do with gradients."""
+    """What servers do with what is pushed."""
     match training.rule:
         case "sgd":
             return Sgd()
@@ -42,6 +44,8 @@ def rule_of(training: DownpourTraining) -> Rule:
             return Momentum(training.momentum or _MOMENTUM)
         case "adagrad":
             return Adagrad()
+        case "deltas":
+            return Deltas()
 
 
 def staleness_of(training: DownpourTraining) -> Staleness:
@@ -51,7 +55,7 @@ def staleness_of(training: DownpourTraining) -> Staleness:
     return Staleness(training.stale or "wait", training.staleness)
 
 
-def settings_of(recipe: Recipe) -> ReplicaSettings:
+def settings_of(recipe: Recipe, network: LayerNetwork) -> ReplicaSettings:
     """What `[cluster]` and `[training]` ask for."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
@@ -74,6 +78,10 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
         training.epoch_of,
         training.warm_start,
         staleness_of(training),
+        training.own_steps,
+        training.schedule,
+        training.warmup,
+        rows_of_norm_1(network) if training.unit_norm else frozenset(),
     )
 
 
@@ -83,6 +91,7 @@ def build(setting: Setting) -> ReplicaRuns:
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     logs = setting.run.path / "logs"
+    network = supervised_network(recipe, store.outputs)
 
     def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
         write_rows(store, "train", rows)
@@ -90,7 +99,7 @@ def build(setting: Setting) -> ReplicaRuns:
         processes = ForkServer((*PRELOADED, _WORK))
         setting.open_things.callback(processes.close)
         return open_replicas(
-            settings_of(recipe),
+            settings_of(recipe, network),
             f"{_WORK}:in_replica",
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,
@@ -100,7 +109,6 @@ def build(setting: Setting) -> ReplicaRuns:
             on_event=lambda kind, more: tell(setting.recorder, kind, more),
         )
 
-    network = supervised_network(recipe, store.outputs)
     return ReplicaRuns(
         opened,
         Judge(recipe, store).means,

@@ -14,8 +14,10 @@ from dataclasses import asdict
 from typing import Any
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
+from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import Post
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.messages import Send, ToUpdates
 from cotswold.server.shard import Server
@@ -32,7 +34,8 @@ class Draining:
 
     def __init__(self, server: Server[Array], settings: Asynchronous, dtype: str, post: Post) -> None:
         arithmetic = NumpyArithmetic(dtype)
-        self._updates = Updates(server, settings, arithmetic, arithmetic)
+        products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
+        self._updates = Updates(server, settings, arithmetic, arithmetic, products=products)
         self._name, self._post = server.name, post
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
@@ -85,6 +88,8 @@ def said(settings: Asynchronous) -> dict[str, object]:
         "room": asdict(settings.room),
         "staleness": asdict(settings.staleness),
         "unit_norm": sorted(settings.unit_norm),
+        "schedule": asdict(settings.schedule),
+        "products": dict(settings.products),
     }
 
 
@@ -100,4 +105,6 @@ def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
         Room(**values["room"]),
         Staleness(**values["staleness"]),
         frozenset(values["unit_norm"]),
+        BySamples(**values["schedule"]),
+        {tensor: tuple(code) for tensor, code in values["products"].items()},
     )
