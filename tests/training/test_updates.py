@@ -115,8 +115,8 @@ def test_factors_of_a_local_layer_give_autograds_gradient_whole_and_by_rows_of_b
             assert errors.numel() == own.examples * product.errors(first, stop)
             assert seen.numel() == own.examples * product.activations(*seen_by)
             assert errors.numel() + own.activations_of(first, stop).numel() == own.numbers(first, stop)
-            flat = [each.view(-1).numpy() for each in (errors, seen)]
-            found = torch.from_numpy(product.gradient(*flat, (first, stop), seen_by))
+            flat, below = (each.view(-1).numpy() for each in (errors, seen))
+            found = torch.from_numpy(product.gradient(flat, below, (first, stop), seen_by))
             assert_same(found, own.gradient().reshape(-1)[first * columns : stop * columns])
 
 

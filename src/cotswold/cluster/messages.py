@@ -114,6 +114,8 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    taken_bytes: int = 0
+    """Of the numbers of all updates that were taken, as they came."""
 
 
 Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts

@@ -23,7 +23,6 @@ from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
 from cotswold.training.learning_works import Judge
-from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
@@ -55,8 +54,8 @@ def staleness_of(training: DownpourTraining) -> Staleness:
     return Staleness(training.stale or "wait", training.staleness)
 
 
-def settings_of(recipe: Recipe, network: LayerNetwork) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for."""
+def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> ReplicaSettings:
+    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose rows have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -81,7 +80,7 @@ def settings_of(recipe: Recipe, network: LayerNetwork) -> ReplicaSettings:
         training.own_steps,
         training.schedule,
         training.warmup,
-        rows_of_norm_1(network) if training.unit_norm else frozenset(),
+        unit_norm,
     )
 
 
@@ -99,7 +98,7 @@ def build(setting: Setting) -> ReplicaRuns:
         processes = ForkServer((*PRELOADED, _WORK))
         setting.open_things.callback(processes.close)
         return open_replicas(
-            settings_of(recipe, network),
+            settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
             f"{_WORK}:in_replica",
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,

@@ -25,7 +25,7 @@ from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
-from cotswold.training.updates import ModuleUpdates, Way
+from cotswold.training.updates import Cost, ModuleUpdates, Way
 from cotswold.training.ways import scale_to_norm_1, ways_of
 from cotswold.training.works import right_of
 
@@ -71,6 +71,12 @@ class LearningWork:
     def flops(self) -> tuple[int, int]:
         """Of one sample, by the network's plan: the value, and the gradient with it."""
         return sum(plan.forward_flops for plan in self.network.plans), self.network.update_flops
+
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        """What pushing the weights of each layer costs that could go as factors and is not told how, by the
+        layer's name; after a batch."""
+        return self._updates.costs
 
     def lay(self, shards: Sequence[Shard], samples: int) -> None:
         """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
