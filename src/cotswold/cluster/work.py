@@ -117,6 +117,15 @@ class ReplicaWork(Protocol):
         ...
 
 
+@runtime_checkable
+class SteppingWork(ReplicaWork, Protocol):
+    """A work that takes steps of its own on the parameters, such as that of several processes."""
+
+    def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
+        """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        ...
+
+
 class Factors(Protocol):
     """The gradient of a tensor as a product of a layer's errors and activations (Chilimbi et al. 2014,
     section 3.3)."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.roles.parameters import Layout
-from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork
+from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.server.messages import Shard
 from cotswold.server.replica import Part
@@ -79,8 +79,11 @@ class Accumulation:
         if self._gradient is None:
             return self._work.compute(samples, total)
         gradient = self._gradient.zero_()
-        found = self._work.compute(samples, gradient)
-        self._parameters.sub_(gradient, alpha=rate)
+        if isinstance(self._work, SteppingWork):
+            found = self._work.learn(samples, gradient, rate)
+        else:
+            found = self._work.compute(samples, gradient)
+            self._parameters.sub_(gradient, alpha=rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
 

@@ -271,7 +271,8 @@ class DownpourTraining(SharedTraining):
     does, until the next pull replaces the copy; `none`: it computes from the same parameters. Where nothing
     is said: `plain` with rules `sgd` and `momentum`, since servers will move that way too, and `none` with
     `adagrad`, whose learning rate is no rate of plain steps, and with `send` or `send_factors` for factors,
-    of which a replica has no gradient to step by. Rule `deltas` always takes steps."""
+    of which a replica has no gradient to step by. The same is said of several `cluster.processes` between two
+    pulls. Rule `deltas` always takes steps."""
     push_every: Times = 1
     """Steps of a replica that are added up for a push: gradients, or its own steps with rule `deltas`."""
     send: Literal["auto", "gradient", "factors"] = "auto"
@@ -318,7 +319,7 @@ class DownpourTraining(SharedTraining):
             return "pushed"
         if self.between is not None:
             return self.between
-        plain = self.fetch_every > 1 and self.rule != "adagrad" and not self._wants_factors
+        plain = self.fetch_every > 1 and self.rule != "adagrad" and not self.wants_factors
         return "plain" if plain else "none"
 
     def sent(self, number: int) -> Literal["auto", "gradient", "factors"]:
@@ -328,24 +329,20 @@ class DownpourTraining(SharedTraining):
         return "factors" if number in self.send_factors else self.send
 
     @property
-    def _wants_factors(self) -> bool:
+    def wants_factors(self) -> bool:
+        """Whether some layers are to go as factors, whatever the numbers say."""
         return self.send == "factors" or bool(self.send_factors)
 
     @model_validator(mode="after")
     def _steps(self) -> DownpourTraining:
         if self.rule == "deltas" and self.between is not None:
             raise ValueError('rule "deltas" pushes plain steps of the replicas; take between out')
-        if self.between is not None and self.fetch_every == 1:
-            raise ValueError(
-                "between says what a replica does between two pulls, and it pulls after each step; take it "
-                "out, or set fetch_every above 1"
-            )
         if self.between == "plain" and self.rule == "adagrad":
             raise ValueError(
                 'rule "adagrad" divides its learning rate by the root of summed squares, which only servers '
                 'have, so it is no rate of plain steps; set between to "none"'
             )
-        if self._wants_factors and self.own_steps != "none":
+        if self.wants_factors and self.own_steps != "none":
             raise ValueError(
                 "a replica that takes steps of its own needs whole gradients, and does not push factors; "
                 + ('set rule to "sgd"' if self.rule == "deltas" else 'set between to "none"')
