@@ -7,7 +7,10 @@ does.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor
 
@@ -20,6 +23,7 @@ from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
+from cotswold.run import Recorder
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
@@ -119,34 +123,59 @@ def build(setting: Setting) -> ReplicaRuns:
     recipe, training, store = setting.recipe, setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
-    logs = setting.run.path / "logs"
     network = supervised_network(recipe, store.outputs)
+    work = work_of(recipe)
 
-    def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
+    def started() -> ForkServer:
         write_rows(store, "train", rows)
-        logs.mkdir(parents=True, exist_ok=True)
-        work = work_of(recipe)
         # torch is to say nothing of sockets where ranks of a gang end
         environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
-        setting.open_things.callback(processes.close)
-        return open_replicas(
-            settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
-            work,
-            {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            ledger=ledger,
-            vectors=vectors,
-            processes=processes,
-            logs=logs,
-            on_event=lambda kind, more: tell(setting.recorder, kind, more),
-        )
+        return ForkServer((*PRELOADED, work.partition(":")[0]), environ)
 
+    opening = Opening(
+        settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+        work,
+        {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
+        started,
+        setting.run.path / "logs",
+        setting.recorder,
+        setting.open_things,
+    )
     return ReplicaRuns(
-        opened,
-        Judge(recipe, store).means,
+        opening,
+        Judge.of_recipe(recipe, store).means,
         FlatModule(network),
         store.splits["train"],
         training,
         setting.recorder,
         described(network),
     )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How the processes of a run are started, when it comes to that."""
+
+    settings: ReplicaSettings
+    work: str
+    arguments: Mapping[str, object]
+    started: Callable[[], ForkServer]
+    logs: Path
+    recorder: Recorder
+    open_things: ExitStack
+
+    def __call__(self, ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
+        """Go on from these; or begin."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        processes = self.started()
+        self.open_things.callback(processes.close)
+        return open_replicas(
+            self.settings,
+            self.work,
+            self.arguments,
+            ledger=ledger,
+            vectors=vectors,
+            processes=processes,
+            logs=self.logs,
+            on_event=lambda kind, more: tell(self.recorder, kind, more),
+        )

@@ -312,7 +312,13 @@ class Recipe(Section):
                     f"factors; those are layers {', '.join(able)}"
                 )
         if self.network.module is not None:
-            raise ValueError("strategy downpour trains [[network.layers]]; take network.module out")
+            for name in ("unit_norm", "send_factors", "send_gradient"):
+                if getattr(training, name):
+                    raise ValueError(
+                        f"training.{name} is for [[network.layers]], not for a program's module; take it out"
+                    )
+            if self.gang is not None:
+                raise ValueError("a program's module is not cut into a gang's ranks; take mesh.grid out")
         if self.network.start is not None:
             raise ValueError(
                 "strategy downpour trains layers on the samples themselves; take network.start out"

@@ -369,7 +369,7 @@ class DownpourTraining(SharedTraining):
         return self
 
 
-LayerTraining = SupervisedTraining | BatchTraining
+LayerTraining = SupervisedTraining | BatchTraining | DownpourTraining
 """The strategies that train layers, or a program's module."""
 Training = Annotated[
     GreedyTraining | JointTraining | SupervisedTraining | BatchTraining | DownpourTraining,

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from math import inf
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, Piece
 from cotswold.cluster.messages import Learnt
@@ -68,6 +68,11 @@ class ReplicaRuns:
     def number(self) -> int:
         """Samples that count so far: what checkpoints are numbered by."""
         return 0 if self._ledger is None else self._ledger.total.counted
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, with the weights of the last checkpoint."""
+        return self._flat.module
 
     @property
     def parameters(self) -> int:
