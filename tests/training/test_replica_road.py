@@ -33,6 +33,8 @@ CASES = {
     "adagrad of factors": Case(Adagrad(), "factors", rate=0.01),
     "deltas": Case(Deltas(), own="pushed", schedule=FALLING, decay=0.01),
     "deltas of three steps": Case(Deltas(), n_push=3, n_fetch=NEVER, own="pushed"),
+    "deltas of three steps, pulled every two": Case(Deltas(), n_push=3, n_fetch=2, own="pushed"),
+    "deltas, pulled every two": Case(Deltas(), n_fetch=2, own="pushed", decay=0.01, schedule=FALLING),
     "no own steps, sums of three": Case(n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1, schedule=FALLING),
     "no own steps, factors of three": Case(way="factors", n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1),
     "plain steps, sums of two": Case(n_push=2, n_fetch=NEVER, own="plain"),

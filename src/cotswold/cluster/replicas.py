@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
@@ -185,7 +185,8 @@ class _Opening(Opening):
         return Replicas(conversation, begun, tuple(firsts))
 
     def _told_workers(self) -> Mapping[str, object]:
-        return {"pace": asdict(self._learning.pace), "stepping": asdict(self._learning.stepping)}
+        pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
+        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping)}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize

@@ -5,8 +5,11 @@ Knows: the parameters, where their rows lie, a work. Does not know: when a push 
 
     own steps   a step                          a push is
     none        g is added up                   the sum, and factors of tensors whose work gives some
-    plain       the same, and w ← w - η·g       the same; a pull replaces w
+    plain       the same, and w ← w - η·g       the same
     pushed      w ← w - η·g                     what these steps have moved w by
+
+A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
+otherwise a replica would compute from weights without its newest steps.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from cotswold.cluster.roles.parameters import Layout
 from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.server.messages import Shard
-from cotswold.server.replica import Part
+from cotswold.server.replica import Part, StepTask
 
 OwnSteps = Literal["none", "plain", "pushed"]
 Pushed = Mapping[tuple[str, str], int]
@@ -57,6 +60,9 @@ class Accumulation:
         self._parameters = torch.from_numpy(parameters)
         self._sum, self._spare = np.zeros_like(parameters), np.zeros_like(parameters)
         self._gradient = torch.zeros_like(self._parameters) if own != "none" else None
+        self._kept = np.zeros_like(parameters) if own == "pushed" else None
+        """What closed accumulations have moved w by that are not in the newest pull."""
+        self._pull: tuple[int, int] | None = None
         self._steps = 0
         self._shards: tuple[Shard, ...] = ()
         self._laid: tuple[Shard, ...] = ()
@@ -66,6 +72,24 @@ class Accumulation:
     def lay(self, shards: Sequence[Shard]) -> None:
         """The servers have these; may be said by another thread than that which takes steps."""
         self._shards = tuple(shards)
+
+    def begin(self, task: StepTask) -> None:
+        """Put what was pulled in its place."""
+        if self._kept is not None and task.pull != self._pull:
+            self._pull = task.pull
+            assert task.behind in (0, 1), "one step at most was taken since it was asked for"
+            self._kept[:] = self._spare if task.behind else 0
+        numbers = {shard.number: shard for shard in self._shards}
+        for pulled in task.installs:
+            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                shard = numbers[number]
+                place = self._parameters.numpy()[shard.start : shard.stop]
+                place[:] = np.frombuffer(buffer, place.dtype)
+                if self._kept is not None:
+                    place += self._kept[shard.start : shard.stop]
+                    if not task.opens:
+                        place += self._sum[shard.start : shard.stop]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
@@ -90,6 +114,8 @@ class Accumulation:
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""
         whole, self._sum, self._spare = self._sum, self._spare, self._sum
+        if self._kept is not None:
+            self._kept += whole
         factors = {} if self._factoring is None else self._factoring.take_factors()
         servers: dict[str, list[Shard]] = {}
         for shard in self._shards:

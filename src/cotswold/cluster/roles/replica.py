@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from cotswold.cluster.arithmetic import raw
@@ -95,7 +94,6 @@ class ReplicaRole:
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
-        self._shards: Mapping[int, m.Shard] = {}
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
@@ -160,7 +158,6 @@ class ReplicaRole:
         self._servers.update(dict(admitted.servers))
         for name, address in admitted.servers:
             self._post.endpoint.connect(name, address)
-        self._shards = {shard.number: shard for shard in admitted.shards}
         self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
 
@@ -213,11 +210,7 @@ class ReplicaRole:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _step(self, task: StepTask) -> PortionSum:
-        for pulled in task.installs:
-            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                shard = self._shards[number]
-                self._parameters[shard.start : shard.stop] = np.frombuffer(buffer, self._parameters.dtype)
+        self._accumulation.begin(task)
         samples = samples_at(self._seed, self._work.patterns, *task.samples)
         rate = self._schedule.rate(task.rate, task.samples[0])
         return self._accumulation.step(samples, rate, task.opens)
