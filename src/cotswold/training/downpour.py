@@ -12,10 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
@@ -25,7 +23,6 @@ from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
@@ -164,8 +161,8 @@ class Opening:
     recorder: Recorder
     open_things: ExitStack
 
-    def __call__(self, ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
-        """Go on from these; or begin."""
+    def __call__(self, snapshot: Snapshot | None) -> Replicas:
+        """Go on from a snapshot, or begin."""
         self.logs.mkdir(parents=True, exist_ok=True)
         processes = self.started()
         self.open_things.callback(processes.close)
@@ -173,8 +170,7 @@ class Opening:
             self.settings,
             self.work,
             self.arguments,
-            ledger=ledger,
-            vectors=vectors,
+            snapshot=snapshot,
             processes=processes,
             logs=self.logs,
             on_event=lambda kind, more: tell(self.recorder, kind, more),
