@@ -67,6 +67,8 @@ class ReplicaRuns:
         self._best = inf
         self._saved = 0
         self._sent = 0
+        self._replicas = 0
+        """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
         self._pushes = Pushes()
@@ -201,6 +203,9 @@ class ReplicaRuns:
         self._untold = 0
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
+        staleness = sum(each.staleness * each.updates for each in counts) / updates
+        self._recorder.account.staleness = staleness
+        self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
@@ -213,8 +218,8 @@ class ReplicaRuns:
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
-            replicas=status.replicas,
-            staleness=sum(each.staleness * each.updates for each in counts) / updates,
+            replicas=self._replicas,
+            staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
             updates=updates,
@@ -226,7 +231,10 @@ class ReplicaRuns:
         if found is None or found.means is None:
             return
         number, means = found.number, found.means
-        self._recorder.event("validation", stack="layers", step=number, at=number, **means)
+        seconds = self._recorder.seconds
+        self._recorder.event(
+            "validation", stack="layers", step=number, at=number, training_seconds=seconds, **means
+        )
         if means["loss"] < self._best:
             self._best = means["loss"]
             if number:
