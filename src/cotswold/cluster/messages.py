@@ -89,6 +89,31 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """A client wants to know what is served; answered by `Terms`."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is served to clients that bring their own samples."""
+
+    run: str
+    dtype: str
+    """Of the parameters: float32 or float64."""
+    kind: str
+    """Of what is pushed: ``gradient`` or ``delta``."""
+    layout: tuple[tuple[str, int, int], ...]
+    """The tensors that lie in the parameters: name, rows, numbers a row."""
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """The servers end; `Dismiss` follows."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Count:
     """The coordinator wants a server's `Counts`."""
 
@@ -106,7 +131,7 @@ class Counts:
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
-    """Updates, by the first word of the reason."""
+    """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
     shards: int
     queued: int
     """Updates that wait."""
@@ -120,8 +145,11 @@ class Counts:
     """Of each shard: how many updates it has had, from the beginning of the run."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
+Message = (
+    Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts | Visit | Terms | Farewell
+)
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Doing, Count, Counts),
+    *(Visit, Terms, Farewell),
 )

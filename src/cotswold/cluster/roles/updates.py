@@ -9,6 +9,7 @@ has come, or when many wait. What is pulled is sent before anything is applied, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -87,7 +88,7 @@ class Draining:
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
-            tuple(sorted(self._updates.refused.items())),
+            tuple(sorted((Counter(self._updates.refused) + self._post.endpoint.refused).items())),
             len(histograms),
             self._updates.queued,
             self._updates.waits_for,
