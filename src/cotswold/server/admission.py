@@ -17,13 +17,24 @@ from typing import Generic, Protocol
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
 from cotswold.server.ranges import are_apart
-from cotswold.server.shard import Arithmetic, Values
+from cotswold.server.shard import Values
 
 KINDS = ("gradient", "delta", "factors")
 
 
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
+
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
+
+    def is_finite(self, values: Values) -> bool:
+        """Whether all numbers are finite, and the sum of their squares in float64."""
+        ...
 
     def apply(
         self,
@@ -63,12 +74,11 @@ class Admission(Generic[Values]):
         shards: Sequence[Shard],
         columns: Mapping[str, int],
         rule: Rule,
-        arithmetic: Arithmetic[Values],
         products: UpdateArithmetic[Values],
     ) -> None:
         self._shards = {shard.number: shard for shard in shards}
         self._columns, self._rule = columns, rule
-        self._arithmetic, self._products = arithmetic, products
+        self._products = products
 
     def check(self, update: Update, rates: Mapping[int, float]) -> None:
         """Raises RefusedError for an update that cannot be one of this server's; reads no number of it."""
@@ -101,7 +111,7 @@ class Admission(Generic[Values]):
         return {number: self._shards[number].stop - self._shards[number].start for number in update.shards}
 
     def read(self, update: Update) -> list[Values]:
-        """The gradient or delta of each shard, in memory that is ours; factors are multiplied.
+        """The gradient or delta of each shard, only to be read; factors are multiplied.
 
         Raises RefusedError for a buffer of the wrong length, and for numbers that are not finite.
         """
@@ -109,7 +119,7 @@ class Admission(Generic[Values]):
         tensors = self._tensors(update)
         try:
             activations = {
-                tensor: self._arithmetic.read(buffer, count * self._columns[tensor])
+                tensor: self._products.take(buffer, count * self._columns[tensor])
                 for (tensor, count), buffer in zip(
                     tensors.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -119,15 +129,14 @@ class Admission(Generic[Values]):
                 shard = self._shards[number]
                 size = shard.stop - shard.start
                 if count:
-                    errors = self._arithmetic.read(buffer, count * (size // self._columns[shard.tensor]))
+                    errors = self._products.take(buffer, count * (size // self._columns[shard.tensor]))
                     found.append(self._products.product(errors, activations[shard.tensor], count))
                 else:
-                    found.append(self._arithmetic.read(buffer, size))
+                    found.append(self._products.take(buffer, size))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
         for number, values in zip(update.shards, found, strict=True):
-            # one number that is not finite makes this so, and so do numbers of which no rule can take squares
-            if not isfinite(self._arithmetic.dot(values, values)):
+            if not self._products.is_finite(values):  # nor numbers of which no rule can take squares
                 raise RefusedError("finite", f"shard {number} has numbers that are not finite")
         return found
 
