@@ -389,19 +389,17 @@ class Endpoint:
         return True
 
     def _take(
-        self, listener: Listener, number: bytes, first: Sequence[bytes], rest: Sequence[memoryview]
+        self, listener: Listener, number: bytes, first: bytes, rest: Sequence[memoryview]
     ) -> None:
         """One message to here; raises MalformedError."""
-        if len(first) < 2:
-            raise MalformedError("no kind and header")
-        kind, packed = first
+        kind, packed = first[:1], memoryview(first)[1:]
         if kind == HELLO:
             self._greet(listener, number, Hello.read(packed))
             return
         peer = self._peers.get(self._names.get(number, ""))
         if peer is None:  # lost, and does not know
             return
-        size = len(kind) + len(packed) + sum(one.nbytes for one in rest)
+        size = len(first) + sum(one.nbytes for one in rest)
         if kind == MEMORY:
             self.traffic.received_bytes += size
             peer.heard_of_memory(*_numbers(unpack(packed)))
