@@ -110,6 +110,10 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
 Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts

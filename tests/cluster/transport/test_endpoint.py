@@ -22,6 +22,7 @@ from tests.ports import free_ports
 from cotswold.cluster.transport import Endpoint, Event, Lost, Message, Ready
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
+from cotswold.cluster.transport.frames import framed
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
@@ -298,6 +299,19 @@ def test_a_caller_who_proves_nothing_or_says_again_what_another_said_is_refused(
             before = one.refused[expected]
             until(lambda: one.refused[expected] > before, one)  # noqa: B023  # called here
             caller.close()
+
+
+def test_short_buffers_share_a_frame_and_come_apart_as_they_were(
+    make: Make, settings: dict[str, Any]
+) -> None:
+    one, other = make("one", **settings), make("other", **settings)
+    one.connect("other", other.address)
+    random = np.random.default_rng(1)
+    lengths = [0, 1, 70_000, 0, 190_000, 3, 262_144, 262_145, 5, 0]
+    sent = [random.bytes(length) for length in lengths]
+    one.send("other", {}, sent)
+    assert [bytes(each) for each in message(other, one).buffers] == sent
+    assert len(framed([memoryview(each) for each in sent], lengths)) == 4
 
 
 def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> None:

@@ -9,6 +9,7 @@ has come, or when many wait. What is pulled is sent before anything is applied, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -36,6 +37,7 @@ class Draining:
         self._name, self._post = server.name, post
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
+        self._applying_seconds = 0.0
 
     @property
     def patience(self) -> float | None:
@@ -47,7 +49,10 @@ class Draining:
         if isinstance(message, Count):
             self._post.send(sender, self._counts())
             return
-        self._deliver(self._updates.receive(sender, message))
+        began = time.thread_time()
+        sends = self._updates.receive(sender, message)
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -55,7 +60,10 @@ class Draining:
     def drain(self) -> None:
         """Apply what waits."""
         self._is_due = False
-        self._deliver(self._updates.drain())
+        began = time.thread_time()
+        sends = self._updates.drain()
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
@@ -77,6 +85,8 @@ class Draining:
             tuple(
                 (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
             ),
+            self._applying_seconds,
+            time.process_time(),
         )
 
 

@@ -388,9 +388,7 @@ class Endpoint:
             self.refused["oversized" if error.oversized else "malformed"] += 1
         return True
 
-    def _take(
-        self, listener: Listener, number: bytes, first: bytes, rest: Sequence[memoryview]
-    ) -> None:
+    def _take(self, listener: Listener, number: bytes, first: bytes, rest: Sequence[memoryview]) -> None:
         """One message to here; raises MalformedError."""
         kind, packed = first[:1], memoryview(first)[1:]
         if kind == HELLO:
