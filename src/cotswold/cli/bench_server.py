@@ -31,13 +31,19 @@ def server(
 
     Applying 1, 4 and 16 queued pushes to shards of 1 and 64 MB, by every rule, beside
     y += x; gradients from factors of 1 to 512 examples beside the lesser of the fastest
-    dense product and memory. Each row has its bar, and says whether it is met.
+    dense product and memory; pushes to and pulls from a server's process beside raw
+    ZeroMQ frames over the same kind of socket, and beside memcpy; how many replicas of
+    adam-mnist one server process serves. Each row has its bar, and says whether it is met.
 
     Examples:
 
       cotswold bench server --quick
 
       cotswold bench server --only apply --match adagrad
+
+      cotswold bench server --only push --only pull --match "shared memory"
+
+      cotswold bench server --only replicas --out .
 
       cotswold bench server --threads 1,2 --out benchmarks/results
 
@@ -46,13 +52,13 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, factors; may be given again.
+        A group: apply, factors, push, pull, replicas; may be given again.
     match
         Only what has this text in its name.
     quick
         Small shards, few rounds: to try the command, not to quote.
     out
-        A directory for server.json (every sample) and server.svg.
+        A directory for server.json (every sample) and pictures (server*.svg).
     json_
         Print JSON.
     """
@@ -72,8 +78,9 @@ def server(
     )
     leave(found, "server", out, json_)
     if out is not None:
-        from cotswold.bench.server.picture import draw
+        from cotswold.bench.server.picture import PICTURES
 
-        draw(found, out / "server.svg")
+        for name, draw in PICTURES.items():
+            draw(found, out / name)
     if not json_:
         print_rows(found)

@@ -143,10 +143,26 @@ class Counts:
     """Of the numbers of all updates that were taken, as they came."""
     versions: tuple[tuple[int, int], ...] = ()
     """Of each shard: how many updates it has had, from the beginning of the run."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
 Message = (
-    Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts | Visit | Terms | Farewell
+    Made
+    | Give
+    | Given
+    | Serving
+    | Peers
+    | Finish
+    | Learnt
+    | Doing
+    | Count
+    | Counts
+    | Visit
+    | Terms
+    | Farewell
 )
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),

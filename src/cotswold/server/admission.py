@@ -21,13 +21,24 @@ from typing import Generic, Protocol
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
 from cotswold.server.ranges import are_apart
-from cotswold.server.shard import Arithmetic, Values
+from cotswold.server.shard import Values
 
 KINDS = ("gradient", "delta", "factors")
 
 
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
+
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
+
+    def is_finite(self, values: Values) -> bool:
+        """Whether all numbers are finite, and the sum of their squares in float64."""
+        ...
 
     def apply(
         self,
@@ -131,7 +142,7 @@ class Admission(Generic[Values]):
         return {number: self._shards[number].stop - self._shards[number].start for number in update.shards}
 
     def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values]:
-        """The gradient or delta of each shard, in memory that is ours; factors are multiplied.
+        """The gradient or delta of each shard, only to be read; factors are multiplied.
 
         ``weights`` of each shard are those that decay where its gradient comes as factors. Raises
         RefusedError for a buffer of the wrong length, and for numbers that are not finite.
@@ -140,7 +151,7 @@ class Admission(Generic[Values]):
         factored = self._tensors(update)
         try:
             activations = {
-                tensor: (self._arithmetic.read(buffer, count * self._seen(tensor, rows)), rows)
+                tensor: (self._updates.take(buffer, count * self._seen(tensor, rows)), rows)
                 for (tensor, (count, rows)), buffer in zip(
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -155,12 +166,11 @@ class Admission(Generic[Values]):
                         gradient = self._arithmetic.combine(terms, gradient)
                     found.append(gradient)
                 else:
-                    found.append(self._arithmetic.read(buffer, shard.stop - shard.start))
+                    found.append(self._updates.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
         for number, values in zip(update.shards, found, strict=True):
-            # one number that is not finite makes this so, and so do numbers of which no rule can take squares
-            if not isfinite(self._arithmetic.dot(values, values)):
+            if not self._updates.is_finite(values):  # nor numbers of which no rule can take squares
                 raise RefusedError("finite", f"shard {number} has numbers that are not finite")
         return found
 
@@ -169,9 +179,9 @@ class Admission(Generic[Values]):
     ) -> Values:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
         if product is None:
-            errors = self._arithmetic.read(buffer, examples * (stop - first))
+            errors = self._updates.take(buffer, examples * (stop - first))
             return self._updates.product(errors, activations, examples)
-        errors = self._arithmetic.read(buffer, examples * product.errors(first, stop))
+        errors = self._updates.take(buffer, examples * product.errors(first, stop))
         return product.gradient(errors, activations, (first, stop), seen_by)
 
     def _seen(self, tensor: str, rows: tuple[int, int]) -> int:

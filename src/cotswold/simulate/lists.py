@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
@@ -66,6 +66,14 @@ class Lists:
 
 class ListUpdates:
     """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
+
+    def take(self, buffer: object, size: int) -> list[float]:
+        """A copy of what came."""
+        return Lists().read(buffer, size)
+
+    def is_finite(self, values: list[float]) -> bool:
+        """Whether the sum of squares is finite."""
+        return isfinite(sum(each * each for each in values))
 
     def apply(
         self,

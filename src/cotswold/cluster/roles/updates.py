@@ -9,6 +9,7 @@ has come, or when many wait. What is pulled is sent before anything is applied, 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -51,6 +52,7 @@ class Draining:
         self._taken_bytes = 0
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
+        self._applying_seconds = 0.0
 
     @property
     def patience(self) -> float | None:
@@ -62,8 +64,10 @@ class Draining:
         if isinstance(message, Count):
             self._post.send(sender, self._counts())
             return
-        before = self._updates.queued
-        self._deliver(self._updates.receive(sender, message))
+        before, began = self._updates.queued, time.thread_time()
+        sends = self._updates.receive(sender, message)
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
         if isinstance(message, Update) and self._updates.queued > before:
             self._taken_bytes += bytes_of(message.buffers)
         self._is_due = self._updates.queued > 0
@@ -73,7 +77,10 @@ class Draining:
     def drain(self) -> None:
         """Apply what waits."""
         self._is_due = False
-        self._deliver(self._updates.drain())
+        began = time.thread_time()
+        sends = self._updates.drain()
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
@@ -97,6 +104,8 @@ class Draining:
             ),
             self._taken_bytes,
             tuple(sorted(self._updates.versions.items())),
+            self._applying_seconds,
+            time.process_time(),
         )
 
 
