@@ -7,6 +7,7 @@ is where, where pushes come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class NumpyArithmetic:
         ``kept`` are the vectors that the rule keeps, in its order. With ``unit_norm`` each row of ``columns``
         numbers has norm 1 afterwards. Raises ValueError for vectors of other lengths or types.
         """
-        update = Update(_kind(rule), _constant(rule), columns, unit_norm)
+        update = _update(rule, columns, unit_norm)
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
         (beside,) = map(torch.from_numpy, kept) if kept else (None,)
         numbers = [(sign * factor, torch.from_numpy(values)) for factor, values in pushes]
@@ -108,6 +109,11 @@ class NumpyArithmetic:
         left, right = (torch.from_numpy(one).view(examples, -1) for one in (errors, activations))
         found: Array = product_of_factors(left, right).view(-1).numpy()
         return found
+
+
+@lru_cache(maxsize=256)
+def _update(rule: Rule, columns: int, unit_norm: bool) -> Update:
+    return Update(_kind(rule), _constant(rule), columns, unit_norm)
 
 
 def _kind(rule: Rule) -> Kind:
