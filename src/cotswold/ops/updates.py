@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import name_of
 from cotswold.ops.products import product
+
+if TYPE_CHECKING:
+    from cotswold.kernels.updates import Shard
 
 BLOCK = 1 << 14
 """Numbers that torch works on at a time: with what is beside them they stay in the second cache."""
@@ -65,15 +68,15 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
         return
     from cotswold.kernels import updates
 
-    shard = updates.Shard(
-        update.kind,
-        weights.numel(),
-        name_of(weights.dtype),
-        update.constant,
-        update.columns if update.unit_norm else 1,
-        update.unit_norm,
-    )
-    updates.run(shard, weights, kept, pushes)
+    updates.run(_shard(update, weights.numel(), weights.dtype), weights, kept, pushes)
+
+
+@lru_cache(maxsize=256)
+def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
+    from cotswold.kernels import updates
+
+    columns = update.columns if update.unit_norm else 1
+    return updates.Shard(update.kind, size, name_of(dtype), update.constant, columns, update.unit_norm)
 
 
 def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:

@@ -21,7 +21,7 @@ from typing import Generic, Protocol
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
 from cotswold.server.ranges import are_apart
-from cotswold.server.shard import Values
+from cotswold.server.shard import Arithmetic, Values
 
 KINDS = ("gradient", "delta", "factors")
 
@@ -34,10 +34,6 @@ class UpdateArithmetic(Protocol[Values]):
 
         Raises ValueError where it is no such vector.
         """
-        ...
-
-    def is_finite(self, values: Values) -> bool:
-        """Whether all numbers are finite, and the sum of their squares in float64."""
         ...
 
     def apply(
@@ -60,6 +56,10 @@ class UpdateArithmetic(Protocol[Values]):
 
         ``errors`` are (examples, rows), ``activations`` (examples, columns).
         """
+        ...
+
+    def is_finite(self, values: Values) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64."""
         ...
 
 

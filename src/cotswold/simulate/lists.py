@@ -104,6 +104,10 @@ class ListUpdates:
             for column in range(columns)
         ]
 
+    def is_finite(self, values: list[float]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares."""
+        return isfinite(sum(each * each for each in values))
+
 
 def _apply(
     rule: Rule,
