@@ -60,8 +60,8 @@ def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
 
 
 def batch(rank: Rank, count: int) -> tuple[float, float]:
-    """Value and gradient of a batch in so many micro-batches: seconds, and how many of them this rank computed,
-    the kernel's work for it included."""
+    """Value and gradient of a batch in so many micro-batches: seconds, and how many of them this rank
+    computed, the kernel's work for it included."""
     copies: InFlight = rank.kept[str(count)]
     images, classes = rank.kept["images"], rank.kept["classes"]
 
@@ -79,7 +79,7 @@ def batch(rank: Rank, count: int) -> tuple[float, float]:
 
 
 def measured(subject: Subject, counts: Sequence[int]) -> Document:
-    """Images a second, and the share of the ranks' time in which they were idle, by micro-batches under way."""
+    """Images a second, and how much of their time ranks were idle, by micro-batches under way."""
     seconds: dict[str, list[float]] = {str(each): [] for each in counts}
     idle: dict[str, list[float]] = {str(each): [] for each in counts}
     grid = Grid.parse(subject.grid)

@@ -33,6 +33,8 @@ class InFlight:
         """Raises UserError for a network that cannot be cut."""
         first = Mesh.of(grid)
         meshes = [first, *(Mesh(first.device_mesh) for _ in range(count - 1))]
+        for each in meshes:  # by one thread: two that connect at once would wait for each other
+            each.routes(torch.device("cpu"))
         self.networks: list[nn.Module] = [partition(network, each) for each in meshes]
         self._threads = ThreadPoolExecutor(count, "micro-batch") if count > 1 else None
         for copy in self.networks[1:]:
