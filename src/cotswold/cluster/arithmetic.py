@@ -6,7 +6,7 @@ is where, where pushes come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,13 @@ def _constant(rule: Rule) -> float:
 def raw(values: Array) -> memoryview:
     """The bytes of contiguous numbers, in place."""
     return values.data.cast("B")
+
+
+def bytes_of(buffers: Iterable[object]) -> int:
+    """How many bytes buffers of a message have."""
+    return sum(
+        memoryview(each).nbytes for each in buffers if isinstance(each, bytes | bytearray | memoryview)
+    )
 
 
 def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:

@@ -23,6 +23,8 @@ class Made:
     """Patterns for validation."""
     layout: tuple[tuple[str, int, int], ...]
     """The tensors that lie in the parameters: name, rows, numbers a row."""
+    products: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Of tensors that are no matrices: what makes their gradients of factors, in numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Learnt:
     """Further sums, by name."""
     seconds: float
     """In which it computed."""
+    pushed: tuple[tuple[str, str, int], ...] = ()
+    """Tensor, kind of update, and the bytes of its numbers in what was pushed, to all servers."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    taken_bytes: int = 0
+    """Of the numbers of all updates that were taken, as they came."""
 
 
 Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
@@ -31,13 +32,14 @@ from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.spread import rows_folder, tell
 from cotswold.training.table import Setting
+from cotswold.training.ways import rows_of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
 
 
 def rule_of(training: DownpourTraining) -> Rule:
-    """What servers do with gradients."""
+    """What servers do with what is pushed."""
     match training.rule:
         case "sgd":
             return Sgd()
@@ -45,6 +47,8 @@ def rule_of(training: DownpourTraining) -> Rule:
             return Momentum(training.momentum or _MOMENTUM)
         case "adagrad":
             return Adagrad()
+        case "deltas":
+            return Deltas()
 
 
 def staleness_of(training: DownpourTraining) -> Staleness:
@@ -72,8 +76,15 @@ def work_of(recipe: Recipe) -> str:
     return f"{_WORK}:in_replica"
 
 
-def settings_of(recipe: Recipe) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for."""
+def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
+    """Steps of replicas on their own copies; several processes on one copy take plain ones."""
+    own = training.own_steps
+    is_free = own == "none" and training.between is None and training.rule != "adagrad"
+    return "plain" if is_free and recipe.cluster.processes > 1 else own
+
+
+def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> ReplicaSettings:
+    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose rows have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -96,6 +107,10 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
         training.epoch_of,
         training.warm_start,
         staleness_of(training),
+        own_of(recipe, training),
+        training.schedule,
+        training.warmup,
+        unit_norm,
     )
 
 
@@ -105,6 +120,7 @@ def build(setting: Setting) -> ReplicaRuns:
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     logs = setting.run.path / "logs"
+    network = supervised_network(recipe, store.outputs)
 
     def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
         write_rows(store, "train", rows)
@@ -115,7 +131,7 @@ def build(setting: Setting) -> ReplicaRuns:
         processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
         setting.open_things.callback(processes.close)
         return open_replicas(
-            settings_of(recipe),
+            settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,
@@ -125,7 +141,6 @@ def build(setting: Setting) -> ReplicaRuns:
             on_event=lambda kind, more: tell(setting.recorder, kind, more),
         )
 
-    network = supervised_network(recipe, store.outputs)
     return ReplicaRuns(
         opened,
         Judge(recipe, store).means,

@@ -6,7 +6,7 @@ what becomes of gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,22 +16,41 @@ from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.server.messages import Shard
+from cotswold.training.factors import Factors
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
+from cotswold.training.updates import Cost, ModuleUpdates, Way
+from cotswold.training.ways import scale_to_norm_1, ways_of
 from cotswold.training.works import right_of
 
 
 class LearningWork:
-    """The layers of a recipe under a loss, as in training: dropout draws."""
+    """The layers of a recipe under a loss, as in training: dropout draws.
 
-    def __init__(self, network: LayerNetwork, loss: Loss, samples: Patterns) -> None:
+    Some layers' gradients come as factors (`FactoringWork`), once it has heard where rows lie.
+    """
+
+    def __init__(
+        self,
+        network: LayerNetwork,
+        loss: Loss,
+        samples: Patterns,
+        ways: Mapping[str, Way] | None = None,
+        decay: float = 0.0,
+    ) -> None:
+        """``ways``: as for `ModuleUpdates`; ``decay``: this times a weight is added to its gradient."""
         self.network = network.train()
         self.flat = FlatModule(network)
+        self.decay = decay
+        self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
+        self._is_laid = False
 
     @property
     def parameters(self) -> Tensor:
@@ -45,7 +64,7 @@ class LearningWork:
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters in the vector."""
-        return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
+        return self._updates.layout
 
     @property
     def patterns(self) -> int:
@@ -57,26 +76,71 @@ class LearningWork:
         """Of one sample, by the network's plan: the value, and the gradient with it."""
         return sum(plan.forward_flops for plan in self.network.plans), self.network.update_flops
 
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        """What pushing the weights of each layer costs that could go as factors and is not told how, by the
+        layer's name; after a batch."""
+        return self._updates.costs
+
+    def lay(self, shards: Sequence[Shard], samples: int) -> None:
+        """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
+        self._updates.lay(shards, samples)
+        self._is_laid = True
+
+    def take_factors(self) -> Mapping[str, Factors]:
+        """Those since they were taken last, by tensor."""
+        return self._updates.take()
+
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of the mean loss, as one step of SGD has it."""
         batch = self._samples.batch(samples)
-        targets = needed(batch.targets)
+        targets, right = needed(batch.targets), dict[str, float]()
+
+        def loss() -> Tensor:
+            outputs = self.network(batch.inputs)
+            right.update(right_of(outputs, targets))
+            return self._loss(outputs, targets)
+
+        if self._is_laid:
+            value = self._updates.of_batch(loss, len(targets), gradient)
+        else:
+            value = self._whole(loss, gradient)
+        if self.decay:
+            self._decay(gradient)
+        return PortionSum(value * len(targets), len(targets), right)
+
+    def _whole(self, loss: Callable[[], Tensor], gradient: Tensor) -> float:
         self.flat.collect(gradient)
         try:
-            outputs = self.network(batch.inputs)
-            loss = self._loss(outputs, targets)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            value = loss()
+            value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         finally:
             self.flat.collect(None)
-        return PortionSum(float(loss.detach()) * len(targets), len(targets), right_of(outputs, targets))
+        return float(value.detach())
+
+    def _decay(self, gradient: Tensor) -> None:
+        """Of all but the weights whose factors somebody else multiplies."""
+        factored = self._updates.factored
+        if not factored:
+            gradient.add_(self.flat.vector, alpha=self.decay)
+            return
+        weights = self.flat.named(self.flat.vector)
+        for name, part in self.flat.named(gradient).items():
+            if name not in factored:
+                part.add_(weights[name], alpha=self.decay)
 
 
 def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
     """The work of a recipe's text; ``rows``: the folder where `write_rows` has put the samples."""
     parsed, opened = recipes.parse(recipe), Store(store)
+    training = parsed.training
+    assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     network = supervised_network(parsed, opened.outputs)
+    if training.unit_norm:
+        scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
-    return LearningWork(network, loss_of(parsed), StorePatterns(opened, "train", Path(rows)))
+    samples = StorePatterns(opened, "train", Path(rows))
+    return LearningWork(network, loss_of(parsed), samples, ways_of(network, training), training.weight_decay)
 
 
 class Judge:

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
+from cotswold.cluster.arithmetic import Array, NumpyArithmetic, bytes_of
+from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import Post
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.messages import Send, ToUpdates
+from cotswold.server.messages import Send, ToUpdates, Update
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates
@@ -32,8 +34,10 @@ class Draining:
 
     def __init__(self, server: Server[Array], settings: Asynchronous, dtype: str, post: Post) -> None:
         arithmetic = NumpyArithmetic(dtype)
-        self._updates = Updates(server, settings, arithmetic, arithmetic)
+        products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
+        self._updates = Updates(server, settings, arithmetic, arithmetic, products=products)
         self._name, self._post = server.name, post
+        self._taken_bytes = 0
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
 
@@ -47,7 +51,10 @@ class Draining:
         if isinstance(message, Count):
             self._post.send(sender, self._counts())
             return
+        before = self._updates.queued
         self._deliver(self._updates.receive(sender, message))
+        if isinstance(message, Update) and self._updates.queued > before:
+            self._taken_bytes += bytes_of(message.buffers)
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -77,6 +84,7 @@ class Draining:
             tuple(
                 (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
             ),
+            self._taken_bytes,
         )
 
 
@@ -91,6 +99,8 @@ def said(settings: Asynchronous) -> dict[str, object]:
         "room": asdict(settings.room),
         "staleness": asdict(settings.staleness),
         "unit_norm": sorted(settings.unit_norm),
+        "schedule": asdict(settings.schedule),
+        "products": dict(settings.products),
     }
 
 
@@ -106,4 +116,6 @@ def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
         Room(**values["room"]),
         Staleness(**values["staleness"]),
         frozenset(values["unit_norm"]),
+        BySamples(**values["schedule"]),
+        {tensor: tuple(code) for tensor, code in values["products"].items()},
     )

@@ -304,6 +304,19 @@ class Recipe(Section):
                     f"layer {number} normalises over a batch, and each replica would have means of its own; "
                     'take it out, or set kind to "contrast"'
                 )
+            if layer.type == "local" and training.unit_norm:
+                raise ValueError(
+                    f"layer {number} is local, and its filters are no rows of its weights, which training."
+                    "unit_norm would scale; take one of the two out"
+                )
+        kinds = [*(layer.type for layer in self.network.layers), "linear"]
+        for number in (*training.send_factors, *training.send_gradient):
+            if number > len(kinds) or kinds[number - 1] not in training.factored_layers:
+                able = [str(at) for at, kind in enumerate(kinds, 1) if kind in training.factored_layers]
+                raise ValueError(
+                    f"layer {number} is no fully connected or local layer, whose weights could go as "
+                    f"factors; those are layers {', '.join(able)}"
+                )
         if self.network.module is not None:
             raise ValueError("strategy downpour trains [[network.layers]]; take network.module out")
         if self.network.start is not None:
@@ -324,6 +337,16 @@ class Recipe(Section):
             raise ValueError(
                 "each of cluster.processes computes with one thread; take training.threads out, or give more "
                 "processes"
+            )
+        if training.between is not None and training.fetch_every == 1 and self.cluster.processes == 1:
+            raise ValueError(
+                "training.between says what a replica does between two pulls, and it pulls after each step; "
+                "take it out, or set training.fetch_every above 1"
+            )
+        if training.wants_factors and (self.cluster.processes > 1 or self.gang is not None):
+            raise ValueError(
+                "a replica of several processes or ranks adds up whole gradients, and pushes no factors; "
+                "take training.send and training.send_factors out, or cluster.processes and mesh.grid"
             )
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
