@@ -26,8 +26,10 @@ def started() -> list[int]:
     return [each for leader in leaders for fork in children(leader) for each in children(fork)]
 
 
-def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(tmp_path: Path) -> None:
-    run = finish(job_of(tmp_path, "workers = 2, processes = 2", push_every=2, epoch_fraction=1.0))
+@pytest.mark.parametrize("rule", ["sgd", "deltas"])
+def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(rule: str, tmp_path: Path) -> None:
+    settings: dict[str, object] = {"rule": rule, "push_every": 2, "epoch_fraction": 1.0}
+    run = finish(job_of(tmp_path, "workers = 2, processes = 2", **settings))
     assert accounted(run, 4)["counted"] == 960
     found = losses(run)
     assert found[-1] < 0.8 * found[0]

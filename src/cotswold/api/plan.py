@@ -141,8 +141,8 @@ def _crowded(recipe: Recipe) -> Row:
 
 
 def _ranks(recipe: Recipe) -> int:
-    """Processes of a worker."""
-    return 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+    """Processes of a worker, or a replica."""
+    return recipe.cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size
 
 
 def _cost(recipe: Recipe, seconds: float) -> Row:
