@@ -25,6 +25,7 @@ SCRIPTS = (
     "downpour",
     "evaluate",
     "hogwild",
+    "in_flight",
     "offload",
     "predictions",
     "prepare",

@@ -116,7 +116,11 @@ def build(
         where, arguments = "cotswold.training.works:inherited_work", dict[str, object]()
         if recipe.gang is not None:
             where = "cotswold.training.gang:inherited_gang"
-            arguments = {"grid": recipe.gang, "timeout_seconds": recipe.mesh.timeout}
+            arguments = {
+                "grid": recipe.gang,
+                "timeout_seconds": recipe.mesh.timeout,
+                "in_flight": recipe.mesh.in_flight,
+            }
         there = spread(
             recipe,
             run,
