@@ -24,6 +24,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
+from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, ReplicaWork, Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
@@ -37,6 +38,9 @@ from cotswold.host import (
     stay_on,
     staying_on,
 )
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.training.learning_works import in_replica
 from cotswold.training.shared_parameters import ALIGNED_BYTES
 
 _ORDER = struct.Struct("=qqqd")
@@ -183,6 +187,24 @@ def on_host(work: MovableWork, processes: int, batch: int, samples: int) -> Iter
             for number, core in enumerate(cores)
         ]
         yield HostWork(work, shared, batch, ours, started)
+
+
+@contextmanager
+def in_host(recipe: str, store: str, rows: str) -> Iterator[HostWork]:
+    """As `learning_works.in_replica`, for a process that leads those of the recipe's `[cluster]`."""
+    torch.set_num_threads(1)  # a fork has no other threads of its parent
+    parsed = recipes.parse(recipe)
+    assert isinstance(parsed.training, DownpourTraining), "others have no replicas"
+    work, batch = in_replica(recipe, store, rows), parsed.training.batch_size
+    with on_host(work, parsed.cluster.processes, batch, round_of(parsed)) as host:
+        yield host
+
+
+def round_of(recipe: Recipe) -> int:
+    """Samples from which the processes of a replica learn before their gradients go to the servers."""
+    training = recipe.training
+    assert isinstance(training, DownpourTraining), "others have no replicas"
+    return training.batch_size * training.push_every * recipe.cluster.processes
 
 
 def _live(number: int, core: int | None) -> None:
