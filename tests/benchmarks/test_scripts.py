@@ -31,6 +31,7 @@ SCRIPTS = (
     "prepare",
     "processes",
     "scaling",
+    "staleness",
     "start",
     "training",
 )
