@@ -22,6 +22,7 @@ from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = (
+    "ddp",
     "downpour",
     "evaluate",
     "hogwild",
@@ -31,6 +32,7 @@ SCRIPTS = (
     "prepare",
     "processes",
     "scaling",
+    "staleness",
     "start",
     "training",
 )
