@@ -71,10 +71,6 @@ class ListUpdates:
         """A copy of what came."""
         return Lists().read(buffer, size)
 
-    def is_finite(self, values: list[float]) -> bool:
-        """Whether the sum of squares is finite."""
-        return isfinite(sum(each * each for each in values))
-
     def apply(
         self,
         rule: Rule,

@@ -21,6 +21,7 @@ from cotswold.server.messages import Shard
 from cotswold.training.factors import Factors
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, loss_of
+from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
@@ -136,9 +137,13 @@ def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
         scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
     samples = StorePatterns(opened, "train", Path(rows))
-    flops = sum(plan.forward_flops for plan in network.plans), network.update_flops
-    ways = ways_of(network, training)
-    return LearningWork(network, loss_of(parsed), samples, flops, ways, training.weight_decay)
+    ways, decay = ways_of(network, training), training.weight_decay
+    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay)
+
+
+def flops_of(network: LayerNetwork) -> tuple[int, int]:
+    """Of one sample, by the network's plan: the value, and the gradient with it."""
+    return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
 class Judge:

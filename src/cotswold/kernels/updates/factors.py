@@ -1,4 +1,4 @@
-"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule applied to it there.
+"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule is applied there.
 
 Knows: tiles, how factors are copied, the order of sums. Does not know: tensors, threads, what a push is.
 
