@@ -45,7 +45,7 @@ def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets)
 
 
-def work(*, way: Way | None, decay: float = 0.0) -> LearningWork:
+def work(*, way: Way | None, decay: float = 0.0, clip: float | None = None) -> LearningWork:
     """What ``"tests.training.road:work"`` names; all layers that can are pushed by ``way``."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
@@ -61,7 +61,7 @@ def work(*, way: Way | None, decay: float = 0.0) -> LearningWork:
         ).double()
     network = LayerNetwork(layers, [LayerPlan("linear", (3,), 1, 1)], None, False)
     ways = None if way is None else dict.fromkeys((name.removesuffix(".weight") for name in FACTORED), way)
-    return LearningWork(network, loss_of, Pictures(), (1, 3), ways, decay)
+    return LearningWork(network, loss_of, Pictures(), (1, 3), ways, decay, clip)
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class Case:
     own: str = "none"
     schedule: BySamples = BySamples()  # noqa: RUF009  # it is frozen
     decay: float = 0.0
+    clip: float | None = None
     unit_norm: tuple[str, ...] = ()
 
 
@@ -89,6 +90,8 @@ def in_one_process(case: Case, epochs: int) -> Tensor:
     for place in range(0, epochs * SAMPLES, BATCH):
         gradient = torch.zeros_like(servers)
         learnt.compute(samples_at(SEED, SAMPLES, place, place + BATCH), gradient)
+        if case.clip is not None:
+            gradient *= min(1.0, case.clip / float(gradient.norm()))
         parts, weights = flat.named(gradient), flat.named(flat.vector)
         for name in names:
             if case.way == "gradient" or name not in FACTORED:

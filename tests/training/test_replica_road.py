@@ -27,6 +27,8 @@ CASES = {
     "sgd": Case(),
     "sgd, a rate that follows samples, decay": Case(schedule=FALLING, decay=0.01),
     "sgd of factors, both": Case(way="factors", schedule=FALLING, decay=0.01),
+    "sgd, clipped": Case(clip=0.3, decay=0.01, n_push=2, n_fetch=NEVER),
+    "sgd of factors, clipped": Case(way="factors", clip=0.3, decay=0.01),
     "momentum": Case(Momentum(0.7), rate=0.03),
     "momentum of factors": Case(Momentum(0.7), "factors", rate=0.03),
     "adagrad": Case(Adagrad(), rate=0.01),
@@ -63,7 +65,7 @@ def opened(case: Case, processes: ForkServer, batch: int = BATCH) -> Replicas:
         warmup=case.schedule.warmup,
         unit_norm=frozenset(case.unit_norm),
     )
-    arguments = {"way": case.way, "decay": case.decay}
+    arguments = {"way": case.way, "decay": case.decay, "clip": case.clip}
     return open_replicas(settings, "tests.training.road:work", arguments, processes=processes)
 
 

@@ -84,6 +84,12 @@ class LinearFactors:
         """``(outputs, inputs)``."""
         return self.errors.t() @ self.activations
 
+    @property
+    def square(self) -> float:
+        """The square of the gradient's norm, from products of examples with each other."""
+        alike = (self.errors @ self.errors.t()) * (self.activations @ self.activations.t())
+        return float(alike.sum(dtype=torch.float64))
+
 
 @dataclass(frozen=True)
 class LocalFactors:
@@ -128,6 +134,11 @@ class LocalFactors:
     def gradient(self) -> Tensor:
         """``(block_y, block_x, field_y, field_x * channel, neuron)``."""
         return ops.local_outer(self.errors, self.activations, self.layer)
+
+    @property
+    def square(self) -> float:
+        """The square of the gradient's norm."""
+        return float(self.gradient().square().sum(dtype=torch.float64))
 
 
 def joined(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | LocalFactors:

@@ -6,7 +6,7 @@ what becomes of gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -44,15 +44,19 @@ class LearningWork:
         flops: tuple[int, int],
         ways: Mapping[str, Way] | None = None,
         decay: float = 0.0,
+        clip: float | None = None,
     ) -> None:
         """``flops``: of one sample, the value, and the gradient with it; ``ways``: as for `ModuleUpdates`;
-        ``decay``: this times a weight is added to its gradient."""
+        ``decay``: this times a weight is added to its gradient; ``clip``: the greatest norm of a batch's
+        gradient without that."""
         self.network, self.flops = network.train(), flops
         self.flat = FlatModule(network)
         self.decay = decay
         self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
-        self._is_laid = False
+        self._clip = clip
+        self._batch = None if clip is None else torch.zeros_like(self.flat.vector)
+        """The gradient of one batch."""
 
     @property
     def parameters(self) -> Tensor:
@@ -82,7 +86,6 @@ class LearningWork:
     def lay(self, shards: Sequence[Shard], samples: int) -> None:
         """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
         self._updates.lay(shards, samples)
-        self._is_laid = True
 
     def take_factors(self) -> Mapping[str, Factors]:
         """Those since they were taken last, by tensor."""
@@ -98,22 +101,15 @@ class LearningWork:
             right.update(right_of(outputs, targets))
             return self._loss(outputs, targets)
 
-        if self._is_laid:
+        if self._batch is None or self._clip is None:
             value = self._updates.of_batch(loss, len(targets), gradient)
         else:
-            value = self._whole(loss, gradient)
+            value = self._updates.of_batch(loss, len(targets), self._batch.zero_())
+            self._updates.clip(self._batch, self._clip)
+            gradient += self._batch
         if self.decay:
             self._decay(gradient)
         return PortionSum(value * len(targets), len(targets), right)
-
-    def _whole(self, loss: Callable[[], Tensor], gradient: Tensor) -> float:
-        self.flat.collect(gradient)
-        try:
-            value = loss()
-            value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        finally:
-            self.flat.collect(None)
-        return float(value.detach())
 
     def _decay(self, gradient: Tensor) -> None:
         """Of all but the weights whose factors somebody else multiplies."""
@@ -138,7 +134,7 @@ def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
     torch.seed()  # what a replica drops is its own
     samples = StorePatterns(opened, "train", Path(rows))
     ways, decay = ways_of(network, training), training.weight_decay
-    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay)
+    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
 
 
 def flops_of(network: LayerNetwork) -> tuple[int, int]:

@@ -82,7 +82,8 @@ def build(
     judge = Judge(copy.deepcopy(given.module), given.loss, held, size)
     flops = _flops(copy.deepcopy(given.module), given.loss, samples)
     ways = _ways(given.module, training)
-    work = LearningWork(given.module, given.loss, samples, flops, ways, training.weight_decay)
+    decay, clip = training.weight_decay, training.clip
+    work = LearningWork(given.module, given.loss, samples, flops, ways, decay, clip)
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {INHERITED: work, _HOST: (processes, size, round_of(recipe))}
     opening = Opening(

@@ -15,7 +15,8 @@ the layer stays with gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 import torch
@@ -67,6 +68,8 @@ class ModuleUpdates:
         self._push_samples = 1
         self._factors: dict[str, list[LinearFactors | LocalFactors]] = {}
         """By layer, of the batches since they were taken."""
+        self._newest: dict[str, LinearFactors | LocalFactors] = {}
+        """Those of the newest batch."""
 
     @property
     def layout(self) -> list[Slot]:
@@ -82,14 +85,17 @@ class ModuleUpdates:
     def of_batch(self, loss: Callable[[], Tensor], samples: int, gradient: Tensor) -> float:
         """The loss of a batch, which ``loss`` computes by the module, forward only.
 
-        What is pushed as a gradient is added to ``gradient`` ``(size,)``, the rest to what `take` gives.
+        What is pushed as a gradient is added to ``gradient`` ``(size,)``, the rest to what `take` gives: all
+        and nothing before `lay`.
         Raises UserError where a layer of which factors are pushed is applied a second time, or a wish for
         factors cannot be fulfilled.
         """
         chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"}
         wished = {name for name, way in self._wished.items() if way == "gradient"}
-        new = {name: each for name, each in self._layers.items() if name not in self.costs.keys() | wished}
+        decided = self.costs.keys() | wished
+        new = {name: each for name, each in self._layers.items() if self._shards and name not in decided}
         target = torch.zeros_like(gradient) if new else gradient
+        self._newest = {}
         self.flat.collect(target)
         try:
             with capturing(new, skip=False) as first, capturing(chosen, skip=True) as found:
@@ -110,6 +116,17 @@ class ModuleUpdates:
             gradient.add_(target)
         return float(value.detach())
 
+    def clip(self, gradient: Tensor, norm: float) -> None:
+        """Scale what the newest batch has given to a norm, where it is longer: its factors, and ``gradient``
+        ``(size,)``, in which nothing else is."""
+        square = float(torch.linalg.vector_norm(gradient, dtype=torch.float64)) ** 2
+        found = (square + sum(each.square for each in self._newest.values())) ** 0.5
+        if not norm < found < inf:  # who receives what is not finite refuses it
+            return
+        gradient.mul_(norm / found)
+        for name, each in self._newest.items():
+            self._factors[name][-1] = replace(each, errors=each.errors * (norm / found))
+
     def take(self) -> Mapping[str, Factors]:
         """The factors since they were taken last, by the name of the weights."""
         taken, self._factors = self._factors, {}
@@ -123,6 +140,7 @@ class ModuleUpdates:
     def _keep(self, name: str, factors: LinearFactors | LocalFactors | None) -> None:
         if factors is not None:
             self._factors.setdefault(name, []).append(factors)
+            self._newest[name] = factors
 
     def _decided(self, name: str, captured: Captured, gradient: Tensor, samples: int) -> Cost:
         factors, wish = captured.factors, self._wished.get(name)

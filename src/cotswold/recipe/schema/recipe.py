@@ -349,6 +349,11 @@ class Recipe(Section):
                 "training.between says what a replica does between two pulls, and it pulls after each step; "
                 "take it out, or set training.fetch_every above 1"
             )
+        if training.clip is not None and self.gang is not None:
+            raise ValueError(
+                "no rank of a replica's grid has the whole gradient, whose norm training.clip bounds; take "
+                "one of training.clip and mesh.grid out"
+            )
         if training.wants_factors and (self.cluster.processes > 1 or self.gang is not None):
             raise ValueError(
                 "a replica of several processes or ranks adds up whole gradients, and pushes no factors; "

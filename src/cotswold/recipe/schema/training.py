@@ -253,6 +253,9 @@ class DownpourTraining(SharedTraining):
     """Weight decay: this times a weight, biases too, is added to its gradient in each step. A replica adds it
     to the gradients that it pushes, by the parameters that it has pulled; to those that come as factors the
     server does, by its own."""
+    clip: Positive | None = None
+    """The greatest norm of a mini-batch's gradient: a longer one is scaled to it by its replica, before
+    weight decay is added and before gradients are added up. Where nothing is said nothing is clipped."""
     rule: Literal["sgd", "momentum", "adagrad", "deltas"] = "sgd"
     """What a server does with a push. `sgd`: a step against the gradient; `momentum`: with a part of the last
     step; `adagrad`: a rate for each weight, the learning rate over the root of the sum of its squared
