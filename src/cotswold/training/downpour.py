@@ -6,9 +6,7 @@ does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
@@ -31,7 +28,7 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import rows_folder, tell
+from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
 from cotswold.training.ways import rows_of_norm_1
 
@@ -98,6 +95,7 @@ def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> Repl
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
+            spread_servers=cluster.spread_servers,
             silent_seconds=cluster.silence,
         ),
         pace_of(recipe, training),
@@ -123,11 +121,9 @@ def build(setting: Setting) -> ReplicaRuns:
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
-    def started() -> ForkServer:
+    def started() -> Starting:
         write_rows(store, "train", rows)
-        # torch is to say nothing of sockets where ranks of a gang end
-        environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        return ForkServer((*PRELOADED, work.partition(":")[0]), environ)
+        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
 
     opening = Opening(
         settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
@@ -136,7 +132,6 @@ def build(setting: Setting) -> ReplicaRuns:
         started,
         setting.run.path / "logs",
         setting.recorder,
-        setting.open_things,
     )
     return ReplicaRuns(
         opening,
@@ -156,22 +151,22 @@ class Opening:
     settings: ReplicaSettings
     work: str
     arguments: Mapping[str, object]
-    started: Callable[[], ForkServer]
+    started: Callable[[], Starting]
     logs: Path
     recorder: Recorder
-    open_things: ExitStack
 
     def __call__(self, snapshot: Snapshot | None) -> Replicas:
         """Go on from a snapshot, or begin."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        processes = self.started()
-        self.open_things.callback(processes.close)
+        start = self.started()
         return open_replicas(
             self.settings,
             self.work,
             self.arguments,
             snapshot=snapshot,
-            processes=processes,
+            processes=start.processes,
+            token=start.token,
+            host=start.host,
             logs=self.logs,
             on_event=lambda kind, more: tell(self.recorder, kind, more),
         )

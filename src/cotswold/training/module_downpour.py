@@ -34,6 +34,7 @@ from cotswold.training.module_batch import GivenModule, map_style
 from cotswold.training.patterns import Patterns, SamplePatterns
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.same_module import check_module
+from cotswold.training.spread import starting
 from cotswold.training.supervised import needed
 from cotswold.training.updates import Way
 from cotswold.training.works import INHERITED
@@ -90,10 +91,9 @@ def build(
         settings_of(recipe),
         f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
         {},
-        lambda: live_processes(things),
+        lambda: starting(recipe, (), open_things, lambda: live_processes(things)),
         run / "logs",
         recorder,
-        open_things,
     )
     return ModuleReplicaRuns(
         opening, judge.means, work.flat, len(samples), training, recorder, described(given.module)

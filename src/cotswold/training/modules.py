@@ -151,6 +151,11 @@ def open_module_job(
 
     def opened() -> ModuleJob:
         if wanted.cluster.address is not None:
+            if isinstance(training, DownpourTraining):
+                raise UserError(
+                    "replicas of a program's module are forked from it, on this machine; leave address out, "
+                    "or train a recipe"
+                )
             module_batch.check_elsewhere(factory, wanted)
             check_joinable(wanted.cluster.address)
         if not check_started(path, resume):

@@ -5,8 +5,8 @@ Knows: tiles, how factors are copied, the order of sums. Does not know: tensors,
     g[row, column] = sum over examples of errors[example, row] activations[example, column]
 
 No gradient is ever in memory: weights and what is kept are read and written once, whatever the number of
-pushes. Both factors are copied first, so that a tile reads neighbours: activations in strips of a tile's width,
-errors in groups of a tile's rows.
+pushes. Both factors are copied first, so that a tile reads neighbours: activations in strips of a tile's
+width, errors in groups of a tile's rows.
 
 A sum is a chain of fused multiply-adds in the order of the examples, begun at 0, for every 256 of them; these
 are added in their order. Then the rule is applied as `write` has it, push after push. So neither threads, nor

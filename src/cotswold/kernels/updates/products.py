@@ -138,7 +138,7 @@ def _prepared(
 
 
 def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
-    """Whether a kernel updates a small shard as NumPy does: tiles of all heights, parts of strips, sections."""
+    """Whether a kernel updates a small shard as NumPy does: all heights of tiles, parts of strips."""
     block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
     shape, counts, factors = (block.rows, block.columns), (3, SECTION + 1), (0.5, -0.25)
     weights = known_answers.numbers(*shape)
