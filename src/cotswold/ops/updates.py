@@ -97,8 +97,8 @@ def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: 
         fit = examples > 0 and errors.shape[1:] == (rows,) and activations.shape == (examples, update.columns)
         if not fit or errors.dtype != weights.dtype or activations.dtype != weights.dtype:
             raise ValueError(
-                f"errors {tuple(errors.shape)} and activations {tuple(activations.shape)} of {errors.dtype} and "
-                f"{activations.dtype} are no factors of {rows} rows of {update.columns}"
+                f"errors {tuple(errors.shape)} and activations {tuple(activations.shape)} ({errors.dtype}, "
+                f"{activations.dtype}) are no factors of {rows} rows of {update.columns}"
             )
     _check(update, weights, kept, [])
     if not usable(weights):
