@@ -1,4 +1,4 @@
-"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule is applied there.
+"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule applied there.
 
 Knows: tiles, how factors are copied, the order of sums. Does not know: tensors, threads, what a push is.
 
@@ -6,7 +6,8 @@ Knows: tiles, how factors are copied, the order of sums. Does not know: tensors,
 
 No gradient is ever in memory: weights and what is kept are read and written once, whatever the number of
 pushes. Both factors are copied first, so that a tile reads neighbours: activations in strips of a tile's
-width, errors in groups of a tile's rows.
+width, errors in groups of a tile's rows. Weights are asked for four strips before their use; without that
+memory and products wait for each other (8 examples: 0.5 instead of 1.1 of the lesser limit, on Zen 5).
 
 A sum is a chain of fused multiply-adds in the order of the examples, begun at 0, for every 256 of them; these
 are added in their order. Then the rule is applied as `write` has it, push after push. So neither threads, nor

@@ -23,8 +23,9 @@ from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.updates import passes
 from cotswold.kernels.updates.factors import HEIGHTS, SECTION, FactorJob, vectors_of, write_factors
-from cotswold.kernels.updates.passes import updated
+from cotswold.kernels.updates.passes import Shard, updated
 from cotswold.kernels.updates.write import Kind
 
 PLACES = (FactorJob.WEIGHTS, FactorJob.KEPT, FactorJob.PUSHES, FactorJob.COUNT)
@@ -43,13 +44,17 @@ Factors = tuple[float, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Block:
-    """What is done to a block of weights ``(row, column)``; ``constant`` is that of `Kind`."""
+    """What is done to a block of weights ``(row, column)``; ``constant`` is that of `Kind`.
+
+    With ``unit_norm`` every row has norm 1 afterwards.
+    """
 
     kind: Kind
     rows: int
     columns: int
     dtype: str
     constant: float = 0.0
+    unit_norm: bool = False
 
 
 def run_products(
@@ -63,8 +68,10 @@ def run_products(
 
     They begin at any number; all are contiguous. Every push has one example at least.
     """
-    if block.rows == 0 or block.columns == 0:
+    if not pushes or block.rows == 0 or block.columns == 0:
         return
+    if block.unit_norm:  # a kernel that is wrong must be found out before anything is changed
+        passes.kernel(block.kind, block.dtype, processor_of(overrides))
     some: list[Factors] = []
     together = 0
     for push in pushes:
@@ -74,8 +81,15 @@ def run_products(
             some, together = [], 0
         some.append(push)
         together += examples
-    if some:
-        _run(block, weights, kept, some, overrides)
+    _run(block, weights, kept, some, overrides)
+    if block.unit_norm:
+        passes.run(_rows(block), weights, kept, [], overrides)
+
+
+@lru_cache(maxsize=256)
+def _rows(block: Block) -> Shard:
+    size = block.rows * block.columns
+    return Shard(block.kind, size, block.dtype, block.constant, block.columns, unit_norm=True)
 
 
 def _run(
@@ -138,7 +152,7 @@ def _prepared(
 
 
 def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
-    """Whether a kernel updates a small shard as NumPy does: all heights of tiles, parts of strips."""
+    """Whether a kernel updates a small shard as NumPy does: tiles of all heights, parts, sections."""
     block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
     shape, counts, factors = (block.rows, block.columns), (3, SECTION + 1), (0.5, -0.25)
     weights = known_answers.numbers(*shape)
