@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes, product_of_factors
+from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes
 from cotswold.optim import blocks
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors
