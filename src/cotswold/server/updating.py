@@ -455,6 +455,8 @@ class Updates(Generic[Values]):
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: shards {strange} are not here"
+        if len(set(pull.shards)) < len(pull.shards):
+            return "shard: it names a shard twice"
         if len(pull.versions) != len(pull.shards):
             return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
         if self.settings.name not in self._server.vectors:
