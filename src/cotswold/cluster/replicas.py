@@ -74,6 +74,8 @@ class ReplicaSettings:
     staleness: Staleness = field(default_factory=Staleness)
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
+    traffic: Path | None = None
+    """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -178,7 +180,8 @@ class _Opening(Opening):
             Room(room, room),
             self._learning.staleness,
         )
-        return {"updates": said(settings)}
+        traffic = self._learning.traffic
+        return {"updates": said(settings), "traffic": None if traffic is None else str(traffic)}
 
 
 class ReplicaConversation(Listening):

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
@@ -114,8 +116,11 @@ def build(setting: Setting) -> ReplicaRuns:
         environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
         processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
         setting.open_things.callback(processes.close)
+        settings = settings_of(recipe)
+        if training.record_traffic:
+            settings = replace(settings, traffic=(setting.run.path / FOLDER).absolute())
         return open_replicas(
-            settings_of(recipe),
+            settings,
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, get_args
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.messages import Count, Finish, Serving
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.cluster.transport import Lost
 from cotswold.errors import MachineError
@@ -32,11 +35,13 @@ def main(
     dtype: str,
     reach: Mapping[str, Any],
     updates: Mapping[str, Any] | None = None,
+    traffic: str | None = None,
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
-    `asynchronous_of` reads, for servers of replicas. The token is in the environment. Raises MachineError
+    `asynchronous_of` reads, for servers of replicas; what those say is written down in the folder
+    ``traffic``. The token is in the environment. Raises MachineError
     where the coordinator ends first.
     """
     keep_freed_bytes()  # of messages: the next ones come into the same pages
@@ -46,11 +51,15 @@ def main(
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))
-        serve(
-            machine,
-            post,
-            None if updates is None else Draining(machine, asynchronous_of(updates), dtype, post),
-        )
+        with ExitStack() as held:
+            draining = None
+            if updates is not None:
+                settings, written = asynchronous_of(updates), None
+                if traffic is not None:
+                    written = Traffic(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
+                    held.callback(written.close)
+                draining = Draining(machine, settings, dtype, post, written)
+            serve(machine, post, draining)
     return 0
 
 
