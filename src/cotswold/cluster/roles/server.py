@@ -35,13 +35,15 @@ def main(
     dtype: str,
     reach: Mapping[str, Any],
     updates: Mapping[str, Any] | None = None,
+    versions: Sequence[int] = (),
     traffic: str | None = None,
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
-    `asynchronous_of` reads, for servers of replicas; what those say is written down in the folder
-    ``traffic``. The token is in the environment. Raises MachineError
+    `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
+    on; what replicas say is written down in the folder ``traffic``. The token is in the environment. Raises
+    MachineError
     where the coordinator ends first.
     """
     keep_freed_bytes()  # of messages: the next ones come into the same pages
@@ -58,7 +60,7 @@ def main(
                 if traffic is not None:
                     written = Traffic(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
                     held.callback(written.close)
-                draining = Draining(machine, settings, dtype, post, written)
+                draining = Draining(machine, settings, dtype, post, versions, written)
             serve(machine, post, draining)
     return 0
 
