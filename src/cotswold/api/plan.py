@@ -202,7 +202,7 @@ def _worker_vectors(recipe: Recipe) -> int:
 
 
 def ports(recipe: Recipe, processes: int) -> str:
-    """Which ports so many processes listen at, in words."""
+    """At which ports so many processes, and this one, listen, in words."""
     if recipe.alone and recipe.training.strategy == "batch":
         return "none"
     if recipe.cluster.address is None:

@@ -24,6 +24,7 @@ def server(
     only: Only = None,
     match: str = "",
     quick: Flag = False,
+    trace: Path | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
@@ -46,6 +47,8 @@ def server(
 
       cotswold bench server --only replicas --out .
 
+      cotswold bench server --trace runs/mine --out .
+
       cotswold bench server --threads 1,2 --out benchmarks/results
 
     Parameters
@@ -58,6 +61,10 @@ def server(
         Only what has this text in its name.
     quick
         Small shards, few rounds: to try the command, not to quote.
+    trace
+        A run with training.record_traffic: what its replicas sent is replayed against
+        real servers, at its own speed and as fast as can be; updates of weights a second
+        by deltas and by factors on 1 and 2 servers, and simulated on more.
     out
         A directory for server.json (every sample) and pictures (server*.svg).
     json_
@@ -73,6 +80,7 @@ def server(
         only=only or [],
         match=match,
         quick=quick,
+        trace=trace,
         command=command(),
         say=say,
         leave=lambda so_far: write(so_far, "server", out),

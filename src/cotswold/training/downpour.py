@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.replicas import Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.recipe import Recipe, dump
+from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder
@@ -28,9 +28,8 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import Starting, rows_folder, starting, tell
+from cotswold.training.spread import Starting, rows_folder, tell
 from cotswold.training.table import Setting
-from cotswold.training.ways import rows_of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
@@ -123,16 +122,7 @@ def build(setting: Setting) -> ReplicaRuns:
 
     def started() -> Starting:
         write_rows(store, "train", rows)
-        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
 
-    opening = Opening(
-        settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
-        work,
-        {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-        started,
-        setting.run.path / "logs",
-        setting.recorder,
-    )
     return ReplicaRuns(
         opening,
         Judge.of_recipe(recipe, store).means,

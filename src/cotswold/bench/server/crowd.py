@@ -94,11 +94,13 @@ def say(folder: Path, name: str, said: Mapping[str, object]) -> None:
     beside.rename(folder / f"{name}.json")
 
 
-def client_of(name: str, session: int, road: Road, addresses: Mapping[str, str], shards: Any) -> Client:
+def client_of(
+    name: str, session: int, road: Road, addresses: Mapping[str, str], shards: Any, kind: str = "gradient"
+) -> Client:
     """The connections of this process to servers; the token is in the environment."""
     token = token_of(os.environ)
     assert token is not None, "it was given to the process"
-    return Client(road, token, name, session, addresses, [Shard(*one) for one in shards])
+    return Client(road, token, name, session, addresses, [Shard(*one) for one in shards], kind)
 
 
 def step(

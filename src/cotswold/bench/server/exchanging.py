@@ -85,8 +85,13 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
         before = served.counts()[0]
         samples = dict(interleaved(actions, effort.rounds))
         after = served.counts()[0]
+        client.pull()
+        came = client.received_bytes
+        client.push_form([served.shards[0].number], [0], {}, vector)
+        client.pull()
+        newer = client.received_bytes - came
     pushes = (after.updates - before.updates) / len(frames)
-    facts: dict[str, object] = {}
+    facts: dict[str, object] = {"received_bytes_where_one_shard_is_newer": newer}
     if what.verb == "push":
         applying = (after.applying_seconds - before.applying_seconds) / pushes
         samples[MESSAGES] = [max(one - applying, one / 20) for one in samples[OURS]]

@@ -1,5 +1,5 @@
 """The result of `bench server` as pictures: which share of its limit every operation reaches, how many
-replicas a server serves.
+replicas a server serves, recorded traffic against the number of servers.
 
 Knows: matplotlib, the style of the pictures of kernels. Does not know: how anything was measured.
 """
@@ -106,8 +106,52 @@ def draw_replicas(server: Document, file: Path) -> bool:
     return True
 
 
+def draw_trace(server: Document, file: Path) -> bool:
+    """Updates of weights a second against the number of servers (Chilimbi et al. 2014, figure 9).
+
+    False where none was measured.
+    """
+    every: Any = server["rows"]
+    rows = [row for row in every if row["group"] == "trace" and row["facts"]["speed"] != "recorded"]
+    if not rows:
+        return False
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDE_INCHES * 0.75, 3.6), layout="constrained")
+        axis = figure.subplots()
+        axis.patch.set_alpha(0)
+        for form, label, colour in (
+            ("whole", "deltas or gradients, M·N", BLUE),
+            ("factors", "factors, k·M·N", _ORANGE),
+        ):
+            own = [row for row in rows if row["facts"]["form"] == form]
+            for simulated, style in ((False, "-"), (True, ":")):
+                some = [row for row in own if row["facts"]["is_simulated"] is simulated]
+                axis.plot(
+                    [row["facts"]["servers"] for row in some],
+                    [row["figures"][OURS]["median"] for row in some],
+                    color=colour,
+                    linestyle=style,
+                    marker="s" if simulated else "o",
+                    markerfacecolor="none" if simulated else colour,
+                    label=f"{label}{', simulated from one' if simulated else ''}",
+                )
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        counts = sorted({row["facts"]["servers"] for row in rows})
+        axis.set_xticks(counts, [str(one) for one in counts])
+        axis.set_xlabel("server processes, a core each; traffic as fast as can be")
+        axis.set_ylabel("10⁹ updates of weights a second")
+        axis.set_title(
+            f"Recorded traffic of {rows[0]['shape']}, {rows[0]['facts']['sessions']} replicas", fontsize=10
+        )
+        figure.legend(loc="outside lower center", ncols=2)
+        save(figure, file)
+    return True
+
+
 PICTURES: dict[str, Callable[[Document, Path], bool]] = {
     "server.svg": draw,
     "server-replicas.svg": draw_replicas,
+    "server-trace.svg": draw_trace,
 }
 """The pictures of a result by the names of their files."""

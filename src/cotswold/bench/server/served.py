@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from cotswold.host import Call, ForkServer, Process, Token
 from cotswold.host.token import VARIABLE
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
+from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
@@ -41,7 +42,8 @@ RUN = "bench"
 _MEMORY = "COTSWOLD_SHARED_MEMORY"
 _SECONDS = 60.0
 _RATE = 1e-6
-Found = TypeVar("Found")
+_Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
+"""Kind, shards, examples, buffers of what goes to one server."""
 
 
 def reach_of(road: Road) -> Reach:
@@ -88,16 +90,23 @@ class Model:
     shard_bytes: int
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     dtype: str = "float32"
+    staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
     room_bytes: int = 1 << 28
     """Of updates that may wait on a server."""
+    cut: tuple[m.Shard, ...] = ()
+    """The shards, where they are not to be cut here."""
 
     @property
     def size(self) -> int:
-        """Numbers."""
+        """Numbers up to the end of the last shard."""
+        if self.cut:
+            return max(one.stop for one in self.cut)
         return sum(rows * columns for _, rows, columns in self.layout)
 
     def shards(self, servers: Sequence[str]) -> tuple[m.Shard, ...]:
         """Which server has which."""
+        if self.cut:
+            return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
         return shards_of([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
 
@@ -107,7 +116,7 @@ class Model:
         room = Room(self.room_bytes, self.room_bytes)
         columns = {name: columns for name, _, columns in self.layout}
         item_bytes = np.dtype(self.dtype).itemsize
-        return said(Asynchronous(RUN, WEIGHTS, self.rule, columns, item_bytes, room))
+        return said(Asynchronous(RUN, WEIGHTS, self.rule, columns, item_bytes, room, self.staleness))
 
 
 class Served:
@@ -117,9 +126,8 @@ class Served:
         self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Road, servers: int = 1
     ) -> None:
         self.model, self.road, self.token = model, road, Token.new()
-        names = [f"server-{number}" for number in range(servers)]
-        self.shards = model.shards(names)
-        self.names = tuple(sorted({one.server for one in self.shards}, key=names.index))
+        self.shards = model.shards([f"server-{number}" for number in range(servers)])
+        self.names = tuple(dict.fromkeys(one.server for one in self.shards))
         self.addresses: dict[str, str] = {}
         self._post = Post(endpoint_on(road, self.token, m.COORDINATOR))
         self._processes: list[Process] = []
@@ -240,7 +248,9 @@ class Client:
         session: int,
         addresses: Mapping[str, str],
         shards: Sequence[m.Shard],
+        kind: str = "gradient",
     ) -> None:
+        """``kind``: of pushes that come whole."""
         self._session = session
         self.post = Post(endpoint_on(road, token, name))
         self._own: dict[str, list[m.Shard]] = {}
@@ -248,33 +258,57 @@ class Client:
             self._own.setdefault(one.server, []).append(one)
         for server, address in addresses.items():
             self.post.endpoint.connect(server, address)
+        self._kind = kind
         self.versions = {one.number: -1 for one in shards}
         self._number = 0
-        self.refusals: list[str] = []
 
     def push(self, gradient: Array) -> None:
         """Push a vector of the model's; returns when all servers have applied it."""
-        self._number += 1
-        for server, shards in self._own.items():
-            numbers = tuple(one.number for one in shards)
-            self.post.send(
-                server,
-                m.Update(
-                    RUN,
-                    self._session,
-                    self._number,
-                    "gradient",
-                    numbers,
-                    tuple(max(0, self.versions[number]) for number in numbers),
-                    0,
-                    1.0,
-                    (),
-                    0,
+        self._push(
+            {
+                server: (
+                    self._kind,
+                    tuple(one.number for one in shards),
                     (),
                     tuple(raw(gradient[one.start : one.stop]) for one in shards),
-                ),
+                )
+                for server, shards in self._own.items()
+            }
+        )
+
+    def push_form(
+        self, which: Sequence[int], examples: Sequence[int], columns: Mapping[str, int], numbers: Array
+    ) -> None:
+        """Push these shards, each as factors of so many examples, or whole for 0; the numbers are any.
+
+        Servers that have none of them are sent a push of nothing, for pushes have the same number everywhere.
+        """
+        counts = dict(zip(which, examples, strict=True))
+        parts: dict[str, _Part] = {}
+        for server, shards in self._own.items():
+            own = [one for one in shards if one.number in counts]
+            buffers, tensors = list[memoryview](), dict[str, int]()
+            for one in own:
+                count, length = counts[one.number], one.stop - one.start
+                if count:
+                    tensors[one.tensor] = count
+                    length = count * (length // columns[one.tensor])
+                buffers.append(raw(numbers[:length]))
+            buffers += [raw(numbers[: count * columns[name]]) for name, count in tensors.items()]
+            kind = self._kind if not tensors else "factors"
+            found = tuple(counts[one.number] for one in own) if tensors else ()
+            parts[server] = (kind, tuple(one.number for one in own), found, tuple(buffers))
+        self._push(parts)
+
+    def _push(self, parts: Mapping[str, _Part]) -> None:
+        self._number += 1
+        for server, (kind, numbers, examples, buffers) in parts.items():
+            versions = tuple(max(0, self.versions[number]) for number in numbers)
+            update = m.Update(
+                RUN, self._session, self._number, kind, numbers, versions, 0, 1.0, (), 0, examples, buffers
             )
-        waiting = set(self._own)
+            self.post.send(server, update)
+        waiting = set(parts)
 
         def hear(message: AnyMessage) -> None:
             if isinstance(message, m.UpdateRefused):
@@ -284,10 +318,11 @@ class Client:
 
         heard(self.post, hear, lambda: not waiting)
 
-    def pull(self, *, whole: bool = False) -> list[m.PulledNewer]:
-        """What is newer than what was pulled before, or all; its buffers are the message's own."""
+    def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
+        """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
+        are the messages' own."""
         for server, shards in self._own.items():
-            numbers = tuple(one.number for one in shards)
+            numbers = tuple(one.number for one in shards if only is None or one.number in only)
             known = tuple(-1 if whole else self.versions[number] for number in numbers)
             self.post.send(server, m.PullNewer(RUN, self._session, 0, numbers, known))
         came: list[m.PulledNewer] = []
@@ -301,6 +336,12 @@ class Client:
 
         heard(self.post, hear, lambda: len(came) == len(self._own))
         return came
+
+    @property
+    def received_bytes(self) -> int:
+        """So far, shared memory included."""
+        traffic = self.post.endpoint.traffic
+        return traffic.received_bytes + traffic.received_shared_bytes
 
     def close(self) -> None:
         """Hang up."""
