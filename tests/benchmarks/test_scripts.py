@@ -22,8 +22,10 @@ from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = (
+    "adam_mnist",
     "ddp",
     "downpour",
+    "downpour_vs_sandblaster",
     "evaluate",
     "hogwild",
     "in_flight",

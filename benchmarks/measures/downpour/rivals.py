@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,7 @@ from torch import Tensor, distributed, multiprocessing, nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
 from cotswold.data import Store
+from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.recipe import parse
 from cotswold.testing import CpuQuota
@@ -33,6 +35,8 @@ from cotswold.training.supervised import needed
 EXAMPLES_MOMENTUM = 0.5
 """That of PyTorch's example `mnist_hogwild`."""
 READY_SECONDS = 120.0
+DONE_SECONDS = 3600.0
+LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -140,25 +144,40 @@ def race_of(name: str, race: Race, arguments: Mapping[str, str]) -> Kept:
     module = in_replica(**arguments).network
     module.share_memory()
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        pipes = []
+        pipes: list[Connection[object, object]] = []
         for number in range(race.processes):
             ours, theirs = context.Pipe()
             words = (name, number, race, dict(arguments), f"{folder}/meeting", module, learned, theirs)
             process = context.Process(target=_serve, args=words, daemon=True)
             process.start()
-            stack.callback(process.join)
+            theirs.close()
+            stack.callback(_end, process)
             pipes.append(ours)
-        for pipe in pipes:
-            if not pipe.poll(READY_SECONDS):
-                raise TimeoutError(f"{name} has not begun in {READY_SECONDS:g} s")
-        pids = [int(str(pipe.recv())) for pipe in pipes]
+        pids = [int(str(_heard(pipe, name, READY_SECONDS))) for pipe in pipes]
         with slowed(pids[-1], race.share):
             for pipe in pipes:
                 pipe.send(True)
-            found: Kept = pipes[0].recv()
-            for pipe in pipes[1:]:
-                pipe.recv()
+            found, *_ = [_heard(pipe, name, DONE_SECONDS) for pipe in pipes]
+        for pipe in pipes:  # nobody goes while another one may still wait for it
+            pipe.send(True)
+    assert isinstance(found, Kept), "the first one keeps"
     return found
+
+
+def _heard(pipe: Connection[object, object], name: str, seconds: float) -> object:
+    try:
+        if pipe.poll(seconds):
+            return pipe.recv()
+    except EOFError as error:
+        raise MachineError(f"a process of {name} has ended; what it printed is above") from error
+    raise MachineError(f"a process of {name} has said nothing for {seconds:g} s; run it on a quiet machine")
+
+
+def _end(process: BaseProcess) -> None:
+    process.join(LAST_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 @contextmanager
@@ -205,5 +224,4 @@ def _serve(
         if number == 0 and samples >= race.kept_every * (len(kept.seconds) + 1):
             kept.keep(began, samples, torch.cat([each.detach().reshape(-1) for each in module.parameters()]))
     pipe.send(kept)
-    if counts_all:
-        distributed.destroy_process_group()
+    pipe.recv()
