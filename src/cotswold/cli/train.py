@@ -82,10 +82,10 @@ def train(
         For strategy batch: over how many processes the patterns are spread; for downpour: how many replicas
         there are. Short for --set cluster.workers=4.
     address
-            For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
+        For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
         processes are started; short for --set cluster.address=.... `cotswold worker` makes the head, and adds
         machines, this one too. Needs the secret of these machines in COTSWOLD_TOKEN.
-        replay
+    replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....
     threads

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
+from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.recipe import Recipe
+from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder
@@ -28,8 +29,9 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import Starting, rows_folder, tell
+from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
+from cotswold.training.ways import rows_of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
@@ -80,8 +82,11 @@ def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
     return "plain" if is_free and recipe.cluster.processes > 1 else own
 
 
-def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose rows have norm 1."""
+def settings_of(
+    recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
+) -> ReplicaSettings:
+    """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
+    rows have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -109,6 +114,7 @@ def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> Repl
         training.schedule,
         training.warmup,
         unit_norm,
+        traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )
 
 
@@ -116,13 +122,23 @@ def build(setting: Setting) -> ReplicaRuns:
     """The runner of a recipe."""
     recipe, training, store = setting.recipe, setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
-    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
+    run = setting.run.path
+    rows = rows_folder(run, setting.open_things)  # removes what a kill left there, too
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
     def started() -> Starting:
         write_rows(store, "train", rows)
+        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
 
+    opening = Opening(
+        settings_of(recipe, run, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+        work,
+        {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
+        started,
+        run / "logs",
+        setting.recorder,
+    )
     return ReplicaRuns(
         opening,
         Judge.of_recipe(recipe, store).means,

@@ -88,7 +88,7 @@ def build(
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {INHERITED: work, _HOST: (processes, size, round_of(recipe))}
     opening = Opening(
-        settings_of(recipe),
+        settings_of(recipe, run),
         f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
         {},
         lambda: starting(recipe, (), open_things, lambda: live_processes(things)),
