@@ -23,6 +23,8 @@ class Made:
     """Patterns for validation."""
     layout: tuple[tuple[str, int, int], ...]
     """The tensors that lie in the parameters: name, rows, numbers a row."""
+    products: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Of tensors that are no matrices: what makes their gradients of factors, in numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,20 @@ class Learnt:
     """Further sums, by name."""
     seconds: float
     """In which it computed."""
+    pushed: tuple[tuple[str, str, int], ...] = ()
+    """Tensor, kind of update, and the bytes of its numbers in what was pushed, to all servers."""
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a replica does now; it is said when that changes, and every second."""
+
+    name: str
+    what: str
+    waits_for: tuple[str, ...]
+    """By name; nobody where it computes."""
+    seconds: float
+    """Since its last step began, or ended."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +114,6 @@ class Farewell:
 
 
 @dataclass(frozen=True)
-class Doing:
-    """What a replica does now; it is said when that changes, and every second."""
-
-    name: str
-    what: str
-    waits_for: tuple[str, ...]
-    """By name; nobody where it computes."""
-    seconds: float
-    """Since its last step began, or ended."""
-
-
-@dataclass(frozen=True)
 class Count:
     """The coordinator wants a server's `Counts`."""
 
@@ -135,8 +139,14 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    taken_bytes: int = 0
+    """Of the numbers of all updates that were taken, as they came."""
     versions: tuple[tuple[int, int], ...] = ()
     """Of each shard: how many updates it has had, from the beginning of the run."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
 Message = (
