@@ -55,14 +55,12 @@ def draw(server: Document, file: Path) -> bool:
         labels = [
             f"{row['group']}, {row['shape']}"
             if row["group"] in _ROADS
-            else f"{row['shape']}: {row['operation']}"
-            for row, _ in lines
+            else f"{row['shape']}: {row['operation']} ({one['against']})"
+            for row, one in lines
         ]
         axis.set_yticks(range(len(lines)), labels)
         word = "thread" if threads == 1 else "threads"
-        axis.set_xlabel(
-            f"share of the limit (y += x, the fastest dense product, raw frames or memcpy), {threads} {word}"
-        )
+        axis.set_xlabel(f"share of the limit (in brackets, raw frames or memcpy), {threads} {word}")
         save(figure, file)
     return True
 
