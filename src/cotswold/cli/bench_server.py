@@ -66,7 +66,8 @@ def server(
         real servers, at its own speed and as fast as can be; updates of weights a second
         by deltas and by factors on 1 and 2 servers, and simulated on more.
     out
-        A directory for server.json (every sample) and pictures (server*.svg).
+        A directory for server.json (every sample; of a trace server-trace.json) and
+        pictures (server*.svg).
     json_
         Print JSON.
     """
@@ -75,6 +76,7 @@ def server(
 
     counts = thread_counts(threads)
     ready(out)
+    file = "server" if trace is None else "server-trace"
     found = measure_server(
         threads=counts,
         only=only or [],
@@ -83,9 +85,9 @@ def server(
         trace=trace,
         command=command(),
         say=say,
-        leave=lambda so_far: write(so_far, "server", out),
+        leave=lambda so_far: write(so_far, file, out),
     )
-    leave(found, "server", out, json_)
+    leave(found, file, out, json_)
     if out is not None:
         from cotswold.bench.server.picture import PICTURES
 
