@@ -103,7 +103,8 @@ def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:
         after = served.counts()[0]
     steps = sum(one["steps"] for one in said)
     taken = max(one["seconds"] for one in said)
-    served_s, asked_s = steps / taken, count / step_seconds
+    served_s = sum(one["steps"] / one["seconds"] for one in said)
+    asked_s = count / step_seconds
     cpu = after.cpu_seconds - before.cpu_seconds
     applying = after.applying_seconds - before.applying_seconds
     facts: dict[str, object] = {
