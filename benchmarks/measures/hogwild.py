@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
-from cotswold.host import Call, ForkServer, keep_freed_bytes
-from cotswold.host.placement import dealt_cores, stay_on
+from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
 from cotswold.recipe import Recipe, dump
 from cotswold.training.hogwild import (
     Board,

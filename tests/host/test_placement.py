@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.placement import dealt_cores, stay_on, staying_on
+from cotswold.host.placement import claimed_cores, dealt_cores, stay_on, staying_on
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no masks on this system")
 
@@ -36,6 +36,26 @@ def test_one_node_is_filled_first_and_whole_cores_before_second_threads(machine:
 
 def test_more_processes_than_cores_are_left_to_the_system(machine: Path) -> None:
     assert dealt_cores(8, machine) == [None] * 8
+
+
+def test_what_others_have_taken_is_left_to_them(machine: Path) -> None:
+    assert dealt_cores(2, machine, {2, 3, 6}) == [1, 4]  # the node of which more cores are free
+    assert dealt_cores(3, machine, {2, 3, 6, 7, 1}) == [None] * 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="cores are claimed on Linux alone")
+def test_a_claimed_core_is_claimed_once_and_free_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {9001, 9002, 9003})
+    with claimed_cores(2) as first:
+        assert first == [9001, 9002]
+        with claimed_cores(1) as second:
+            assert second == [9003]
+            with claimed_cores(1) as third:
+                assert third == [None]
+        with claimed_cores(2) as together:
+            assert together == [None, None]
+    with claimed_cores(3) as all_of_them:
+        assert all_of_them == [9001, 9002, 9003]
 
 
 def test_a_system_that_names_no_nodes_has_one(machine: Path) -> None:

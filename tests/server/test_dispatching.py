@@ -18,7 +18,7 @@ from cotswold.server.messages import (
     Rejoin,
     Shard,
 )
-from cotswold.server.replica import Pace
+from cotswold.server.replica import Pace, Replica
 
 SHARDS = [Shard(0, "a", 0, 2, "", 0), Shard(1, "b", 2, 4, "", 0)]
 JOIN = Join("one", 0, "", 10, 4)
@@ -115,6 +115,29 @@ def test_who_is_silent_is_lost_and_may_join_again() -> None:
     assert talk.say("one", Alive(1, 0, 0)) == [Rejoin(1)]
     assert talk.say("one", Alive(1, 0, 0)) == [Rejoin(1)]
     assert talk.dispatcher.silent_servers(talk.now + 5, 5) == ["a", "b"]
+
+
+def test_who_asks_to_join_is_not_silent() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    for _ in range(8):
+        assert Rejoin(1) not in talk.tick(5)
+        talk.say("one", JOIN)
+
+
+def test_whose_session_ended_before_it_was_told_of_it_joins_anew() -> None:
+    talk, replica = Talk(), Replica(JOIN, Pace(2))
+    talk.say("one", JOIN)
+    assert Rejoin(1) in talk.tick(60)
+    assert replica.receive("coordinator", Rejoin(1), 60.0) == []
+    (again,) = talk.say("one", JOIN)
+    assert again == Rejoin(0)
+    ((_, join),) = ((send.to, send.message) for send in replica.receive("coordinator", again, 60.0))
+    assert isinstance(join, Join) and join.attempt == 1
+    talk.say("one", join)
+    talk.now += 2
+    talk.obey()
+    assert any(isinstance(each, Admitted) and each.session == 2 for each in talk.obey())
 
 
 @pytest.mark.parametrize("join", [Join("one", 0, "", 11, 4), Join("one", 0, "", 10, 5)])

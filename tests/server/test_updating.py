@@ -312,9 +312,13 @@ def test_updates_that_would_make_another_too_stale_wait_for_its_push() -> None:
     talk.pull(1, 2)
     assert talk.push(replace(GRADIENT, number=2, versions=(1, 1))) == []
     assert talk.drain() == []  # session 2 would be two behind
+    assert list(talk.updates.waits_for) == ["two"]
     assert talk.push(replace(GRADIENT, session=2)) == []
     assert len(talk.drain()) == 2
+    assert not list(talk.updates.waits_for)
     assert talk.updates.staleness[0].largest <= 1
+    of_one, of_two = (talk.updates.replicas[name] for name in ("one", "two"))
+    assert (of_one.updates, of_two.updates, of_two.largest) == (4, 2, 1)
 
 
 @pytest.mark.parametrize("how", ["an empty update", "an end", "no room"])
@@ -343,7 +347,9 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     talk = Talk(Momentum(0.5))
     talk.give(checkpoint=1)
     talk.applied(GRADIENT)
+    assert list(talk.updates.waits_for) == ["one", "two"]
     talk.push(marker(1, 2))
+    assert list(talk.updates.waits_for) == ["two"]
     after = replace(GRADIENT, number=3, samples=((5, 6),), checkpoint=1)
     assert talk.refused(after).reason == "busy: checkpoint 1 waits for markers of others"
     talk.push(replace(GRADIENT, session=2, samples=((7, 9),)))  # waits in the queue

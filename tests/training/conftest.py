@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from tests.training.batch_runs import RECIPE
 from tests.training.small import draw_labelled
 
 
@@ -21,6 +23,21 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the tests of a session keep what was prepared."""
     return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(scope="session")
+def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of strategy `batch` with 331 vectors in three classes."""
+    folder = tmp_path_factory.mktemp("blobs")
+    numbers = np.random.default_rng(0)
+    labels = numbers.integers(0, 3, 331)
+    rows = numbers.normal(size=(331, 5)) + 2 * np.eye(3, 5)[labels]
+    np.savez(folder / "blobs.npz", x=rows.astype(np.float32), labels=labels)
+    np.save(folder / "blobs.npy", rows.astype(np.float32))
+    np.save(folder / "blobs.labels.npy", labels)
+    path = folder / "blobs.toml"
+    path.write_text(RECIPE.format(source=folder / "blobs.npy"))
+    return path
 
 
 @pytest.fixture(autouse=True)

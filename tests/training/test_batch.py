@@ -2,91 +2,34 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.training.batch_runs import (
+    RECIPE,
+    events,
+    hard_to_tell,
+    regression,
+    same,
+    trained,
+)
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import cotswold
 from cotswold import recipe as recipes
 from cotswold import training
-from cotswold.analysis.run_history import History
-from cotswold.api.progress import describe
-from cotswold.checkpoint import Checkpoint, Checkpoints
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
-from cotswold.errors import BusyError, DivergedError, MachineError, RecipeError, RunError, UserError
+from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
-from cotswold.run import EventLog, Stop, read_events
+from cotswold.run import Stop
 from cotswold.training.patterns import StorePatterns, write_rows
 from cotswold.training.whole_set import Share, WholeSet
 from cotswold.training.works import DenseWork, LayerWork, ModuleWork, of_recipe
-
-RECIPE = """
-name = "blobs"
-data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.2 }}
-network = {{ layers = [{{ type = "linear", features = 7 }}, {{ type = "tanh" }}] }}
-training = {{ strategy = "batch", iterations = 12, portion = 32 }}
-"""
-
-
-@pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("blobs")
-    numbers = np.random.default_rng(0)
-    labels = numbers.integers(0, 3, 331)
-    rows = numbers.normal(size=(331, 5)) + 2 * np.eye(3, 5)[labels]
-    np.savez(folder / "blobs.npz", x=rows.astype(np.float32), labels=labels)
-    np.save(folder / "blobs.npy", rows.astype(np.float32))
-    np.save(folder / "blobs.labels.npy", labels)
-    path = folder / "blobs.toml"
-    path.write_text(RECIPE.format(source=folder / "blobs.npy"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("stores")
-
-
-def trained(
-    recipe: Path | None,
-    place: Path,
-    stores: Path,
-    *overrides: str,
-    watch: Callable[[Mapping[str, object]], None] = lambda event: None,
-    stop: Stop | None = None,
-) -> Checkpoint:
-    resume = training.Resume.ALWAYS if recipe is None else training.Resume.NEVER
-    job = training.open_job(recipe, place, overrides=overrides, stores=stores, resume=resume)
-    job.train(watch, stop or Stop())
-    return Checkpoint(Checkpoints(job.run.checkpoints).paths()[-1])
-
-
-def events_of(place: Path) -> list[dict[str, object]]:
-    return list(read_events(place / "events.jsonl"))
-
-
-def events(place: Path, kind: str) -> list[dict[str, object]]:
-    return [event for event in read_events(place / "events.jsonl") if event["kind"] == kind]
-
-
-def step_of(checkpoint: Checkpoint) -> int:
-    position = checkpoint.state["position"]
-    assert isinstance(position, dict)
-    return int(position["step"])
-
-
-def same(one: Checkpoint, other: Checkpoint) -> bool:
-    return set(one.names) == set(other.names) and all(
-        torch.equal(one.read(name), other.read(name)) for name in one.names
-    )
 
 
 @pytest.mark.parametrize(
@@ -100,9 +43,9 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
     ],
 )
 def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
-    overrides: tuple[str, ...], recipe: Path, stores: Path, tmp_path: Path
+    overrides: tuple[str, ...], blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
-    training.check_resume(recipe, tmp_path, overrides=overrides, stores=stores)
+    training.check_resume(blobs, tmp_path, overrides=overrides, stores=stores)
     steps = events(tmp_path / "whole", "step")
     assert len(steps) == 12
     assert float(str(steps[-1]["loss"])) < 0.7 * float(str(steps[0]["loss"]))
@@ -113,9 +56,9 @@ def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
     [(), ("training.method=cg",), ("training.method=cg", "training.fraction=0.5", "training.cycle=2")],
 )
 def test_a_stop_inside_an_iteration_loses_no_bit(
-    overrides: tuple[str, ...], recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overrides: tuple[str, ...], blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trained(recipe, tmp_path / "whole", stores, *overrides)
+    whole = trained(blobs, tmp_path / "whole", stores, *overrides)
     calls, add = 0, DenseWork.add
     for part in range(40):
         stop, calls = Stop(), 0
@@ -131,7 +74,7 @@ def test_a_stop_inside_an_iteration_loses_no_bit(
 
         monkeypatch.setattr(DenseWork, "add", counted)
         last = trained(
-            recipe if part == 0 else None, tmp_path / "cut", stores, *overrides * (part == 0), stop=stop
+            blobs if part == 0 else None, tmp_path / "cut", stores, *overrides * (part == 0), stop=stop
         )
         if stop.signal is None:
             break
@@ -140,7 +83,7 @@ def test_a_stop_inside_an_iteration_loses_no_bit(
 
 
 def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
-    recipe: Path, stores: Path
+    blobs: Path, stores: Path
 ) -> None:
     for overrides in (
         [],
@@ -149,8 +92,8 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
         ["objective.loss=squared", "network.output=tanh", "objective.low=-0.8", "objective.high=0.8"],
         ["network.layers=[]"],
     ):
-        found = training.open_store(recipes.load(recipe, overrides), stores)
-        made = training.stores.with_store_shape(recipes.load(recipe, overrides), found)
+        found = training.open_store(recipes.load(blobs, overrides), stores)
+        made = training.stores.with_store_shape(recipes.load(blobs, overrides), found)
         dense = of_recipe(made, found)
         assert isinstance(dense, DenseWork)
         one, other = (torch.zeros_like(dense.parameters) for _ in range(2))
@@ -161,16 +104,16 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_flops_are_counted_as_the_paper_does(recipe: Path, stores: Path) -> None:
-    found = recipes.load(recipe)
+def test_flops_are_counted_as_the_paper_does(blobs: Path, stores: Path) -> None:
+    found = recipes.load(blobs)
     store = training.open_store(found, stores)
     n_i, n_h, n_o = 5, 7, 3
     expected = 2 * (n_i + n_o) * n_h, 4 * n_i * n_h + 6 * n_h * n_o
     assert of_recipe(training.stores.with_store_shape(found, store), store).flops == expected
 
 
-def test_the_account_is_that_of_the_evaluations(recipe: Path, stores: Path, tmp_path: Path) -> None:
-    trained(recipe, tmp_path / "run", stores)
+def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_path: Path) -> None:
+    trained(blobs, tmp_path / "run", stores)
     (end,), steps = events(tmp_path / "run", "end"), events(tmp_path / "run", "step")
     patterns = int(str(events(tmp_path / "run", "start")[0]["pictures"]))
     assert end["samples"] == patterns * int(str(steps[-1]["evaluations"]))
@@ -230,7 +173,7 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
     assert seen[3][0] == "draw 2" and seen[3][1] != seen[0][1]
 
 
-def test_recorded_sets_are_counted_again(recipe: Path, stores: Path, tmp_path: Path) -> None:
+def test_recorded_sets_are_counted_again(blobs: Path, stores: Path, tmp_path: Path) -> None:
     work = Line(100)
     whole = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4", "0"])
     assert [whole.evaluate("x", "g").samples for _ in range(3)] == [30, 10, 50]
@@ -240,7 +183,7 @@ def test_recorded_sets_are_counted_again(recipe: Path, stores: Path, tmp_path: P
     "fraction", ["0.5", "0.9"]
 )  # with 0.9 some draws count all, for the last portion is small
 def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
-    fraction: str, recipe: Path, stores: Path, tmp_path: Path
+    fraction: str, blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
     words = (
         f"training.fraction={fraction}",
@@ -248,11 +191,11 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
         "training.portion=120",
         "data.validation=0.27",
     )
-    first = trained(recipe, tmp_path / "first", stores, *words, "training.seed=1")
+    first = trained(blobs, tmp_path / "first", stores, *words, "training.seed=1")
     drawn = [event["portions"] for event in events(tmp_path / "first", "draw")]
     assert len(drawn) == 12 and len(set(map(str, drawn))) > 1
     place = tmp_path / "again"
-    again = trained(recipe, place, stores, *words, "training.seed=1", f"cluster.replay={tmp_path / 'first'}")
+    again = trained(blobs, place, stores, *words, "training.seed=1", f"cluster.replay={tmp_path / 'first'}")
     assert [event["portions"] for event in events(place, "draw")] == drawn
     assert same(first, again)
     with pytest.raises(RunError, match=r"cluster\.replay \(None there"):  # what has begun otherwise
@@ -260,12 +203,12 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
 
 
 def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(
-    recipe: Path, stores: Path, tmp_path: Path
+    blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
-    trained(recipe, tmp_path / "whole", stores, "training.iterations=2")
+    trained(blobs, tmp_path / "whole", stores, "training.iterations=2")
     with pytest.raises(RunError, match="it counted all of them"):
         trained(
-            recipe,
+            blobs,
             tmp_path / "again",
             stores,
             "training.fraction=0.5",
@@ -290,8 +233,8 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
     assert replayed.evaluate("x", "g").samples == 30
 
 
-def test_rows_in_a_file_are_those_in_memory(recipe: Path, stores: Path, tmp_path: Path) -> None:
-    store: Store = training.open_store(recipes.load(recipe), stores)
+def test_rows_in_a_file_are_those_in_memory(blobs: Path, stores: Path, tmp_path: Path) -> None:
+    store: Store = training.open_store(recipes.load(blobs), stores)
     write_rows(store, "train", tmp_path)
     before = (tmp_path / "train.rows").stat().st_mtime_ns
     write_rows(store, "train", tmp_path)  # is there already
@@ -299,220 +242,6 @@ def test_rows_in_a_file_are_those_in_memory(recipe: Path, stores: Path, tmp_path
     one, other = (StorePatterns(store, "train", rows).batch([5, 0, 200]) for rows in (None, tmp_path))
     assert torch.equal(one.inputs, other.inputs)
     assert one.targets is not None and other.targets is not None and torch.equal(one.targets, other.targets)
-
-
-def test_a_limit_of_time_saves_and_stops(recipe: Path, stores: Path, tmp_path: Path) -> None:
-    stop = Stop()
-    trained(recipe, tmp_path / "run", stores, "price.max_hours=1e-7", stop=stop)
-    (end,) = events(tmp_path / "run", "end")
-    assert stop.limited and end["status"] == "limited"
-    assert end["why"] == "price.max_hours = 1e-07 is reached"
-    trained(None, tmp_path / "run", stores, "price.max_hours=1")
-    assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
-
-
-class Ticks:
-    """A clock that goes on where it is told to."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
-    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks, add = Ticks(), DenseWork.add
-
-    def slowly(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
-        ticks.now += 1
-        return add(self, patterns, gradient)
-
-    monkeypatch.setattr(DenseWork, "add", slowly)
-    words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion=32")
-    job = training.open_job(recipe, tmp_path / "run", overrides=words, stores=stores)
-    recorder = job._recorder  # clocks are arguments of what it makes
-    monkeypatch.setattr(
-        type(job),
-        "_recorder",
-        lambda self, *given: replace(recorder(*given), clock=ticks, run_clock=lambda: ticks.now - 1000),
-    )
-    assert not job.train(lambda event: None, Stop())
-    (end,) = events(tmp_path / "run", "end")
-    evaluation = -(-265 // 32)  # seconds, one a portion
-    assert end["status"] == "limited" and ticks.now - 1000 == end["dollars"]
-    assert 40 - evaluation <= float(str(end["dollars"])) <= 40
-    assert (ticks.now - 1000) % evaluation == 0  # none was begun in vain
-
-
-def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
-    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "run"
-
-    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
-        raise MachineError("a server is gone; resume the run")
-
-    job = training.open_job(recipe, place, stores=stores)
-    monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
-    with pytest.raises(MachineError, match=r"resume the run \(nothing was saved yet; it begins anew\)$"):
-        job.train(lambda event: None, Stop())
-    (failed,) = events(place, "end")
-    assert str(failed["why"]).endswith("it begins anew)")
-    with EventLog(place / "events.jsonl", began=time.monotonic() - 3600) as log:
-        log.write("cluster_ended", name="server 0", why="was killed")  # an hour later
-    monkeypatch.undo()
-    stop, seen = Stop(), list[Mapping[str, object]]()
-    trained(None, place, stores, "price.max_hours=1", watch=seen.append, stop=stop)
-    (anew,) = events(place, "begun_anew")
-    assert describe(anew) == "nothing was saved yet; it begins anew"
-    assert float(str(anew["lost_seconds"])) >= 3600 and stop.limited
-    history = History.of(events_of(place))
-    assert history.resumptions == 1 and history.lost_seconds >= 3600
-
-
-def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
-    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
-        raise MachineError("nobody answers")
-
-    monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.runners.evaluations.Evaluations._save", lambda self: None)
-    with pytest.raises(MachineError, match="nobody answers"):
-        trained(recipe, tmp_path / "run", stores)
-    late = training.open_job(None, tmp_path / "run", stores=stores, resume=training.Resume.ALWAYS)
-    monkeypatch.undo()
-    trained(recipe, tmp_path / "run", stores, "training.iterations=3")
-    assert len(events(tmp_path / "run", "step")) == 3 and len(events(tmp_path / "run", "start")) == 1
-    with pytest.raises(BusyError, match="another command has begun a run"):
-        late.train(lambda event: None, Stop())
-    with pytest.raises(RunError, match="already holds a run"):
-        trained(recipe, tmp_path / "run", stores)
-
-
-def test_progress_and_iterations_count_the_same_evaluations(
-    recipe: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cotswold.training.runners.evaluations.SHOW_SECONDS", 0.0)
-    seen = list[Mapping[str, object]]()
-    words = ("training.method=cg", "training.search=bunyip", "training.portion=4", "training.iterations=4")
-    trained(recipe, tmp_path / "run", stores, *words, watch=seen.append)
-    numbers = [each["evaluation"] for each in seen if each["kind"] == "portions"]
-    last = [each for each in seen if each["kind"] == "step"][-1]
-    asked = int(str(last["evaluations"])) + int(str(last["slopes"]))
-    assert int(str(last["slopes"])) > 0 and list(dict.fromkeys(numbers)) == list(range(1, asked + 1))
-    said = describe(last)
-    assert said is not None and f"{asked} evaluations ({last['slopes']} of them slopes" in said
-
-
-def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(
-    recipe: Path, stores: Path, tmp_path: Path
-) -> None:
-    whole = trained(recipe, tmp_path / "whole", stores)
-    trained(recipe, tmp_path / "parts", stores, "training.iterations=5")
-    assert same(whole, trained(None, tmp_path / "parts", stores, "training.iterations=12"))
-
-
-def test_patience_ends_a_run_and_the_best_point_is_kept(recipe: Path, stores: Path, tmp_path: Path) -> None:
-    trained(recipe, tmp_path / "run", stores, "training.iterations=200", "training.patience=3")
-    judged = [float(str(event["loss"])) for event in events(tmp_path / "run", "validation")]
-    best = judged.index(min(judged))
-    assert len(judged) - 1 - best == 3
-    assert training.trained_layers(cotswold.run.RunDirectory(tmp_path / "run")).step == best
-    (over,) = events(tmp_path / "run", "stack_end")
-    assert over["why"] == "no better validation 3 times"
-
-
-def test_a_run_that_patience_ended_goes_on_where_more_is_given(
-    recipe: Path, stores: Path, tmp_path: Path
-) -> None:
-    place, words = tmp_path / "run", ("training.iterations=200", "training.patience=3")
-    ended = trained(recipe, place, stores, *words)
-    assert same(ended, trained(None, place, stores))  # the same patience is over
-    more = trained(None, place, stores, "training.patience=5")
-    assert step_of(more) == step_of(ended) + 2
-    assert events(place, "stack_end")[-1]["why"] == "no better validation 5 times"
-
-
-def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowered(
-    recipe: Path, stores: Path, tmp_path: Path
-) -> None:
-    place = tmp_path / "run"
-    ended = trained(recipe, place, stores, "training.iterations=200", "training.tolerance=0.05")
-    assert events(place, "stack_end")[-1]["why"] == "the gradient's norm is at most training.tolerance"
-    assert same(ended, trained(None, place, stores))
-    assert len(events(place, "step")) == step_of(ended)
-    trained(None, place, stores, "training.tolerance=0.03")
-    assert len(events(place, "step")) > step_of(ended)
-
-
-def test_a_run_that_stopped_in_its_first_iteration_is_not_begun_twice(
-    recipe: Path, stores: Path, tmp_path: Path
-) -> None:
-    place, stop = tmp_path / "run", Stop()
-
-    def ask(event: Mapping[str, object]) -> None:
-        if event["kind"] == "validation":
-            stop.signal = 15
-
-    trained(recipe, place, stores, watch=ask, stop=stop)
-    trained(None, place, stores)
-    assert [event["step"] for event in events(place, "validation")] == list(range(13))
-    assert len(events(place, "stack")) == 1
-
-
-def test_the_first_iteration_is_saved_whenever_a_checkpoint_is_due(
-    recipe: Path, stores: Path, tmp_path: Path
-) -> None:
-    trained(recipe, tmp_path / "run", stores, "training.checkpoint_minutes=60")
-    assert [event["step"] for event in events(tmp_path / "run", "checkpoint")] == [1, 12]
-
-
-def hard_to_tell() -> tuple[Tensor, Tensor]:
-    """Classes that no plane divides: a softmax regression has a minimum."""
-    numbers = torch.Generator().manual_seed(3)
-    inputs = torch.randn(400, 5, generator=numbers)
-    return inputs, (inputs[:, :3] + torch.randn(400, 3, generator=numbers)).argmax(1)
-
-
-def regression(place: Path, **settings: object) -> cotswold.Run:
-    module = nn.Linear(5, 3)
-    nn.init.zeros_(module.weight)
-    nn.init.zeros_(module.bias)
-    words = {"loss": "cross_entropy", "strategy": "batch", "iterations": 200, **settings}
-    return cotswold.train(module, hard_to_tell(), place, **words)  # type: ignore[arg-type]  # one word after the other
-
-
-@pytest.mark.parametrize("method", ["lbfgs", "cg"])
-def test_a_run_ends_by_itself_at_rounding_level(method: str, tmp_path: Path) -> None:
-    run = regression(tmp_path / "run", method=method)
-    (over,) = events(tmp_path / "run", "stack_end")
-    assert "converged" in str(over["why"]) and int(str(over["step"])) < 100
-    described = cotswold.api.progress.describe(over)
-    assert described is not None and "converged" in described
-    assert regression(tmp_path / "run", resume=True).status == "finished"  # and stays at its end
-    assert len(events(tmp_path / "run", "stack_end")) == 1
-    steps = [event for event in run.events if event["kind"] == "step"]
-    assert min(float(str(each["gradient_norm"])) for each in steps) < 1e-6
-
-
-def test_a_run_that_is_stopped_converges_at_the_same_iteration(tmp_path: Path) -> None:
-    regression(tmp_path / "whole")
-    (whole,) = events(tmp_path / "whole", "stack_end")
-    end = int(str(whole["step"]))
-    regression(tmp_path / "parts", iterations=end - 4)
-    regression(tmp_path / "parts", iterations=200, resume=True)
-    assert events(tmp_path / "parts", "stack_end")[-1]["step"] == end
-
-
-@pytest.mark.parametrize("settings", [{"stall_iterations": 0}, {"fraction": 0.5, "cycle": 30}])
-def test_it_does_not_converge_where_it_must_not(settings: dict[str, object], tmp_path: Path) -> None:
-    regression(tmp_path, iterations=60, **settings)
-    (over,) = events(tmp_path, "stack_end")
-    assert "converged" not in str(over["why"])
 
 
 def test_weight_decay_is_minimised_with_the_loss(tmp_path: Path) -> None:
@@ -742,10 +471,10 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
     ],
 )
 def test_recipes_that_make_no_sense_over_the_whole_set_are_refused(
-    override: str, said: str, recipe: Path
+    override: str, said: str, blobs: Path
 ) -> None:
     with pytest.raises(RecipeError, match=said):
-        recipes.load(recipe, [override])
+        recipes.load(blobs, [override])
 
 
 def test_a_data_loader_gives_its_samples_by_number(tmp_path: Path) -> None:

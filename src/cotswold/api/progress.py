@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Protocol, TextIO
 
+from cotswold.api.doing import bytes_in_words
+from cotswold.api.doing import counted as counted_of
+from cotswold.api.replicas_table import tables
 from cotswold.launch import own_log
 
 LINE_SECONDS = 5.0
+_REFRESHES = 4
+"""A second: a table of replicas takes a core some milliseconds, which they compute with."""
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
 """Of steps that take long, fewer are enough."""
@@ -158,6 +163,10 @@ class TrainingDisplay:
         if event["kind"] == "portions":
             self._portions(event)
             return
+        if event["kind"] == "replicas":
+            if self._rich:
+                self._rich.replicas(event)
+            return
         left = self._left(event) if event["kind"] == "step" else None
         line = describe(event, left)
         if event["kind"] == "step":
@@ -225,7 +234,7 @@ class _Within:
 
 class _Bars:
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
+        from rich.console import Console, RenderableType
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -234,13 +243,23 @@ class _Bars:
             TextColumn,
         )
 
-        self.progress = Progress(
+        class Shown(Progress):
+            """Bars, and what is above them."""
+
+            above: Sequence[RenderableType] = ()
+
+            def get_renderables(self) -> Iterator[RenderableType]:
+                yield from self.above
+                yield self.make_tasks_table(self.tasks)
+
+        self.progress = Shown(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TextColumn("{task.fields[left]}"),
             console=Console(file=stream),
+            refresh_per_second=_REFRESHES,
         )
         self.tasks: dict[object, TaskID] = {}
 
@@ -256,6 +275,11 @@ class _Bars:
             figures=figures(event),
             left=time_left(left),
         )
+
+    def replicas(self, event: Mapping[str, object]) -> None:
+        """Show a row a replica and a row a server, above the bars."""
+        self.progress.above = [str(event["doing"]), *tables(event, self.progress.console.height)]
+        self.progress.refresh()
 
     def evaluation(self, event: Mapping[str, object], text: str) -> None:
         """Show how far an evaluation is, in a line below that of the iterations."""
@@ -277,18 +301,22 @@ class Estimate:
 
     def __init__(self) -> None:
         self._stack: object = None
-        self._steps = self._seconds = 0.0
+        self._steps = self._seconds = self._at = 0.0
 
     def __call__(self, event: Mapping[str, object]) -> float | None:
         """The seconds left after a step event; None as long as too little is known."""
         if event["stack"] != self._stack:
             self._stack, self._steps, self._seconds = event["stack"], 0.0, 0.0
+            self._at = _number(event.get("at"))
             return None
-        self._steps += _number(event.get("interval_steps", 1))
+        at, self._at = self._at, _number(event.get("at"))
+        # replicas count samples that are settled, everything else steps
+        self._steps += self._at - at if "replicas" in event else _number(event.get("interval_steps", 1))
         self._seconds += _number(event["interval_seconds"])
         if "of" not in event or (self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS):
             return None
-        return (_number(event["of"]) - _number(event["at"])) * self._seconds / max(self._steps, 1)
+        left = _number(event["of"]) - _number(event["at"])
+        return left * self._seconds / self._steps if self._steps > 0 else None
 
 
 def time_left(seconds: float | None) -> str:
@@ -357,9 +385,24 @@ def figures(event: Mapping[str, object]) -> str:
     counted = f" {asked} evaluations{part}" if "evaluations" in event else ""
     workers = f" {event['workers']} workers" if _number(event.get("workers")) > 1 else ""
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
+    rate = _rate(1e9 * _number(event["gflops"]))
     return (
-        f"loss {_number(event['loss']):.5g}{counted}{workers} {_number(event['pictures_per_second']):.0f} "
-        f"samples/s {_rate(1e9 * _number(event['gflops']))}{noted}"
+        f"loss {_number(event['loss']):.5g}{_of_replicas(event)}{counted}{workers} "
+        f"{_number(event['pictures_per_second']):.0f} samples/s {rate}{noted}"
+    )
+
+
+def _of_replicas(event: Mapping[str, object]) -> str:
+    """What a step event says of replicas, where it is of any."""
+    if "replicas" not in event:
+        return ""
+    accuracy = f" accuracy {_number(event['accuracy']):.2%}" if "accuracy" in event else ""
+    waiting = _number(event.get("waiting_bytes"))
+    queue = f" queue {bytes_in_words(waiting)}" if waiting else ""
+    return (
+        f"{accuracy} epoch {int(_number(event.get('epoch'))) + 1} "
+        f"{counted_of(int(_number(event['replicas'])), 'replica')} "
+        f"staleness {_number(event.get('staleness')):.1f}{queue}"
     )
 
 

@@ -73,6 +73,18 @@ class Learnt:
 
 
 @dataclass(frozen=True)
+class Doing:
+    """What a replica does now; it is said when that changes, and every second."""
+
+    name: str
+    what: str
+    waits_for: tuple[str, ...]
+    """By name; nobody where it computes."""
+    seconds: float
+    """Since its last step began, or ended."""
+
+
+@dataclass(frozen=True)
 class Count:
     """The coordinator wants a server's `Counts`."""
 
@@ -91,10 +103,17 @@ class Counts:
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
     """Updates, by the first word of the reason."""
+    shards: int
+    queued: int
+    """Updates that wait."""
+    waits_for: tuple[str, ...]
+    """Replicas that make it keep updates of others back."""
+    replicas: tuple[tuple[str, int, float, int], ...]
+    """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Count | Counts
+Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
-    *(Learnt, Count, Counts),
+    *(Learnt, Doing, Count, Counts),
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Counts, Learnt, Made
+from cotswold.cluster.messages import Count, Counts, Doing, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
@@ -30,11 +31,13 @@ from cotswold.cluster.settings import ClusterSettings
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
+from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus, Watching
 from cotswold.errors import MachineError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
 from cotswold.server.staleness import Staleness
@@ -106,6 +109,8 @@ class ReplicaSettings:
 class ReplicasStatus:
     """Where things are, for whoever watches."""
 
+    state: str
+    """The coordinator's: warming, running, ending or over."""
     epoch: int
     account: Account
     """Of all epochs."""
@@ -113,8 +118,9 @@ class ReplicasStatus:
     """Samples that are handed out, and not settled."""
     replicas: int
     """In sessions."""
-    servers: tuple[Counts, ...]
-    """What they said last."""
+    each: tuple[ReplicaStatus, ...]
+    """Of all replicas whose processes run."""
+    servers: tuple[ServerStatus, ...]
     sent_bytes: int
     """By the coordinator, so far; shared memory included."""
     received_bytes: int
@@ -185,6 +191,9 @@ class ReplicaConversation(Listening):
         self.machine = machine
         self.learnt: list[Learnt] = []
         """Since it was taken."""
+        self.watching = Watching()
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called some times a second, whatever is waited for; it must not wait itself."""
 
     @property
     def servers(self) -> list[str]:
@@ -200,7 +209,11 @@ class ReplicaConversation(Listening):
         self._end(self.machine.members, self.servers)
 
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Learnt) and message.name == sender:
+        if isinstance(message, Learnt | Doing) and message.name == sender:
+            self.watching.hear(message, time.monotonic())
+        if isinstance(message, Counts) and message.server == sender:
+            self.watching.hear(message, time.monotonic())
+        elif isinstance(message, Learnt) and message.name == sender:
             self.learnt.append(message)
             self.staff.joined(sender)  # whoever ends before its first step ended in vain
         elif isinstance(message, _HEARD):
@@ -210,6 +223,7 @@ class ReplicaConversation(Listening):
 
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
+        self.watching.forget(name)
         return []
 
     def _tick(self, now: float) -> None:
@@ -219,6 +233,10 @@ class ReplicaConversation(Listening):
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
+        for server in self.servers:
+            if self.watching.to_ask(server, now):
+                self.post.send(server, Count())
+        self.on_tick()
         self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             raise TroubleError(f"{lost} is gone; resume the run")
@@ -236,7 +254,6 @@ class Replicas:
         self._machine = conversation.machine
         self.vectors = vectors
         """Their names: the parameters first, then what the rule keeps."""
-        self._counts: dict[str, Counts] = {}
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
@@ -285,13 +302,40 @@ class Replicas:
         traffic = self._conversation.post.endpoint.traffic
         ledger = self._machine.ledger
         return ReplicasStatus(
+            self._machine.state.value,
             ledger.epoch,
             ledger.total,
             ledger.open,
             len(self._machine.members),
-            tuple(self._counts[name] for name in self._begun.servers if name in self._counts),
+            self._replicas_now(),
+            self._servers_now(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
+        )
+
+    def watch(self, on_tick: Callable[[], None]) -> None:
+        """Have a function called some times a second, whatever is waited for; it must not wait itself."""
+        self._conversation.on_tick = on_tick
+
+    def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
+        members, now = self._machine.members, time.monotonic()
+        watching, staff = self._conversation.watching, self._conversation.staff
+        found = []
+        for name in sorted(staff.workers, key=lambda each: (len(each), each)):
+            session = members.session(name)
+            in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
+            heard = 0.0 if session is None else members.of[session].heard
+            place = Place(name, staff.machine_of(name), staff.pid_of(name))
+            found.append(watching.replica(place, in_hand, heard, now))
+        return tuple(found)
+
+    def _servers_now(self) -> tuple[ServerStatus, ...]:
+        watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
+        shards = Counter(one.server for one in self._begun.shards)
+        return tuple(
+            watching.server(Place(name, staff.machine_of(name), staff.pid_of(name)), shards[name], now)
+            for name in self._begun.servers
+            if staff.is_watched(name)
         )
 
     def proceed(self, seconds: float) -> list[Learnt]:
@@ -358,7 +402,6 @@ class Replicas:
         for server in self._begun.servers:
             self._conversation.post.send(server, Count())
         self._conversation.hearing(hear, lambda: len(counts) == len(self._begun.servers))
-        self._counts = counts
         return tuple(counts[name] for name in self._begun.servers)
 
     def close(self) -> None:

@@ -13,6 +13,10 @@ from .listener import TcpListener as TcpListener
 from .memory import available_bytes as available_bytes
 from .memory import keep_freed_bytes as keep_freed_bytes
 from .memory import require_memory as require_memory
+from .placement import claimed_cores as claimed_cores
+from .placement import dealt_cores as dealt_cores
+from .placement import stay_on as stay_on
+from .placement import staying_on as staying_on
 from .processes import Call as Call
 from .processes import Process as Process
 from .processes import Processes as Processes
@@ -45,6 +49,8 @@ __all__ = [
     "address_of_keeper",
     "address_towards",
     "available_bytes",
+    "claimed_cores",
+    "dealt_cores",
     "granted_cores",
     "how",
     "inherited",
@@ -55,6 +61,8 @@ __all__ = [
     "raise_on_all",
     "require_memory",
     "sign",
+    "stay_on",
+    "staying_on",
     "token_in",
     "token_of",
     "waiting_settings",

@@ -1,30 +1,64 @@
 """Which core each of some processes is to stay on.
 
-Knows: the affinity mask, NUMA nodes, cores that are threads of one core. Does not know: what processes do.
+Knows: the affinity mask, NUMA nodes, cores that are threads of one core, cores that others have taken. Does
+not know: what processes do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import Iterable, Iterator, Set
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
-def dealt_cores(processes: int, root: Path = Path("/")) -> list[int | None]:
+def dealt_cores(
+    processes: int, root: Path = Path("/"), taken: Set[int | None] = frozenset()
+) -> list[int | None]:
     """A core for each process, those of one NUMA node first, so that what they share is near to them.
 
     On a node whole cores come before the second threads of a core; the node with the most cores granted comes
-    first. None, to be left to the system, where there are more processes than cores, or no masks.
+    first. ``taken`` are left to others. None, to be left to the system, where there are more processes than
+    cores, or no masks.
     """
     if not hasattr(os, "sched_getaffinity"):
         return [None] * processes
-    granted = os.sched_getaffinity(0)
+    granted = os.sched_getaffinity(0) - taken
     if processes > len(granted):
         return [None] * processes
     nodes = sorted(_nodes(granted, root), key=lambda cores: (-len(cores), min(cores)))
     order = [core for cores in nodes for core in _whole_first(cores, root)]
     return list(order[:processes])
+
+
+@contextmanager
+def claimed_cores(processes: int) -> Iterator[list[int | None]]:
+    """As `dealt_cores`, but for cores that others on this host have claimed so.
+
+    They are claimed until the block's end, or that of this process and its forks. On Linux alone.
+    """
+    taken: set[int | None] = set()
+    while True:
+        cores = dealt_cores(processes, taken=taken)
+        with ExitStack() as claims:
+            for core in cores:
+                if core is not None and not _is_claimed_by(claims, core):
+                    taken.add(core)
+                    break
+            else:
+                yield cores
+                return
+
+
+def _is_claimed_by(claims: ExitStack, core: int) -> bool:
+    """Whether nobody has claimed the core before: a name that ends with the processes that have it bound."""
+    claim = claims.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    try:
+        claim.bind(f"\0cotswold core {core}")
+    except OSError:
+        return False
+    return True
 
 
 def stay_on(cores: Iterable[int | None]) -> None:

@@ -15,10 +15,13 @@ from torch import Tensor, nn
 from cotswold.errors import ExportError, GeometryError
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch has it untyped
 def _exporting_to_onnx() -> bool:
     """Whether either exporter is at work; dynamo, which the newer one may use, would take it for False."""
     return torch.onnx.is_in_onnx_export()
+
+
+# what torch.compiler.assume_constant_result does, which imports dynamo for it: a second of every start
+_exporting_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]  # dynamo reads it so
 
 
 def refuse_onnx(layer: nn.Module) -> None:

@@ -241,8 +241,11 @@ class Dispatcher:
     def _join(self, join: Join, now: float) -> list[Send]:
         session = self.members.session(join.name)
         if self.members.is_known(join):
-            known = session is not None and self.members.of[session].join == join
-            return [self._admitted(self.members.of[session])] if known and session in self._living else []
+            if session is None:  # its session ended before it was told of it
+                return [Send(join.name, Rejoin(0))]
+            member = self.members.of[session]
+            member.heard = now
+            return [self._admitted(member)] if member.join == join and session in self._living else []
         if session is not None:
             self._lose(self.members.of[session], "it joined anew")
         if self._is_over:

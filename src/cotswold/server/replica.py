@@ -178,6 +178,26 @@ class Replica:
         """Its session; 0 outside of one."""
         return 0 if self._session is None else self._session.admitted.session
 
+    @property
+    def doing(self) -> tuple[str, tuple[str, ...]]:
+        """What it does now, and by name for whom it waits: `computing`; `pushing`, until its push is applied;
+        `pulling`, until parameters come; `idle`, until it is handed samples; `joining`; `gone`."""
+        session = self._session
+        if session is None:
+            return ("gone", ()) if self.state is State.GONE else ("joining", (COORDINATOR,))
+        if self._stepping is not None:
+            return "computing", ()
+        pushing, pulling = tuple(session.pushing), tuple(session.pulling)
+        if self.state is State.FETCHING:
+            return "pulling", pulling
+        if pushing and (session.closed is not None or not session.hands or not self.pace.overlap):
+            return "pushing", pushing
+        if pulling and (session.must_pull or not self.pace.overlap):
+            return "pulling", pulling
+        if not session.hands:
+            return "idle", (COORDINATOR,)
+        return "computing", ()
+
     # --- what it hears ---
 
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
@@ -187,11 +207,11 @@ class Replica:
         session = self._session
         if isinstance(message, Dismiss) and message.session in (0, self.session):
             return self._gone()
+        if isinstance(message, Rejoin) and message.session == self.session:
+            return self._outside(now)
         if session is None or message.session != self.session:
             return []
         match message:
-            case Rejoin():
-                return self._outside(now)
             case Directions():
                 self._directed(session, message)
             case PulledNewer() if message.server == sender:

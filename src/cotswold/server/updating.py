@@ -29,7 +29,7 @@ where nothing waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
@@ -114,6 +114,8 @@ class _Session:
     """The versions that it has pulled."""
     checkpoint: int = 0
     """The newest whose marker is in."""
+    staleness: Histogram = field(default_factory=Histogram)
+    """Of its updates, each shard's by itself."""
 
 
 @dataclass(eq=False)
@@ -169,6 +171,21 @@ class Updates(Generic[Values]):
     def queued(self) -> int:
         """Updates that wait."""
         return len(self._queue)
+
+    @property
+    def replicas(self) -> dict[str, Histogram]:
+        """The staleness of what each living session had applied here, by its name."""
+        return {session.name: session.staleness for session in self._sessions.values()}
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The names of sessions that make updates of others wait: by a marker that they owe, or because they
+        compute from what these would make too stale."""
+        checkpoint = self._order.checkpoint
+        if checkpoint > self._frozen:
+            return tuple(each.name for each in self._sessions.values() if each.checkpoint < checkpoint)
+        found = {key for each in self._queue for key in self._aged(each, self.versions)}
+        return tuple(session.name for key, session in self._sessions.items() if key in found)
 
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
@@ -285,16 +302,20 @@ class Updates(Generic[Values]):
 
     def _ages_others(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> bool:
         """Whether applying it would make what another session computes too stale."""
+        return next(self._aged(waiting, versions), None) is not None
+
+    def _aged(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
+        """The sessions whose computing it would make too stale."""
         policy = self.settings.staleness
         if policy.policy != "wait":
-            return False
-        return any(
-            versions[number] + 1 - session.bases[number] > policy.bound
-            for key, session in self._sessions.items()
-            if key != waiting.session and session.pulled_for == session.last + 1
-            for number in waiting.update.shards
-            if number in session.bases
-        )
+            return
+        for key, session in self._sessions.items():
+            if key != waiting.session and session.pulled_for == session.last + 1:
+                for number in waiting.update.shards:
+                    base = session.bases.get(number)
+                    if base is not None and versions[number] + 1 - base > policy.bound:
+                        yield key
+                        break
 
     def _apply(self, ready: Sequence[_Waiting[Values]]) -> list[Send]:
         """These, in order, out of the queue."""
@@ -325,10 +346,12 @@ class Updates(Generic[Values]):
         waiting.is_dropped = any(self.settings.staleness.scale(each) == 0 for each in stale)
         if waiting.is_dropped:
             return
+        session = self._sessions.get(waiting.session) or self._ended[waiting.session]
         for number, each, values in zip(update.shards, stale, waiting.values, strict=True):
             factor = waiting.rate * update.scale * self.settings.staleness.scale(each)
             pushes[number].append((factor, values))
             self.staleness[number].add(each)
+            session.staleness.add(each)
             self.versions[number] += 1
 
     def _staleness(self, update: Update) -> list[int]:

@@ -6,12 +6,14 @@ does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.geometry import Grid
 from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
@@ -22,6 +24,7 @@ from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
+from cotswold.training.host_work import round_of
 from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
@@ -51,6 +54,24 @@ def staleness_of(training: DownpourTraining) -> Staleness:
     return Staleness(training.stale or "wait", training.staleness)
 
 
+def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
+    """How often a replica steps, fetches and pushes; one of several processes pushes after each round of them
+    all, which is a step to the servers."""
+    fetch, push, overlap = training.fetch_every, training.push_every, training.staleness != 0
+    if recipe.cluster.processes > 1:
+        return Pace(round_of(recipe), max(1, fetch // push), 1, overlap)
+    return Pace(training.batch_size, fetch, push, overlap)
+
+
+def work_of(recipe: Recipe) -> str:
+    """What makes a replica's work."""
+    if recipe.gang is not None:
+        return "cotswold.training.gang_replica:in_gang_replica"
+    if recipe.cluster.processes > 1:
+        return "cotswold.training.host_work:in_host"
+    return f"{_WORK}:in_replica"
+
+
 def settings_of(recipe: Recipe) -> ReplicaSettings:
     """What `[cluster]` and `[training]` ask for."""
     training, cluster = recipe.training, recipe.cluster
@@ -61,12 +82,13 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
             servers=cluster.servers,
             seed=training.seed,
             threads=training.threads or 1,
+            ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
             silent_seconds=cluster.silence,
         ),
-        Pace(training.batch_size, training.fetch_every, training.push_every, training.staleness != 0),
+        pace_of(recipe, training),
         training.learning_rate,
         training.epochs,
         rule_of(training),
@@ -87,11 +109,14 @@ def build(setting: Setting) -> ReplicaRuns:
     def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
         write_rows(store, "train", rows)
         logs.mkdir(parents=True, exist_ok=True)
-        processes = ForkServer((*PRELOADED, _WORK))
+        work = work_of(recipe)
+        # torch is to say nothing of sockets where ranks of a gang end
+        environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
+        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
         setting.open_things.callback(processes.close)
         return open_replicas(
             settings_of(recipe),
-            f"{_WORK}:in_replica",
+            work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,
             vectors=vectors,

@@ -34,7 +34,13 @@ class FlatModule:
         self.names = [name for name, _ in found]
         self._parameters = [each for _, each in found]
         self.vector = torch.cat([each.detach().reshape(-1) for each in self._parameters])
-        for parameter, view in zip(self._parameters, self._cut(self.vector), strict=True):
+        self.lie_in(self.vector)
+
+    def lie_in(self, vector: Tensor) -> None:
+        """Have the parameters lie in another vector ``(size,)`` from now on, which gets their values."""
+        vector.copy_(self.vector)
+        self.vector = vector
+        for parameter, view in zip(self._parameters, self._cut(vector), strict=True):
             parameter.data = view
 
     @property

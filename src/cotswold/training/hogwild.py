@@ -27,8 +27,16 @@ from torch import Tensor, nn
 from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
-from cotswold.host import Call, ForkServer, Process, how, keep_freed_bytes
-from cotswold.host.placement import dealt_cores, stay_on, staying_on
+from cotswold.host import (
+    Call,
+    ForkServer,
+    Process,
+    dealt_cores,
+    how,
+    keep_freed_bytes,
+    stay_on,
+    staying_on,
+)
 from cotswold.host.processes import function_of
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.training.losses import Loss, loss_of

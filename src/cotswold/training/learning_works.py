@@ -38,6 +38,10 @@ class LearningWork:
         """The parameters that learn, one vector."""
         return self.flat.vector
 
+    def lie_in(self, vector: Tensor) -> None:
+        """Have the parameters lie in this vector from now on, which gets their values."""
+        self.flat.lie_in(vector)
+
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters in the vector."""

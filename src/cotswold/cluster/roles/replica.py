@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.messages import Give, Given, Learnt, Made
+from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.parameters import parameters_of
@@ -40,6 +40,8 @@ from cotswold.server.replica import Pace, Part, Replica, State, StepTask
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1
 """How often it says what it has computed."""
+_SAY_SECONDS = 1.0
+"""How often it says what it does, where that is the same."""
 _WITHOUT_SECONDS = 2.0
 """For so long a replica waits to be dismissed when a server is gone: at the end of a run it is."""
 
@@ -93,6 +95,10 @@ class ReplicaRole:
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
+        self._moved = time.monotonic()
+        """When its last step began, or ended."""
+        self._doing: tuple[float, object] = (0.0, None)
+        """When it was said what it does, and what was."""
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
         """Since when it does without a server, and which."""
@@ -172,8 +178,13 @@ class ReplicaRole:
         """Say what was computed since it was said last."""
         with self._lock:
             learnt, self._learnt = self._learnt, Learnt(self._name, 0, 0, 0.0, (), 0.0)
+            what, waits_for = self._machine.doing
         if learnt.steps:
             self._post.send(m.COORDINATOR, learnt)
+        now = time.monotonic()
+        if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
+            self._doing = now, (what, waits_for)
+            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, max(0.0, now - self._moved)))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
@@ -184,13 +195,14 @@ class ReplicaRole:
     def _compute(self, task: StepTask | None) -> None:
         """Step after step, as long as there are any."""
         while task is not None:
-            began = time.perf_counter()
+            began, self._moved = time.perf_counter(), time.monotonic()
             found = self._step(task)
             parts = self._parts() if task.closes else None
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began)
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
+                self._moved = time.monotonic()
             if sends:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 

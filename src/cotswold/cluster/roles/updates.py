@@ -71,6 +71,12 @@ class Draining:
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
             tuple(sorted(self._updates.refused.items())),
+            len(histograms),
+            self._updates.queued,
+            self._updates.waits_for,
+            tuple(
+                (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
+            ),
         )
 
 

@@ -21,6 +21,10 @@ class Cluster(Section):
     workers: Processes = 1
     """Workers, each a process, or the ranks of `mesh.grid`. For `batch` one process without `address` does
     everything itself, without servers or sockets; for `downpour` these are the replicas."""
+    processes: Processes = 1
+    """For `downpour`: processes of a replica, all on one host, each on a core of its own. They share one copy
+    of the weights, and add their steps to it without locks (Hogwild; Chilimbi et al. 2014, section 3.2);
+    the replica has one conversation with the servers, in which it pushes `push_every` batches of each."""
     servers: Processes = 1
     """Parameter servers, which keep the parameters, directions and history in shards of about 1 MB."""
     address: Text | None = None

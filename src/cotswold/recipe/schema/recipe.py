@@ -269,6 +269,10 @@ class Recipe(Section):
                 "mesh.grid = auto is no grid for workers of strategy batch; give rows and columns, such as "
                 "1x2, or take it out"
             )
+        if self.cluster.processes > 1:
+            raise ValueError(
+                "cluster.processes is for replicas of strategy downpour; give more workers, or take it out"
+            )
         if self.gang is not None and training.deterministic:
             raise ValueError(
                 "training.deterministic asks for sums in the order of one process, and ranks of a grid have "
@@ -300,20 +304,33 @@ class Recipe(Section):
             raise ValueError(
                 "strategy downpour trains layers on the samples themselves; take network.start out"
             )
-        if self.mesh.grid not in (None, "1x1"):
-            raise ValueError("a replica of strategy downpour is one process; take mesh.grid out")
+        if self.mesh.grid == "auto":
+            raise ValueError(
+                "mesh.grid = auto is no grid for replicas of strategy downpour; give rows and columns, such "
+                "as 1x2, or take it out"
+            )
+        if self.cluster.processes > 1 and self.gang is not None:
+            raise ValueError(
+                "a replica is either several processes on one copy of the weights, or ranks that cut the "
+                "network; take one of cluster.processes and mesh.grid out"
+            )
+        if self.cluster.processes > 1 and (training.threads or 1) > 1:
+            raise ValueError(
+                "each of cluster.processes computes with one thread; take training.threads out, or give more "
+                "processes"
+            )
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
-        own = {"workers", "servers", "ports", "encrypt", "silence"}
+        own = {"workers", "processes", "servers", "ports", "encrypt", "silence"}
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
 
     @property
     def gang(self) -> str | None:
-        """The grid of ranks that each worker of strategy `batch` is; None where it is one process."""
-        batch = isinstance(self.training, BatchTraining)
-        return self.mesh.grid if batch and self.mesh.grid not in (None, "1x1") else None
+        """The grid of ranks that each worker or replica is; None where it is none."""
+        is_spread = isinstance(self.training, BatchTraining | DownpourTraining)
+        return self.mesh.grid if is_spread and self.mesh.grid not in (None, "1x1") else None
 
     @property
     def alone(self) -> bool:

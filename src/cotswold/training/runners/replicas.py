@@ -27,6 +27,7 @@ from cotswold.run import Metrics, Recorder
 from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
+from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
 
 POLL_SECONDS = 0.2
@@ -107,18 +108,23 @@ class ReplicaRuns:
             self._ledger = replicas.ledger
             recorder.sent_bytes = lambda: self._take_sent(replicas)
             judging = _Judging(self._judge, thread)
+            showing = Showing(replicas, recorder, self._training.epochs)
             if is_new:
-                self._tell_validation(judging.now(0, replicas.read()))
-            finished = self._learn(replicas, judging)
-            self._tell_validation(judging.wait())
+                with showing.during("judging the first parameters"):
+                    self._tell_validation(judging.now(0, replicas.read()))
+            finished = self._learn(replicas, judging, showing)
+            with showing.during("judging the last parameters"):
+                self._tell_validation(judging.wait())
+                if finished:
+                    self._tell_validation(judging.now(self.number, replicas.read()))
             if finished:
-                self._tell_validation(judging.now(self.number, replicas.read()))
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 recorder.event("stack_end", stack="layers", step=self.number, **totals, **self._known())
-            self._save(replicas)
+            with showing.during("saving a checkpoint"):
+                self._save(replicas)
         return finished
 
-    def _learn(self, replicas: Replicas, judging: _Judging) -> bool:
+    def _learn(self, replicas: Replicas, judging: _Judging, showing: Showing) -> bool:
         recorder, epoch = self._recorder, replicas.ledger.epoch
         recorder.restart_means(0.0)
         while not replicas.is_over:
@@ -133,12 +139,14 @@ class ReplicaRuns:
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
                 recorder.stop.limited = True
             if recorder.stop.signal is not None or recorder.stop.limited:
-                replicas.pause()
+                with showing.during("stopping: what is in hand is finished first"):
+                    replicas.pause()
                 return False
             if recorder.save_due:
-                replicas.pause()
-                self._save(replicas)
-                replicas.go_on()
+                with showing.during("saving a checkpoint, once what is in hand is finished"):
+                    replicas.pause()
+                    self._save(replicas)
+                    replicas.go_on()
         for learnt in replicas.finish():
             self._count(learnt, replicas.flops[1])
         self._tell_means(replicas)
@@ -173,6 +181,7 @@ class ReplicaRuns:
             step=self.number,
             at=total.counted + total.torn + total.refused + total.left_out,
             of=self._training.epochs * self._samples,
+            **{name: value for name, value in self._known().items() if name != "handed_out"},
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,

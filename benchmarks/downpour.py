@@ -1,0 +1,131 @@
+"""Replicas and a parameter server on two cores: beside processes that only compute, one slow, one killed.
+
+Knows: the words of the command, which cell comes when, the bars. Does not know: how a cell is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cotswold.bench.measure import Document, rounded
+from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.training import open_store
+from measures.cells import Cells, number
+from measures.command import Json, Overrides, main
+from measures.downpour.speeds import Speeds
+from measures.mnist import recipe_here
+
+BARS = {"two": 0.9, "quarter": 0.95, "killed": 0.97}
+OF = {
+    "two": "two processes that only compute",
+    "quarter": "the sum of both speeds",
+    "killed": "the undisturbed throughput",
+}
+
+
+def downpour(
+    recipe: str = "adam-mnist",
+    *,
+    case: Annotated[list[str] | None, Parameter(negative=())] = None,
+    rounds: int = 5,
+    seconds: float = 15.0,
+    every: float = 30.0,
+    minutes: float = 30.0,
+    set: Overrides = None,
+    stores: Path = Path("stores"),
+    out: Path = Path("benchmarks/results"),
+    json_: Json = False,
+) -> None:
+    """Samples a second of two replicas, a server and what feeds them, on two cores.
+
+    A cell is one round of a case: the case and what it is compared with, one right after the other. Each is
+    kept when it is finished; the same command goes on. Cases: `two` beside two processes that only compute;
+    `quarter`, one replica at a quarter of its speed (a quota of processor time, as root), beside the sum of
+    both speeds; `killed`, a replica killed now and then and started again, beside as long a time without.
+
+    Example: python benchmarks/downpour.py --minutes 25
+
+    Parameters
+    ----------
+    recipe
+        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+    case
+        two, quarter or killed; all by default. May be given again.
+    rounds
+        Cells of each case.
+    seconds
+        How long each side of a cell is measured.
+    every
+        Seconds between kills; a cell of `killed` has two, and as long a time without.
+    minutes
+        No cell begins that would end later.
+    set
+        Overrides a field of the recipe, such as training.push_every=4; may be given again.
+    stores
+        Where samples are prepared.
+    out
+        A directory for downpour.json, which has the finished cells.
+    json_
+        Print JSON.
+    """
+    overrides = ["training.strategy=downpour", "training.epochs=1000000", "cluster.workers=2", *(set or [])]
+    read = recipe_here(recipe, stores, overrides)
+    cells = Cells(
+        "downpour", out, minutes, summary, recipe=read.name, set=set or [], seconds=seconds, every=every
+    )
+    cases = [name for name in BARS if case is None or name in case]
+    at_least_one(len(cases), "--case")
+    speeds = Speeds(read, open_store(read, stores))
+    measures: dict[str, Callable[[], Document]] = {
+        "two": lambda: speeds.two(seconds),
+        "quarter": lambda: speeds.slowed(0.25, seconds),
+        "killed": lambda: speeds.killed(every),
+    }
+
+    def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
+        for turn in range(at_least_one(rounds, "--rounds")):
+            for name in cases:
+                yield f"{name} {turn}", measures[name]
+
+    with speeds:
+        cells.run(plan())
+    found = cells.leave()
+    leave(found, "downpour", None, json_)
+    if not json_:
+        table("samples a second", rows(found))
+
+
+def summary(cells: dict[str, Document]) -> Document:
+    """Of each case the ratios and their median."""
+    found: Document = {}
+    for name, bar in BARS.items():
+        own = [cell for key, cell in cells.items() if key.startswith(f"{name} ")]
+        if own:
+            ratios = [number(cell, "ratio") for cell in own]
+            found[name] = {"of": OF[name], "ratio": rounded(median(ratios)), "bar": bar, "ratios": ratios}
+    return found
+
+
+def rows(found: Document) -> list[Document]:
+    """The table of a summary."""
+    told = found["summary"]
+    assert isinstance(told, dict)
+    return [
+        {
+            "case": name,
+            "ratio": each["ratio"],
+            "of": each["of"],
+            "bar": each["bar"],
+            "rounds": len(each["ratios"]),
+        }
+        for name, each in told.items()
+    ]
+
+
+if __name__ == "__main__":
+    main(downpour)

@@ -1,0 +1,1 @@
+"""Replicas behind parameter servers: what is measured of them."""

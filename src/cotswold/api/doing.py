@@ -1,0 +1,124 @@
+"""What a replica or a parameter server does, in words.
+
+Knows: the fields of an event ``replicas``. Does not know: where the words are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+SILENT_SECONDS = 2.0
+"""Who has said nothing for so long is called silent."""
+_WAITS = {
+    "pushing": "to apply its push",
+    "pulling": "to send parameters",
+    "idle": "to hand out samples",
+    "joining": "to admit it",
+}
+_ALONE = {"computing": "computes", "starting": "starts", "gone": "ends"}
+
+Row = Mapping[str, object]
+
+
+def rows(event: Row, name: str) -> list[Row]:
+    """A list of mappings among the fields of an event; what is none is left out."""
+    found = event.get(name)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, Sequence) else []
+
+
+def figure(row: Row, name: str) -> float:
+    """A number among fields; 0 where there is none."""
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def names(row: Row, name: str) -> list[str]:
+    """Names among fields."""
+    found = row.get(name)
+    return [str(each) for each in found] if isinstance(found, Sequence) and not isinstance(found, str) else []
+
+
+def replica_does(row: Row) -> str:
+    """What a replica does, and for whom it waits.
+
+    >>> replica_does({"doing": "pushing", "waits_for": ["server-0", "server-1"]})
+    'waits for server-0 and server-1 to apply its push'
+    """
+    doing = str(row.get("doing"))
+    silent = figure(row, "silent_seconds")
+    if silent > SILENT_SECONDS and doing != "starting":
+        return f"is silent; when it was heard last it {_said(doing, row)}"
+    return _said(doing, row)
+
+
+def _said(doing: str, row: Row) -> str:
+    waited = [f"the {each}" if each == "coordinator" else each for each in names(row, "waits_for")]
+    if doing in _WAITS and waited:
+        return f"waits for {listed(waited)} {_WAITS[doing]}"
+    return _ALONE.get(doing, doing)
+
+
+def since_seconds(row: Row) -> float:
+    """For how long a replica has done that."""
+    return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
+
+
+def is_silent(row: Row) -> bool:
+    """Whether nothing is heard of a process that was heard before."""
+    return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("doing") != "starting"
+
+
+def server_does(row: Row) -> str:
+    """What a parameter server does, and for whom it waits."""
+    if is_silent(row):
+        return "does not answer"
+    queued, waited = int(figure(row, "queued")), names(row, "waits_for")
+    if waited and queued:
+        return f"keeps {counted(queued, 'update')} back for {listed(waited)}"
+    if waited:
+        return f"waits for {listed(waited)}"
+    return f"applies {counted(queued, 'update')}" if queued else "waits for updates"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "update"), counted(2, "update")
+    ('1 update', '2 updates')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """Names one after the other.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    if len(words) > most:
+        return f"{', '.join(words[:most])} and {len(words) - most} more"
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def seconds_in_words(seconds: float) -> str:
+    """A short span of time.
+
+    >>> seconds_in_words(0.31), seconds_in_words(75.2), seconds_in_words(7300)
+    ('0.3 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def bytes_in_words(count: float) -> str:
+    """A number of bytes.
+
+    >>> bytes_in_words(800), bytes_in_words(2_500_000)
+    ('800 B', '2.5 MB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"

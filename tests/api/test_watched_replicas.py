@@ -1,0 +1,41 @@
+"""What is shown of a run with real replicas comes from real counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.training.runs import events
+from tests.training.test_downpour import job_of
+
+from cotswold.run import Stop
+
+
+def test_what_is_shown_adds_up_to_what_the_ledger_and_the_servers_count(tmp_path: Path) -> None:
+    shown: list[Mapping[str, Any]] = []
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "replicas":
+            shown.append(event)
+
+    job = job_of(tmp_path, "workers = 2, servers = 2", epochs=80, shard_kilobytes=1)
+    assert job.train(watch=watch, stop=Stop())
+    assert {row["name"] for event in shown for row in event["each"]} >= {"replica-1", "replica-2"}
+    assert {event["doing"] for event in shown} >= {"judging the first parameters", "training"}
+    told = [event for event in shown if event["doing"] == "training"]
+    for event in told:
+        samples = event["samples"]
+        settled = samples["counted"] + samples["torn"] + samples["refused"] + samples["lost"]
+        assert samples["handed_out"] == settled + event["open"]
+        assert sum(row["in_hand"] for row in event["each"]) == event["open"]
+    counted = max(event["samples"]["counted"] for event in shown)
+    computed = max(sum(row["samples"] for row in event["each"]) for event in shown)
+    assert 0 < computed <= 80 * 240 and counted > 0
+    assert any(row["updates_per_second"] > 0 for event in told for row in event["servers"])
+    assert any(row["samples_per_second"] > 0 for event in told for row in event["each"])
+    (server, other) = told[-1]["servers"]
+    assert server["shards"] + other["shards"] == 4
+    steps = events(job.run, "step")
+    assert steps[-1]["counted"] == events(job.run, "stack_end")[0]["counted"]
+    assert not events(job.run, "replicas"), "what is of interest for a moment is not kept"

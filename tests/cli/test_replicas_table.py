@@ -1,0 +1,126 @@
+"""The live table of replicas: what is in it, on terminals of any height."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console, Group
+
+from cotswold.api.progress import TrainingDisplay, describe
+from cotswold.api.replicas_table import tables
+from cotswold.run import Event
+
+
+class Screen(StringIO):
+    """A stream that is taken for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def replica(number: int, **more: object) -> Event:
+    row: Event = {
+        "name": f"replica-{number}",
+        "samples_per_second": 1000.0 * number,
+        "staleness": 2.25,
+        "in_hand": 96,
+        "doing": "computing",
+        "waits_for": [],
+        "for_seconds": 0.1,
+        "silent_seconds": 0.0,
+    }
+    return row | more
+
+
+def replicas(*rows: Event, servers: int = 1) -> Event:
+    server = {"updates_per_second": 321.0, "waiting": 2_500_000, "shards": 3, "queued": 2, "waits_for": []}
+    named = [{"name": f"server-{number}", **server} for number in range(servers)]
+    return {"kind": "replicas", "doing": "training", "each": list(rows), "servers": named}
+
+
+STEP: Event = {
+    "kind": "step",
+    "stack": "layers",
+    "at": 480,
+    "of": 4800,
+    "loss": 0.5,
+    "accuracy": 0.875,
+    "epoch": 1,
+    "replicas": 2,
+    "staleness": 1.25,
+    "waiting_bytes": 2_500_000,
+    "pictures_per_second": 100.0,
+    "gflops": 0.001,
+    "interval_steps": 7,
+    "interval_seconds": 4.8,
+}
+
+
+def drawn(event: Event, height: int = 40) -> list[str]:
+    console = Console(file=StringIO(), width=120)
+    console.print(Group(*tables(event, height)))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_row_says_how_fast_how_stale_what_and_since_when() -> None:
+    waiting = replica(2, doing="pushing", waits_for=["server-0", "server-1"], for_seconds=75.0)
+    lines = drawn(replicas(replica(1), waiting))
+    (one,) = [line for line in lines if "replica-1" in line]
+    assert one.split() == ["replica-1", "1,000", "2.2", "96", "computes", "0.1", "s"]
+    (two,) = [line for line in lines if "replica-2" in line]
+    assert "waits for server-0 and server-1 to apply its push" in two and two.endswith("1 min 15 s ")
+    (server,) = [line for line in lines if line.lstrip().startswith("server-0")]
+    assert server.split()[:5] == ["server-0", "321", "2.5", "MB", "3"]
+    assert "applies 2 updates" in server
+
+
+def test_a_replica_that_is_not_heard_is_called_silent_with_what_it_did_last() -> None:
+    lines = drawn(replicas(replica(1, silent_seconds=9.0)))
+    assert any("is silent; when it was heard last it computes" in line and "9.0 s" in line for line in lines)
+
+
+def test_on_a_low_terminal_the_slowest_and_the_silent_are_shown_and_the_rest_counted() -> None:
+    rows = [replica(number) for number in range(1, 201)]
+    rows[150] = replica(151, silent_seconds=5.0)
+    lines = drawn(replicas(*rows, servers=30), height=24)
+    assert len(lines) <= 24
+    shown = [line.split()[0] for line in lines if line.lstrip().startswith("replica-")]
+    assert "replica-151" in shown and "replica-1" in shown and "replica-200" not in shown
+    assert any("replicas more, which are faster" in line for line in lines)
+    assert any("servers more" in line for line in lines)
+
+
+def test_a_terminal_shows_the_table_above_the_line_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "180")
+    stream = Screen()
+    with TrainingDisplay(stream) as display:
+        display(STEP)
+        display(replicas(replica(1), replica(2)))
+    last = stream.getvalue()[stream.getvalue().rindex("training") :]
+    assert last.index("replica-2") < last.index("server-0") < last.index("480/4800")
+    for word in ("loss 0.5", "accuracy 87.50%", "epoch 2", "100 samples/s"):
+        assert word in last
+
+
+def test_elsewhere_lines_say_the_same_in_words() -> None:
+    stream = StringIO()
+    with TrainingDisplay(stream) as display:
+        display(replicas(replica(1)))
+        display(STEP)
+    (line,) = stream.getvalue().splitlines()
+    assert line == (
+        "layers 480/4800 loss 0.5 accuracy 87.50% epoch 2 2 replicas staleness 1.2 queue 2.5 MB "
+        "100 samples/s 1.0 MFLOP/s"
+    )
+
+
+def test_the_time_left_is_that_of_samples_and_not_of_steps() -> None:
+    stream = StringIO()
+    shown = TrainingDisplay(stream)
+    shown(STEP)
+    for at in (960, 1440, 1920, 2400):
+        left = shown._left({**STEP, "at": at})
+    assert left == pytest.approx((4800 - 2400) / 100)
+    assert (describe(STEP, left) or "").endswith("0:00:24 left")

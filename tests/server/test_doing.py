@@ -1,0 +1,85 @@
+"""What a replica says that it does: by its states alone, without a server."""
+
+from __future__ import annotations
+
+from cotswold.server.messages import (
+    COORDINATOR,
+    Admitted,
+    Applied,
+    Directions,
+    Dismiss,
+    Join,
+    PulledNewer,
+    PullNewer,
+    Send,
+    Shard,
+    Update,
+)
+from cotswold.server.replica import Pace, Part, Replica
+
+SHARDS = (Shard(0, "a", 0, 4, "w", 0), Shard(1, "b", 4, 8, "w", 1))
+PARTS = {name: Part("gradient", (number,), (), ((0.0,) * 4,)) for number, name in enumerate("ab")}
+
+
+def admitted() -> Replica:
+    replica = Replica(Join("one", 0, "there", 100, 8), Pace(10))
+    replica.tick(0.0)
+    replica.receive(
+        COORDINATOR, Admitted("one", 0, 1, "run", SHARDS, (("a", "A"), ("b", "B")), 0.1, 1.0, "{}"), 0.0
+    )
+    return replica
+
+
+def answer(replica: Replica, sends: list[Send], only: str = "ab") -> list[Send]:
+    """Have servers answer what a replica has sent."""
+    found = []
+    for each in sends:
+        message = each.message
+        if each.to not in only:
+            continue
+        if isinstance(message, PullNewer):
+            versions = tuple(version + 1 for version in message.versions)
+            pulled = PulledNewer(1, each.to, message.number, message.shards, versions, ((0.0,) * 4,))
+            found += replica.receive(each.to, pulled, 0.0)
+        elif isinstance(message, Update):
+            found += replica.receive(
+                each.to, Applied(1, each.to, message.number, message.shards, (1,), 0), 0.0
+            )
+    return found
+
+
+def doing(replica: Replica) -> tuple[str, tuple[str, ...]]:
+    return replica.doing
+
+
+def pulls(replica: Replica) -> list[Send]:
+    assert replica._session is not None
+    return [Send(server, pull) for server, pull in replica._session.pulling.items()]
+
+
+def pushes(replica: Replica) -> list[Send]:
+    assert replica._session is not None
+    return [Send(server, update) for server, update in replica._session.pushing.items()]
+
+
+def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
+    fresh = Replica(Join("one", 0, "there", 100, 8), Pace(10))
+    assert doing(fresh) == ("joining", (COORDINATOR,))
+    replica = admitted()
+    assert doing(replica) == ("pulling", ("a", "b"))
+    answer(replica, pulls(replica), "a")
+    assert doing(replica) == ("pulling", ("b",)), "a has answered"
+    answer(replica, pulls(replica))
+    assert doing(replica) == ("idle", (COORDINATOR,))
+    replica.receive(COORDINATOR, Directions(1, ((1, 0, 20),), 1, 0.1, 0), 0.0)
+    assert replica.task() is not None
+    assert doing(replica) == ("computing", ())
+    replica.stepped(PARTS, 0.0)
+    assert doing(replica) == ("computing", ()), "steps go on while a push is under way"
+    assert replica.task() is not None
+    replica.stepped(PARTS, 0.0)
+    assert doing(replica) == ("pushing", ("a", "b")), "a third accumulation has no room"
+    answer(replica, pushes(replica), "b")
+    assert doing(replica) == ("pushing", ("a",))
+    replica.receive(COORDINATOR, Dismiss(1), 0.0)
+    assert doing(replica) == ("gone", ())

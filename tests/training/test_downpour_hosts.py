@@ -1,0 +1,89 @@
+"""Recipes of strategy downpour whose replicas are several processes: on one copy of the weights, or ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.runs import events, finish, last, losses
+from tests.training.test_downpour import accounted, job_of, recipe_of
+from tests.training.test_gangs import children, runs
+
+import cotswold
+from cotswold.errors import RecipeError
+from cotswold.recipe import load
+from cotswold.run import Stop
+from cotswold.training import StoreJob
+
+
+def started() -> list[int]:
+    """Processes of replicas: forks of the fork server's processes that have forks of their own."""
+    leaders = [worker for server in children(os.getpid()) for worker in children(server)]
+    return [each for leader in leaders for fork in children(leader) for each in children(fork)]
+
+
+def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(tmp_path: Path) -> None:
+    run = finish(job_of(tmp_path, "workers = 2, processes = 2", push_every=2, epoch_fraction=1.0))
+    assert accounted(run, 4)["counted"] == 960
+    found = losses(run)
+    assert found[-1] < 0.8 * found[0]
+    assert len(cotswold.predict(run.path, tmp_path / "x.npy")) == 300
+
+
+@pytest.mark.parametrize("cluster", ["workers = 2, processes = 2", "workers = 1"])
+def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(event: Mapping[str, object]) -> None:
+        if not killed and event["kind"] == "cluster_epoch" and (there := started()):
+            killed.append(there[0])
+            os.kill(there[0], signal.SIGKILL)
+
+    job = job_of(tmp_path, cluster, epochs=30)
+    if "processes" not in cluster:
+        job = with_grid(tmp_path, "1x2", epochs=30)
+    assert job.train(kill, Stop())
+    accounted(job.run, 30)
+    (end,) = [each for each in events(job.run, "cluster_ended") if "SIGKILL" in str(each["why"])]
+    assert "end together" in str(end["why"]), end
+    assert not any(map(runs, killed))
+
+
+def with_grid(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> StoreJob:
+    recipe = recipe_of(folder, cluster, **training)
+    recipe.write_text(f'{recipe.read_text()}\nmesh = {{ grid = "{grid}" }}\n')
+    return cotswold.training.open_job(recipe, folder / "run", stores=folder / "stores")
+
+
+def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: Path) -> None:
+    found = []
+    for grid in ("1x1", "1x2"):
+        (tmp_path / grid).mkdir()
+        run = finish(with_grid(tmp_path / grid, grid, staleness=0, epoch_fraction=1.0))
+        assert accounted(run, 4)["counted"] == 960
+        found.append(last(run.checkpoints).tensors())
+    one, other = found
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "training", "mesh", "complaint"),
+    [
+        ("workers = 2, processes = 2", {"threads": 2}, "1x1", "one thread"),
+        ("workers = 2, processes = 2", {}, "1x2", "processes and mesh.grid"),
+        ("workers = 2", {}, "auto", "auto is no grid"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    cluster: str, training: dict[str, object], mesh: str, complaint: str, tmp_path: Path
+) -> None:
+    recipe = recipe_of(tmp_path, cluster, **training)
+    recipe.write_text(f'{recipe.read_text()}\nmesh = {{ grid = "{mesh}" }}\n')
+    with pytest.raises(RecipeError, match=complaint):
+        load(str(recipe))
