@@ -79,3 +79,18 @@ def test_factors_that_are_not_of_so_many_examples_are_refused(
         NumpyArithmetic("float32").product(
             np.ones(errors, np.float32), np.ones(activations, np.float32), examples
         )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 1003])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_found(dtype: str, size: int, value: float) -> None:
+    arithmetic, numbers = NumpyArithmetic(dtype), _numbers(size, 0, dtype)
+    assert arithmetic.is_finite(numbers)
+    numbers[size // 2] = value
+    assert not arithmetic.is_finite(numbers)
+
+
+def test_numbers_whose_squares_float64_holds_are_finite_and_others_are_not() -> None:
+    assert NumpyArithmetic("float32").is_finite(np.full(5, 1e30, np.float32))
+    assert not NumpyArithmetic("float64").is_finite(np.full(5, 1e200))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,15 @@ class NumpyArithmetic:
         left, right = (torch.from_numpy(one).view(examples, -1) for one in (errors, activations))
         found: Array = product_of_factors(left, right).view(-1).numpy()
         return found
+
+    def is_finite(self, values: Array) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64.
+
+        One number that is not finite makes the sum so. It is found in their own type first, at the speed of
+        memory: where that is finite, so is the one in float64.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            return isfinite(np.dot(values, values)) or isfinite(dot(values, values))
 
 
 @lru_cache(maxsize=256)

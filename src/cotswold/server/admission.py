@@ -47,6 +47,10 @@ class UpdateArithmetic(Protocol[Values]):
         """
         ...
 
+    def is_finite(self, values: Values) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64."""
+        ...
+
 
 class RefusedError(ValueError):
     """What is wrong with an update: a word that says which kind of mistake it is, then a sentence."""
@@ -126,8 +130,7 @@ class Admission(Generic[Values]):
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
         for number, values in zip(update.shards, found, strict=True):
-            # one number that is not finite makes this so, and so do numbers of which no rule can take squares
-            if not isfinite(self._arithmetic.dot(values, values)):
+            if not self._products.is_finite(values):
                 raise RefusedError("finite", f"shard {number} has numbers that are not finite")
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
@@ -95,6 +95,10 @@ class ListUpdates:
             for row in range(rows)
             for column in range(columns)
         ]
+
+    def is_finite(self, values: list[float]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares."""
+        return isfinite(sum(each * each for each in values))
 
 
 def _apply(

@@ -8,10 +8,10 @@ neither threads, nor vectors, nor how many pushes there are at once change a bit
 with additions where torch's optimisers fuse them: `add` has the bits of ``torch.optim.SGD``, `adagrad` those
 of ``torch.optim.Adagrad`` but for its roots, which torch does not always round to nearest.
 
-Memory bounds all of it, and a core reads less than it reads and writes together. On Zen 5, with shards of 1 MB
-and one thread, 16 pushes of `adagrad` in strips of eight lines, four pushes at a time, asked for 2 KB ahead,
-reach 1.0 of what a dot product reads; nothing asked for early 0.7, all 16 at once 0.7. A row is scaled to
-norm 1 while the next one is read, so that memory is never idle.
+Memory bounds all of it, and a core reads less than it reads and writes together. On Zen 5, with shards of
+1 MB and one thread, 16 pushes of `adagrad` in strips of eight lines, four pushes at a time, asked for 2 KB
+ahead, reach 1.0 of what a dot product reads; nothing asked for early 0.7, all 16 at once 0.7. A row is scaled
+to norm 1 while the next one is read, so that memory is never idle.
 """
 
 from __future__ import annotations
