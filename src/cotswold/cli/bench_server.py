@@ -29,9 +29,10 @@ def server(
 ) -> None:
     """What a parameter server does, beside what memory and products allow.
 
-    Applying 1, 4 and 16 queued pushes to shards of 1 and 64 MB, by every rule, beside
-    y += x; gradients from factors of 1 to 512 examples beside the lesser of the fastest
-    dense product and memory. Each row has its bar, and says whether it is met.
+    Applying 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every rule,
+    beside y += x and beside what memory allows for just these reads and writes; gradients
+    that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
+    and memory. Each row has its bar, and says whether it is met.
 
     Examples:
 

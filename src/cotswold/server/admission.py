@@ -11,8 +11,9 @@ Knows: rules and which kinds they take, shards, factors. Does not know: sessions
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
@@ -20,35 +21,44 @@ from cotswold.server.ranges import are_apart
 from cotswold.server.shard import Arithmetic, Values
 
 KINDS = ("gradient", "delta", "factors")
+Held = TypeVar("Held", covariant=True)
+Taken = TypeVar("Taken", contravariant=True)
 
 
-class UpdateArithmetic(Protocol[Values]):
+@dataclass(frozen=True, eq=False)
+class Factors(Generic[Held]):
+    """A block of a gradient that was pushed as factors: (row, column) = errorsᵀ · activations, row major."""
+
+    errors: Held
+    """(example, row)"""
+    activations: Held
+    """(example, column); may be those of other shards of the tensor too."""
+    examples: int
+
+
+class UpdateArithmetic(Protocol[Taken]):
     """What is done with updates of a shard, besides `Arithmetic`."""
 
     def apply(
         self,
         rule: Rule,
-        weights: Values,
-        kept: Sequence[Values],
-        pushes: Sequence[tuple[float, Values]],
+        weights: Taken,
+        kept: Sequence[Taken],
+        pushes: Sequence[tuple[float, Taken | Factors[Taken]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
-        """All pushes, in order, in one pass over the shard: each is (η or s, values); in place.
+        """All pushes, in order, in one pass over the shard: each is (η or s, what is pushed); in place.
 
         With ``unit_norm`` each row of ``columns`` numbers is scaled to norm 1 afterwards.
         """
         ...
 
-    def product(self, errors: Values, activations: Values, examples: int) -> Values:
-        """A block of a gradient from factors: (rows · columns) = errorsᵀ · activations, row major.
+    def is_finite(self, pushed: Taken | Factors[Taken]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64.
 
-        ``errors`` are (examples, rows), ``activations`` (examples, columns).
+        Of factors: the product of both sums, which bounds every number of their gradient.
         """
-        ...
-
-    def is_finite(self, values: Values) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares, in float64."""
         ...
 
 
@@ -68,11 +78,11 @@ class Admission(Generic[Values]):
         columns: Mapping[str, int],
         rule: Rule,
         arithmetic: Arithmetic[Values],
-        products: UpdateArithmetic[Values],
+        updates: UpdateArithmetic[Values],
     ) -> None:
         self._shards = {shard.number: shard for shard in shards}
         self._columns, self._rule = columns, rule
-        self._arithmetic, self._products = arithmetic, products
+        self._arithmetic, self._updates = arithmetic, updates
 
     def check(self, update: Update, rates: Mapping[int, float]) -> None:
         """Raises RefusedError for an update that cannot be one of this server's; reads no number of it."""
@@ -101,11 +111,17 @@ class Admission(Generic[Values]):
             raise RefusedError("length", f"{len(update.buffers)} buffers where {buffers} are due")
 
     def size(self, update: Update) -> dict[int, int]:
-        """How many numbers of each shard such an update has."""
-        return {number: self._shards[number].stop - self._shards[number].start for number in update.shards}
+        """How many numbers are kept for each shard while such an update waits."""
+        examples = update.examples or (0,) * len(update.shards)
+        return dict(zip(update.shards, map(self._size, update.shards, examples), strict=True))
 
-    def read(self, update: Update) -> list[Values]:
-        """The gradient or delta of each shard, in memory that is ours; factors are multiplied.
+    def _size(self, number: int, examples: int) -> int:
+        shard = self._shards[number]
+        size, columns = shard.stop - shard.start, self._columns[shard.tensor]
+        return examples * (size // columns + columns) if examples else size
+
+    def read(self, update: Update) -> list[Values | Factors[Values]]:
+        """The gradient, delta or factors of each shard, in memory that is ours.
 
         Raises RefusedError for a buffer of the wrong length, and for numbers that are not finite.
         """
@@ -118,19 +134,19 @@ class Admission(Generic[Values]):
                     tensors.items(), update.buffers[len(update.shards) :], strict=True
                 )
             }
-            found = []
+            found: list[Values | Factors[Values]] = []
             for number, count, buffer in zip(update.shards, examples, update.buffers, strict=False):
                 shard = self._shards[number]
                 size = shard.stop - shard.start
                 if count:
                     errors = self._arithmetic.read(buffer, count * (size // self._columns[shard.tensor]))
-                    found.append(self._products.product(errors, activations[shard.tensor], count))
+                    found.append(Factors(errors, activations[shard.tensor], count))
                 else:
                     found.append(self._arithmetic.read(buffer, size))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
-        for number, values in zip(update.shards, found, strict=True):
-            if not self._products.is_finite(values):
+        for number, pushed in zip(update.shards, found, strict=True):
+            if not self._updates.is_finite(pushed):
                 raise RefusedError("finite", f"shard {number} has numbers that are not finite")
         return found
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.admission import Admission, RefusedError, UpdateArithmetic
+from cotswold.server.admission import Admission, Factors, RefusedError, UpdateArithmetic
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
@@ -123,10 +123,13 @@ class _Waiting(Generic[Values]):
     session: int
     update: Update
     rate: float
-    values: list[Values]
+    values: list[Values | Factors[Values]]
     numbers: dict[int, int]
-    """How many, by shard."""
+    """How many are kept meanwhile, by shard."""
     is_dropped: bool = False
+
+
+_Pushed = tuple[float, Values | Factors[Values]]
 
 
 class Updates(Generic[Values]):
@@ -323,7 +326,7 @@ class Updates(Generic[Values]):
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[tuple[float, Values]]] = {number: [] for number in self._server.numbers}
+        pushes: dict[int, list[_Pushed[Values]]] = {number: [] for number in self._server.numbers}
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
@@ -339,7 +342,7 @@ class Updates(Generic[Values]):
                 )
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[tuple[float, Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)

@@ -12,6 +12,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.admission import Factors
 from cotswold.server.messages import Shard
 
 
@@ -72,13 +73,13 @@ class ListUpdates:
         rule: Rule,
         weights: list[float],
         kept: Sequence[list[float]],
-        pushes: Sequence[tuple[float, list[float]]],
+        pushes: Sequence[tuple[float, list[float] | Factors[list[float]]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
         """One push after the other, number by number; then each row of ``columns`` is made of norm 1."""
-        for factor, values in pushes:
-            for place, each in enumerate(values):
+        for factor, pushed in pushes:
+            for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
                 _apply(rule, weights, kept, place, factor, each)
         if unit_norm:
             for start in range(0, len(weights), columns):
@@ -87,18 +88,26 @@ class ListUpdates:
                 if norm:
                     weights[start : start + columns] = [each / norm for each in row]
 
-    def product(self, errors: list[float], activations: list[float], examples: int) -> list[float]:
-        """errorsᵀ · activations."""
-        rows, columns = len(errors) // examples, len(activations) // examples
-        return [
-            sum(errors[k * rows + row] * activations[k * columns + column] for k in range(examples))
-            for row in range(rows)
-            for column in range(columns)
-        ]
-
-    def is_finite(self, values: list[float]) -> bool:
+    def is_finite(self, pushed: list[float] | Factors[list[float]]) -> bool:
         """Whether all numbers are finite, and so is the sum of their squares."""
-        return isfinite(sum(each * each for each in values))
+        if isinstance(pushed, Factors):
+            return isfinite(_squares(pushed.errors) * _squares(pushed.activations))
+        return isfinite(_squares(pushed))
+
+
+def _squares(values: list[float]) -> float:
+    return sum(each * each for each in values)
+
+
+def _product(factors: Factors[list[float]]) -> list[float]:
+    """errorsᵀ · activations."""
+    errors, activations, examples = factors.errors, factors.activations, factors.examples
+    rows, columns = len(errors) // examples, len(activations) // examples
+    return [
+        sum(errors[k * rows + row] * activations[k * columns + column] for k in range(examples))
+        for row in range(rows)
+        for column in range(columns)
+    ]
 
 
 def _apply(

@@ -11,30 +11,37 @@ from cotswold.bench.case import Case
 from cotswold.bench.server import applying, factors
 from cotswold.bench.server.applying import Applying
 from cotswold.bench.server.factors import Factors
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
 GROUPS = ("apply", "factors")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
-RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
+KILO = MEGA >> 10
+RULES: tuple[Rule, ...] = (Deltas(), Sgd(), Momentum(0.9), Adagrad())
+FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
 
 def cases() -> list[Case[Any]]:
-    """All of them: shards of 1 and 64 MB."""
-    return _cases((MEGA, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096)))
+    """All of them: shards of 16 KB, 1 MB and 64 MB."""
+    return _cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096)))
 
 
 def quick_cases() -> list[Case[Any]]:
     """Small ones, to try the command."""
-    return _cases((MEGA // 64,), MEGA // 16, ((16, 96),))
+    return _cases((16 * KILO,), MEGA // 16, ((16, 96),))
 
 
 def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:
     applied = [
         *(Applying(rule, shard, numbers) for shard in shards for rule in RULES),
-        Applying(Sgd(), shards[0], numbers, unit_norm=True),
+        *(Applying(rule, shards[0] // 2, numbers // 2, dtype="float64") for rule in (Sgd(), Adagrad())),
+        *(Applying(rule, shards[0], numbers, unit_norm=True) for rule in (Sgd(), Adagrad())),
     ]
-    multiplied = [Factors(*block, numbers) for block in blocks]
+    first, *others = blocks
+    multiplied = [
+        *(Factors(rule, *first, numbers) for rule in FACTOR_RULES),
+        *(Factors(Sgd(), *block, numbers) for block in others),
+    ]
     return [
         *(Case("apply", one.name, applying.measured, one) for one in applied),
         *(Case("factors", one.name, factors.measured, one) for one in multiplied),

@@ -40,9 +40,9 @@ def draw(server: Document, file: Path) -> bool:
         axis.barh(range(len(lines)), medians, xerr=errors, color=BLUE, ecolor=INK, height=0.7)
         for bar in sorted({one["bar"] for _, one in lines}):
             axis.axvline(bar, color=INK, linewidth=1.2, linestyle="--")
-        labels = [f"{row['shape']}: {row['operation']}" for row, _ in lines]
+        labels = [f"{row['shape']}: {row['operation']} ({one['against']})" for row, one in lines]
         axis.set_yticks(range(len(lines)), labels)
         word = "thread" if threads == 1 else "threads"
-        axis.set_xlabel(f"share of the limit (y += x, or the fastest dense product), {threads} {word}")
+        axis.set_xlabel(f"share of the limit in brackets, {threads} {word}")
         save(figure, file)
     return True

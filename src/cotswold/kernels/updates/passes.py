@@ -132,15 +132,22 @@ def _updated(
 ) -> tuple[Array, Array]:
     """Weights and what is kept, by the formulas written plainly."""
     for factor, push in pushes:
-        if shard.kind == "add":
-            weights = weights + factor * push
-        elif shard.kind == "momentum":
-            kept = shard.constant * kept - factor * push
-            weights = weights + kept
-        else:
-            kept = kept + push**2
-            weights = weights - factor * push / (np.sqrt(kept) + shard.constant)
+        weights, kept = updated(shard.kind, shard.constant, (weights, kept), factor, push)
     if shard.unit_norm:
         rows = weights.reshape(-1, shard.columns)
         weights = (rows / np.sqrt((rows**2).sum(1, keepdims=True))).reshape(-1)
     return weights, kept
+
+
+def updated(
+    kind: Kind, constant: float, before: tuple[Array, Array], factor: float, push: Array
+) -> tuple[Array, Array]:
+    """Weights and what is kept after one push, by the formula of its kind written plainly."""
+    weights, kept = before
+    if kind == "add":
+        return weights + factor * push, kept
+    if kind == "momentum":
+        kept = constant * kept - factor * push
+        return weights + kept, kept
+    kept = kept + push**2
+    return weights - factor * push / (np.sqrt(kept) + constant), kept
