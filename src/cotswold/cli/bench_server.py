@@ -32,7 +32,8 @@ def server(
     Applying 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every rule,
     beside y += x and beside what memory allows for just these reads and writes; gradients
     that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
-    and memory. Each row has its bar, and says whether it is met.
+    and memory; shards a second through the whole queue of a server, without a bar. Each
+    row with a bar says whether it is met.
 
     Examples:
 
@@ -47,7 +48,7 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, factors; may be given again.
+        A group: apply, drain, factors; may be given again.
     match
         Only what has this text in its name.
     quick

@@ -16,6 +16,7 @@ from cotswold.cluster.roles.own_host import Reach, own_endpoint
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.cluster.transport import Lost
 from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
 from cotswold.server.messages import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.server.shard import Server
 
@@ -38,6 +39,7 @@ def main(
     `asynchronous_of` reads, for servers of replicas. The token is in the environment. Raises MachineError
     where the coordinator ends first.
     """
+    keep_freed_bytes()  # updates come and go, and pages that the kernel gives anew cost more than they do
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
     with own_endpoint(name, Reach(**reach)) as endpoint:
