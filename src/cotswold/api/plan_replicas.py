@@ -51,7 +51,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
         "servers": sum(map(bool, own.values())),
-        "ports": "none: sockets of this machine's file system",
+        "ports": plan.ports(recipe, sum(map(bool, own.values())) + cluster.workers),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "about, before the data are prepared"}),

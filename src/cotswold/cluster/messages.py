@@ -112,6 +112,10 @@ class Counts:
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
     versions: tuple[tuple[int, int], ...] = ()
     """Of each shard: how many updates it has had, from the beginning of the run."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
 Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts

@@ -150,7 +150,7 @@ class Updates(Generic[Values]):
     ) -> None:
         self._server, self.settings = server, settings
         self._arithmetic, self._updates = arithmetic, updates
-        self._admission = Admission(server.shards, settings.columns, settings.rule, arithmetic, updates)
+        self._admission = Admission(server.shards, settings.columns, settings.rule, updates)
         self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
         """How many updates each shard has had."""
         self.staleness = {number: Histogram() for number in server.numbers}
