@@ -53,7 +53,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
-      cotswold train my.toml --set training.strategy=downpour --workers 4 --metrics 9100
+      cotswold train replicas.toml --workers 4 --metrics 9100
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
