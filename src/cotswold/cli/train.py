@@ -26,6 +26,7 @@ def train(
     threads: int | None = None,
     max_hours: float | None = None,
     max_dollars: float | None = None,
+    metrics: str | None = None,
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
@@ -34,9 +35,10 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step (with strategy batch: the portion), saves and leaves, as
-    does SIGTERM, the notice that a spot machine gives, and a terminal that closes; a
-    second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
+    Ctrl-C finishes the step (with strategy batch: the portion; with downpour: what
+    replicas have in hand), saves and leaves, as does SIGTERM, the notice that a spot
+    machine gives, and a terminal that closes; a second Ctrl-C leaves at once, and
+    nothing since the last checkpoint is kept.
 
     Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
     caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
@@ -51,6 +53,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
+      cotswold train replicas.toml --workers 4 --metrics 9100
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
@@ -76,12 +79,12 @@ def train(
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     workers
-        For strategy batch: over how many processes the patterns are spread; short for
-        --set cluster.workers=4.
+        For strategy batch: over how many processes the patterns are spread; for downpour: how many replicas
+        there are. Short for --set cluster.workers=4.
     address
-        For strategy batch: HOST:PORT of the head of a cluster, on whose machines these processes are started;
-        short for --set cluster.address=.... `cotswold worker` makes the head, and adds machines, this one
-        too. Needs the secret of these machines in COTSWOLD_TOKEN.
+        For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
+        processes are started; short for --set cluster.address=.... `cotswold worker` makes the head, and adds
+        machines, this one too. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....
@@ -96,6 +99,9 @@ def train(
         on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would
         pass them if it takes as long as the one before, leave time for the save, and may be passed by the
         rest of a step or portion that takes longer, and by the end of the processes.
+    metrics
+        For strategies batch and downpour: serve metrics for Prometheus at this port of 127.0.0.1, or at
+        another ADDRESS:PORT, while the run is trained; short for --set cluster.metrics=9100.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume
@@ -103,7 +109,8 @@ def train(
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
     dry_run
-        For strategy batch: train nothing; print processes, ports, bytes, memory, time and cost as JSON.
+        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and cost
+        as JSON; with replicas also on which server each block of each tensor would lie.
     quiet
         Show no progress; only what goes wrong.
     """
@@ -121,6 +128,7 @@ def train(
         "cluster.workers": workers,
         "cluster.address": address,
         "cluster.replay": replay,
+        "cluster.metrics": metrics,
         "price.max_hours": max_hours,
         "price.max_dollars": max_dollars,
     }

@@ -44,6 +44,18 @@ class NumpyArithmetic:
             )
         return np.frombuffer(buffer, self._dtype).copy()
 
+    def take(self, buffer: object, size: int) -> Array:
+        """What came in a message, in the message's memory where numbers can be read there; only to be read.
+
+        Raises ValueError where it is no vector of this size.
+        """
+        assert isinstance(buffer, bytes | bytearray | memoryview)
+        if memoryview(buffer).nbytes == size * self._dtype.itemsize:
+            values: Array = np.frombuffer(buffer, self._dtype)
+            if values.flags.aligned and values.flags.writeable:  # as torch wants it
+                return values
+        return self.read(buffer, size)
+
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""
         return raw(values)

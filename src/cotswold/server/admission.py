@@ -13,38 +13,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
 from cotswold.server.ranges import are_apart
-from cotswold.server.shard import Arithmetic, Values
+from cotswold.server.shard import Values
 
 KINDS = ("gradient", "delta", "factors")
-Held = TypeVar("Held", covariant=True)
-Taken = TypeVar("Taken", contravariant=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Factors(Generic[Held]):
+class Factors(Generic[Values]):
     """A block of a gradient that was pushed as factors: (row, column) = errorsᵀ · activations, row major."""
 
-    errors: Held
+    errors: Values
     """(example, row)"""
-    activations: Held
+    activations: Values
     """(example, column); may be those of other shards of the tensor too."""
     examples: int
 
 
-class UpdateArithmetic(Protocol[Taken]):
+class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
+
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
 
     def apply(
         self,
         rule: Rule,
-        weights: Taken,
-        kept: Sequence[Taken],
-        pushes: Sequence[tuple[float, Taken | Factors[Taken]]],
+        weights: Values,
+        kept: Sequence[Values],
+        pushes: Sequence[tuple[float, Values | Factors[Values]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
@@ -54,7 +59,7 @@ class UpdateArithmetic(Protocol[Taken]):
         """
         ...
 
-    def is_finite(self, pushed: Taken | Factors[Taken]) -> bool:
+    def is_finite(self, pushed: Values | Factors[Values]) -> bool:
         """Whether all numbers are finite, and so is the sum of their squares, in float64.
 
         Of factors: the product of both sums, which bounds every number of their gradient.
@@ -77,12 +82,11 @@ class Admission(Generic[Values]):
         shards: Sequence[Shard],
         columns: Mapping[str, int],
         rule: Rule,
-        arithmetic: Arithmetic[Values],
         updates: UpdateArithmetic[Values],
     ) -> None:
         self._shards = {shard.number: shard for shard in shards}
         self._columns, self._rule = columns, rule
-        self._arithmetic, self._updates = arithmetic, updates
+        self._updates = updates
 
     def check(self, update: Update, rates: Mapping[int, float]) -> None:
         """Raises RefusedError for an update that cannot be one of this server's; reads no number of it."""
@@ -121,7 +125,7 @@ class Admission(Generic[Values]):
         return examples * (size // columns + columns) if examples else size
 
     def read(self, update: Update) -> list[Values | Factors[Values]]:
-        """The gradient, delta or factors of each shard, in memory that is ours.
+        """The gradient, delta or factors of each shard, only to be read.
 
         Raises RefusedError for a buffer of the wrong length, and for numbers that are not finite.
         """
@@ -129,7 +133,7 @@ class Admission(Generic[Values]):
         tensors = self._tensors(update)
         try:
             activations = {
-                tensor: self._arithmetic.read(buffer, count * self._columns[tensor])
+                tensor: self._updates.take(buffer, count * self._columns[tensor])
                 for (tensor, count), buffer in zip(
                     tensors.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -139,10 +143,10 @@ class Admission(Generic[Values]):
                 shard = self._shards[number]
                 size = shard.stop - shard.start
                 if count:
-                    errors = self._arithmetic.read(buffer, count * (size // self._columns[shard.tensor]))
+                    errors = self._updates.take(buffer, count * (size // self._columns[shard.tensor]))
                     found.append(Factors(errors, activations[shard.tensor], count))
                 else:
-                    found.append(self._arithmetic.read(buffer, size))
+                    found.append(self._updates.take(buffer, size))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
         for number, pushed in zip(update.shards, found, strict=True):

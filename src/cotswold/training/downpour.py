@@ -6,21 +6,17 @@ does.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-
-from torch import Tensor
+from dataclasses import replace
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
@@ -29,7 +25,7 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import rows_folder, tell
+from cotswold.training.spread import rows_folder, starting, tell
 from cotswold.training.table import Setting
 
 _WORK = "cotswold.training.learning_works"
@@ -86,6 +82,7 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
+            spread_servers=cluster.spread_servers,
             silent_seconds=cluster.silence,
         ),
         pace_of(recipe, training),
@@ -106,21 +103,22 @@ def build(setting: Setting) -> ReplicaRuns:
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     logs = setting.run.path / "logs"
 
-    def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
+    def opened(snapshot: Snapshot | None) -> Replicas:
         write_rows(store, "train", rows)
         logs.mkdir(parents=True, exist_ok=True)
         work = work_of(recipe)
-        # torch is to say nothing of sockets where ranks of a gang end
-        environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
-        setting.open_things.callback(processes.close)
+        start = starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
+        settings = settings_of(recipe)
+        if training.record_traffic:
+            settings = replace(settings, traffic=(setting.run.path / FOLDER).absolute())
         return open_replicas(
-            settings_of(recipe),
+            settings,
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            ledger=ledger,
-            vectors=vectors,
-            processes=processes,
+            snapshot=snapshot,
+            processes=start.processes,
+            token=start.token,
+            host=start.host,
             logs=logs,
             on_event=lambda kind, more: tell(setting.recorder, kind, more),
         )

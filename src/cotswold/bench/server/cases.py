@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, draining, factors
+from cotswold.bench.server import applying, draining, exchanging, factors, replicas
 from cotswold.bench.server.applying import Applying
 from cotswold.bench.server.draining import Draining
+from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
+from cotswold.bench.server.replicas import Crowd
+from cotswold.bench.server.served import ROADS, Road
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
-GROUPS = ("apply", "drain", "factors")
+GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
 KILO = MEGA >> 10
@@ -23,13 +26,29 @@ FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
 
 def cases() -> list[Case[Any]]:
-    """All of them: shards of 16 KB, 1 MB and 64 MB."""
-    return _cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096)))
+    """All of them: shards of 16 KB, 1 and 64 MB to apply to; of 16 KB, 1 and 16 MB to push and pull."""
+    shards = (1 << 14, 1 << 20, 16 << 20)
+    return [
+        *_cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096))),
+        *_exchanges(shards, 16 << 20, ROADS),
+        Case("replicas", "adam-mnist", replicas.measured, Crowd(), once=True),
+    ]
 
 
 def quick_cases() -> list[Case[Any]]:
     """Small ones, to try the command."""
-    return _cases((16 * KILO,), MEGA // 16, ((16, 96),))
+    return [
+        *_cases((16 * KILO,), MEGA // 16, ((16, 96),)),
+        *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),
+        Case("replicas", "adam-mnist", replicas.measured, Crowd((1, 2), 0.3), once=True),
+    ]
+
+
+def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Road, ...]) -> list[Case[Any]]:
+    return [
+        Case(one.verb, one.name, exchanging.measured, one, once=True)
+        for one in exchanges(shards, vector_bytes, roads)
+    ]
 
 
 def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:
