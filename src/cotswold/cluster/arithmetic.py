@@ -6,7 +6,7 @@ is where, where pushes come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import isfinite
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cotswold.files.checksum import crc32
 from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes
 from cotswold.optim import blocks
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.admission import Factors
 
 Array = NDArray[Any]
@@ -123,6 +123,13 @@ class NumpyArithmetic:
                 apply_pushes(update, target, beside, numbers)
             first = stop
 
+    def product(self, factors: Factors[Array]) -> Array:
+        """errorsᵀ · activations, row major (rows · columns)."""
+        push = _factors(1.0, factors)
+        found = np.zeros(push[1].shape[1] * push[2].shape[1], self._dtype)
+        apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
+        return found
+
     def is_finite(self, pushed: Array | Factors[Array]) -> bool:
         """Whether all numbers are finite, and so is the sum of their squares, in float64.
 
@@ -176,6 +183,13 @@ def _constant(rule: Rule) -> float:
 def raw(values: Array) -> memoryview:
     """The bytes of contiguous numbers, in place."""
     return values.data.cast("B")
+
+
+def bytes_of(buffers: Iterable[object]) -> int:
+    """How many bytes buffers of a message have."""
+    return sum(
+        memoryview(each).nbytes for each in buffers if isinstance(each, bytes | bytearray | memoryview)
+    )
 
 
 def combine(out: Array, terms: Sequence[tuple[float, Array]]) -> None:

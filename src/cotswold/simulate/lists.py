@@ -92,6 +92,10 @@ class ListUpdates:
                 if norm:
                     weights[start : start + columns] = [each / norm for each in row]
 
+    def product(self, factors: Factors[list[float]]) -> list[float]:
+        """errorsᵀ · activations."""
+        return _product(factors)
+
     def is_finite(self, pushed: list[float] | Factors[list[float]]) -> bool:
         """Whether all numbers are finite, and so is the sum of their squares."""
         if isinstance(pushed, Factors):

@@ -60,10 +60,7 @@ def draw(server: Document, file: Path) -> bool:
         ]
         axis.set_yticks(range(len(lines)), labels)
         word = "thread" if threads == 1 else "threads"
-        axis.set_xlabel(
-            f"share of the limit (y += x, memory, the fastest dense product, raw frames or memcpy), "
-            f"{threads} {word}"
-        )
+        axis.set_xlabel(f"share of the limit (in brackets, raw frames or memcpy), {threads} {word}")
         save(figure, file)
     return True
 

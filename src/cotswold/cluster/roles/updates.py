@@ -11,16 +11,19 @@ does not read what it pulled gets no more, so that a slow reader takes a bounded
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cotswold.cluster.arithmetic import Array, NumpyArithmetic
+from cotswold.cluster.arithmetic import Array, NumpyArithmetic, bytes_of
+from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.traffic import Traffic
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.messages import PullNewer, Send, ToUpdates
+from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates
@@ -47,9 +50,11 @@ class Draining:
         """``versions``: of all shards of the run, by number, where it goes on; a number anew where it is cut
         otherwise. ``traffic`` has all that comes written down."""
         arithmetic = NumpyArithmetic(dtype)
+        products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
-        self._updates = Updates(server, settings, arithmetic, arithmetic, begun)
+        self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
         self._name, self._post, self._traffic = server.name, post, traffic
+        self._taken_bytes = 0
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
         self._applying_seconds = 0.0
@@ -70,10 +75,12 @@ class Draining:
             return  # it has not read what it pulled before, and asks again
         if self._traffic is not None:
             self._traffic.note(sender, message)
-        began = time.thread_time()
+        before, began = self._updates.queued, time.thread_time()
         sends = self._updates.receive(sender, message)
         self._applying_seconds += time.thread_time() - began
         self._deliver(sends)
+        if isinstance(message, Update) and self._updates.queued > before:
+            self._taken_bytes += bytes_of(message.buffers)
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -99,13 +106,14 @@ class Draining:
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
-            tuple(sorted(self._updates.refused.items())),
+            tuple(sorted((Counter(self._updates.refused) + self._post.endpoint.refused).items())),
             len(histograms),
             self._updates.queued,
             self._updates.waits_for,
             tuple(
                 (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
             ),
+            self._taken_bytes,
             tuple(sorted(self._updates.versions.items())),
             self._applying_seconds,
             time.process_time(),
@@ -123,6 +131,8 @@ def said(settings: Asynchronous) -> dict[str, object]:
         "room": asdict(settings.room),
         "staleness": asdict(settings.staleness),
         "unit_norm": sorted(settings.unit_norm),
+        "schedule": asdict(settings.schedule),
+        "products": dict(settings.products),
     }
 
 
@@ -138,4 +148,6 @@ def asynchronous_of(values: Mapping[str, Any]) -> Asynchronous:
         Room(**values["room"]),
         Staleness(**values["staleness"]),
         frozenset(values["unit_norm"]),
+        BySamples(**values["schedule"]),
+        {tensor: tuple(code) for tensor, code in values["products"].items()},
     )

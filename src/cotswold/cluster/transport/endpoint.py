@@ -63,10 +63,11 @@ class Endpoint:
 
     ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
     ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
-    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it never is. A
-    message of more than ``message_bytes`` is refused; a peer for which more than ``waiting_bytes`` wait
-    is dropped; so is one whose host acknowledges nothing for ``lost_seconds``. An endpoint that is
-    ``apart`` behaves as if it had a host of its own, to measure and to test: TCP alone, encrypted if so said.
+    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it is not, unless
+    ``mode`` says how callers over TCP prove themselves. A message of more than ``message_bytes`` is
+    refused; a peer for which more than ``waiting_bytes`` wait is dropped; so is one whose host acknowledges
+    nothing for ``lost_seconds``. An endpoint that is ``apart`` behaves as if it had a host of its own, to
+    measure and to test: TCP alone, encrypted if so said.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Endpoint:
         host: str | None = None,
         ports: Sequence[int] = (),
         encrypt: bool = True,
+        mode: Mode | None = None,
         lost_seconds: float = LOST_SECONDS,
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
@@ -116,7 +118,8 @@ class Endpoint:
         try:
             unix = f"ipc://{self._folder.path}/socket"
             self._listen(unix, "hmac")
-            mode: Mode = "curve" if encrypt and host is not None and (apart or not _loops(host)) else "hmac"
+            secret = encrypt and host is not None and (apart or not _loops(host))
+            mode = mode or ("curve" if secret else "hmac")
             tcp = None
             if host is not None:
                 tcp = self._listen_at(host, ports, mode)
@@ -130,6 +133,12 @@ class Endpoint:
     def address(self) -> str:
         """The text by which peers connect; it is no secret."""
         return str(self._address)
+
+    @property
+    def port_address(self) -> str:
+        """``HOST:PORT``, where callers of other hosts find it; raises AssertionError without a port."""
+        assert self._address.tcp is not None, "it has a host"
+        return self._address.tcp.removeprefix("tcp://")
 
     @property
     def peers(self) -> Sequence[str]:
@@ -421,6 +430,8 @@ class Endpoint:
         if hello.to != self.name:  # it finds out from the answer
             return
         known = self._peers.get(name)
+        if known is not None and known.address.is_port_alone:
+            known.met(address)
         if known is not None and known.address != address:
             self._lose(name, "another process has its name now")
         self._names[number] = name

@@ -70,6 +70,7 @@ class Peer:
         self._waiting: deque[list[zmq.Frame]] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
+        self._read = read
         self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
         self.socket = context.socket(zmq.DEALER)
@@ -99,6 +100,11 @@ class Peer:
         except BaseException:
             self.close()
             raise
+
+    def met(self, address: Address) -> None:
+        """It called back, and says where else it is reached: until now its port alone was known."""
+        self.address = address
+        self.borrower = Borrower(self.label, address.process, self._read)
 
     @property
     def waiting_bytes(self) -> int:
