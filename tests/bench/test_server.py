@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from tests.bench.small import SMALLEST
 
+from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import OURS
 from cotswold.bench.server import applying, draining, factors
@@ -53,6 +54,10 @@ def test_all_updates_of_a_queue_are_applied_and_only_longer_queues_are_fewer_pas
 def test_the_table_of_trials_has_every_group() -> None:
     for some in (cases(), quick_cases()):
         assert {one.group for one in some} == set(GROUPS)
+
+
+def test_groups_are_named_with_commas_or_one_by_one() -> None:
+    assert groups_of(["apply,factors", "pull"], GROUPS) == {"apply", "factors", "pull"}
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:

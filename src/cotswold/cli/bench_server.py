@@ -42,7 +42,7 @@ def server(
 
       cotswold bench server --quick
 
-      cotswold bench server --only apply --match adagrad
+      cotswold bench server --only apply,factors --match adagrad
 
       cotswold bench server --only push --only pull --match "shared memory"
 
@@ -57,7 +57,8 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, drain, factors, push, pull, replicas; may be given again.
+        A group: apply, drain, factors, push, pull, replicas; several with commas
+        between, or given again.
     match
         Only what has this text in its name.
     quick
