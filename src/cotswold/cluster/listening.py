@@ -122,6 +122,10 @@ class Listening(ABC):
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
 
+    def why_of(self, name: str) -> str:
+        """Why a process is not there, in words that follow its name."""
+        return self._ends.get(name, "is not there")
+
     def why_ended(self, names: Sequence[str]) -> str:
         """Why those of them ended that did, in words that follow others; empty where none did."""
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Count, Counts, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
@@ -34,7 +35,7 @@ from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import UserError
-from cotswold.host import ForkServer, Processes, Token
+from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
@@ -44,7 +45,10 @@ from cotswold.server.samples import Account, Samples
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room
 
-PRELOADED = ("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server")
+PRELOADED = (
+    *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),
+    "cotswold.cluster.roles.evaluator",
+)
 """What whoever starts processes imports once."""
 _LAST_SECONDS = 2.0
 _BEAT_SECONDS = 0.1
@@ -138,9 +142,11 @@ class _Opening(Opening):
         on_event: OnEvent,
         snapshot: Snapshot | None,
         vectors: Mapping[str, Tensor],
+        evaluator: EvaluatorTask | None,
     ) -> None:
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
+        self._evaluator = evaluator
         self._run = secrets.token_hex(8)
 
     def open_replicas(self) -> Replicas:
@@ -155,6 +161,9 @@ class _Opening(Opening):
             raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
         conversation = ReplicaConversation(self._post, self.staff, machine, self._on_event)
+        evaluator = None
+        if self._evaluator is not None:
+            evaluator = Evaluator(conversation, self._evaluator_of, begun.shards, begun.made.dtype)
         zeros = np.zeros(begun.made.size, begun.made.dtype)
         firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
         for name, first in reversed(firsts.items()):  # nobody begins before the parameters are there
@@ -166,7 +175,22 @@ class _Opening(Opening):
             write(conversation, begun.shards, begun.servers, name, value)
         for letter in self._joins:
             conversation.hear_again(letter.sender, letter.message)
-        return Replicas(conversation, begun, tuple(firsts))
+        return Replicas(conversation, begun, tuple(firsts), evaluator)
+
+    def _evaluator_of(self, name: str) -> Call:
+        assert self._evaluator is not None, "there is one"
+        return self._call(
+            name,
+            "evaluator",
+            {
+                "name": name,
+                "coordinator": self._endpoint.address,
+                "work": self._evaluator.work,
+                "arguments": self._evaluator.arguments,
+                "reach": self._reach,
+                "threads": self._settings.threads,
+            },
+        )
 
     def _told_workers(self) -> Mapping[str, object]:
         return {"pace": asdict(self._learning.pace)}
@@ -227,11 +251,19 @@ class Snapshot:
 class Replicas:
     """Replicas that learn; use in a ``with`` statement, or `close`."""
 
-    def __init__(self, conversation: ReplicaConversation, begun: Begun, vectors: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        conversation: ReplicaConversation,
+        begun: Begun,
+        vectors: tuple[str, ...],
+        evaluator: Evaluator | None = None,
+    ) -> None:
         self._conversation, self._begun = conversation, begun
         self._machine = conversation.machine
         self.vectors = vectors
         """Their names: the parameters first, then what the rule keeps."""
+        self.evaluator = evaluator
+        """Judges parameters, where there is one."""
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
@@ -427,6 +459,7 @@ def open_replicas(
     *,
     snapshot: Snapshot | None = None,
     vectors: Mapping[str, Tensor] | None = None,
+    evaluator: EvaluatorTask | None = None,
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
@@ -437,7 +470,8 @@ def open_replicas(
 
     Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
     a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
-    ``vectors`` (by name) are those that a new one begins with. The rest is as for `open_cluster`.
+    ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
+    parameters. The rest is as for `open_cluster`.
     """
     with ExitStack() as opened:
         token = token or Token.new()
@@ -458,7 +492,9 @@ def open_replicas(
         )
         opened.callback(endpoint.close)
         task = Task(work, arguments, logs, host)
-        opening = _Opening(settings, task, processes, token, endpoint, on_event, snapshot, vectors or {})
+        opening = _Opening(
+            settings, task, processes, token, endpoint, on_event, snapshot, vectors or {}, evaluator
+        )
         opened.callback(opening.staff.close)
         replicas = opening.open_replicas()
         replicas.close_with(resources)

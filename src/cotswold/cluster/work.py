@@ -113,6 +113,15 @@ class ReplicaWork(Protocol):
         ...
 
 
+class JudgeWork(Protocol):
+    """What an evaluator computes."""
+
+    def means(self, parameters: Tensor) -> Mapping[str, float]:
+        """Over all validation samples, at parameters ``(size,)``: ``loss``, and more. Raises CotswoldError
+        where it cannot."""
+        ...
+
+
 def portions_of(held: int, portion: int) -> list[tuple[int, int]]:
     """Start and stop of the portions by which held-out patterns are judged, wherever that is done."""
     return [(start, min(start + portion, held)) for start in range(0, held, portion)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from cotswold.cluster import ClusterSettings
+from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
@@ -21,7 +22,6 @@ from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
 from cotswold.training.host_work import round_of
-from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
@@ -102,19 +102,25 @@ def build(setting: Setting) -> ReplicaRuns:
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     logs = setting.run.path / "logs"
 
+    judging = None
+    if store.splits.get("validation"):
+        where: dict[str, object] = {"recipe": dump(recipe), "store": str(store.path.absolute())}
+        judging = EvaluatorTask("cotswold.training.judging:in_evaluator", where)
+
     def opened(snapshot: Snapshot | None) -> Replicas:
         write_rows(store, "train", rows)
         logs.mkdir(parents=True, exist_ok=True)
         work = work_of(recipe)
         # torch is to say nothing of sockets where ranks of a gang end
         environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
+        processes = ForkServer((*PRELOADED, work.partition(":")[0], "cotswold.training.judging"), environ)
         setting.open_things.callback(processes.close)
         return open_replicas(
             settings_of(recipe),
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             snapshot=snapshot,
+            evaluator=judging,
             processes=processes,
             logs=logs,
             on_event=lambda kind, more: tell(setting.recorder, kind, more),
@@ -123,7 +129,6 @@ def build(setting: Setting) -> ReplicaRuns:
     network = supervised_network(recipe, store.outputs)
     return ReplicaRuns(
         opened,
-        Judge(recipe, store).means,
         FlatModule(network),
         store.splits["train"],
         training,
