@@ -131,12 +131,17 @@ class Listening(ABC):
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
         return f" ({' and '.join(found)})" if found else ""
 
+    def _told_end(self, name: str, why: str, code: int) -> str:
+        """Why a process has ended, in words that follow its name."""
+        return why
+
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # another is started at once
-            self._ends[ended.name] = ended.why
-            self._on_event("ended", {"name": ended.name, "why": ended.why})
+            why = self._told_end(ended.name, ended.why, ended.code)
+            self._ends[ended.name] = why
+            self._on_event("ended", {"name": ended.name, "why": why})
             self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
 
     def _give_up_lost(self, now: float) -> None:

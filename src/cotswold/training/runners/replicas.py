@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from cotswold.run import Metrics, Recorder
 from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
+from cotswold.training.runners.refusals import Refusals, reasons
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -59,7 +61,10 @@ class ReplicaRuns:
         self._ledger: Samples | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
+        self._ended: str | None = None
+        """Why, before its epochs were over."""
         self._validations = Validations(recorder, training.patience)
+        self._refusals = Refusals(training.batch_size)
         self._saved = 0
         self._sent = 0
         self._untold = 0
@@ -90,13 +95,14 @@ class ReplicaRuns:
         ledger = snapshot.ledger
         self._validations.load(kept)
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
-        was_over, epochs = kept.get("is_finished") is True, kept.get("epochs")
-        if was_over and type(epochs) is int and self._training.epochs > epochs:  # it is asked for more
-            was_over, self._validations.without = False, 0
+        self._is_finished = kept.get("is_finished") is True
+        has_more = self._training.epochs > int(kept["epochs"])
+        is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
+        if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
+            self._is_finished, self._validations.without = False, 0
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
             ledger.next_epoch()
-        self._is_finished = was_over and (ledger.is_stopped or self._validations.is_enough)
 
     def run(self) -> bool:
         """Learn to the end (True) or until a stop is asked for (False); saves in both cases."""
@@ -122,11 +128,9 @@ class ReplicaRuns:
                     self._judge_last(replicas.evaluator, is_over=finished)
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
-                patience = self._training.patience
-                why = {"why": f"no better validation {patience} times"} if self._validations.is_enough else {}
-                recorder.event(
-                    "stack_end", stack="layers", step=self.number, **totals, **self._known(), **why
-                )
+                why = {} if self._ended is None else {"why": self._ended}
+                known = {**totals, **self._known(), **why}
+                recorder.event("stack_end", stack="layers", step=self.number, **known)
             with showing.during("saving a checkpoint"):
                 self._tell_saved(saving.wait())
                 if finished or self.number != self._saved:
@@ -147,7 +151,12 @@ class ReplicaRuns:
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
+            if refused := self._refusals.all_of(replicas.ledger.total):
+                why = reasons(replicas.count())
+                what = f"servers refused all of the last {refused} samples ({why})"
+                raise recorder.diverged(what, f"sample {self.number}")
             if self._validations.is_enough:
+                self._ended = f"no better validation {self._validations.patience} times"
                 with showing.during("ending: validation gets no better"):
                     replicas.pause()
                 break
@@ -173,6 +182,9 @@ class ReplicaRuns:
     # ---- events
 
     def _count(self, learnt: Learnt, flops: int) -> None:
+        if not isfinite(learnt.value):  # of which servers take nothing, and others something, it may be
+            self._recorder.count(learnt.samples, flops * learnt.samples)
+            return
         details = {}
         if learnt.details:
             ((_, right),) = learnt.details
@@ -235,6 +247,8 @@ class ReplicaRuns:
                 **self._validations.state(),
                 "is_finished": is_finished,
                 "epochs": self._training.epochs,
+                "patience": self._training.patience,
+                "ended": self._ended,
             },
             "position": {"phase": 0, "step": number, "total": number},
         }

@@ -28,11 +28,6 @@ class Validations:
         """Whether patience has run out."""
         return self.patience is not None and self.without >= self.patience
 
-    @property
-    def why_enough(self) -> dict[str, str]:
-        """What the last event says of that; nothing where it has not."""
-        return {"why": f"no better validation {self.patience} times"} if self.is_enough else {}
-
     def tell(self, judged: Judged | None, evaluator: Evaluator | None, saving: Saving) -> None:
         """Write an event of a judgement; have what was judged saved, if it is the best."""
         if judged is None or evaluator is None:
