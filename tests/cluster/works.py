@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +163,19 @@ def regression(
 ) -> Regression:
     """What replicas learn."""
     return (Fatal if fatal else Regression)(patterns, size, getattr(torch, dtype), seconds)
+
+
+class Evaluation:
+    """Judges parameters by their sum."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def means(self, parameters: Tensor) -> Mapping[str, float]:
+        time.sleep(self._seconds)
+        return {"loss": float(parameters.double().sum())}
+
+
+def evaluation(*, seconds: float = 0.0) -> Evaluation:
+    """What an evaluator computes."""
+    return Evaluation(seconds)

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
@@ -38,7 +39,7 @@ from cotswold.errors import UserError
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
-from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
+from cotswold.server.dispatching import Dispatch, Dispatcher, State
 from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
@@ -172,7 +173,7 @@ class _Opening(Opening):
                 raise UserError(
                     f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
                 )
-            write(conversation, begun.shards, begun.servers, name, value)
+            write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         for letter in self._joins:
             conversation.hear_again(letter.sender, letter.message)
         return Replicas(conversation, begun, tuple(firsts), evaluator)
@@ -209,43 +210,6 @@ class _Opening(Opening):
         )
         versions = () if self._snapshot is None else self._snapshot.versions
         return {"updates": said(settings), "versions": versions}
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a run goes on from: what the ledger counts is exactly what the vectors have."""
-
-    ledger: Samples
-    vectors: Mapping[str, Tensor]
-    """The parameters ``x``, and what the rule keeps."""
-    versions: tuple[int, ...]
-    """How many updates each shard has had."""
-    counters: Counters
-
-    def said(self) -> dict[str, object]:
-        """All but the vectors, as plain values."""
-        return {
-            "ledger": self.ledger.state(),
-            "vectors": [name for name in self.vectors if name != POINT],
-            "versions": list(self.versions),
-            "counters": {
-                "session": self.counters.session,
-                "rates": [list(each) for each in self.counters.rates],
-            },
-        }
-
-    @classmethod
-    def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> Snapshot:
-        """From what `said` gave, of an epoch of ``samples``; raises LookupError, TypeError or ValueError for
-        anything else."""
-        counters = said["counters"]
-        rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])
-        return cls(
-            Samples.restored(samples, said["ledger"]),
-            vectors,
-            tuple(map(int, said["versions"])),
-            Counters(int(counters["session"]), rates),
-        )
 
 
 class Replicas:
@@ -385,7 +349,7 @@ class Replicas:
 
     def _read(self, name: str, ask: Ask) -> Pieces:
         pieces = Pieces(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
-        self._conversation.read(pieces)
+        self._conversation.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
     # --- what a run goes on from ---

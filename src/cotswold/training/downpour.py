@@ -10,7 +10,8 @@ import os
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.snapshot import Snapshot
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd

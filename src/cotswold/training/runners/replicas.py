@@ -23,7 +23,8 @@ import torch
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.evaluator import Evaluator
 from cotswold.cluster.messages import Learnt
-from cotswold.cluster.replicas import Replicas, Snapshot
+from cotswold.cluster.replicas import Replicas
+from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import CheckpointError
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.run import Metrics, Recorder
