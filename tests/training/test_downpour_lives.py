@@ -51,7 +51,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
         "checkpoint_minutes": 1e-4,
         "epochs": 20,
     }
-    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", **training)
+    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", epoch_fraction=1.0, epochs=20, **training)
     run = RunDirectory(tmp_path / "run")
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
@@ -99,7 +99,9 @@ def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Pa
 
 
 def test_a_run_of_which_everything_is_refused_ends_in_a_sentence(tmp_path: Path) -> None:
-    job = job_of(tmp_path, epochs=300, learning_rate=1e38)
+    recipe = recipe_of(tmp_path, epochs=300, learning_rate=1e30)
+    recipe.write_text(recipe.read_text().replace("tanh", "relu"))
+    job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
     complaint = r"servers refused all of the last \d+ samples .*not finite.*rate"
     with pytest.raises(DivergedError, match=complaint):
         job.train(watch=lambda event: None, stop=Stop())
