@@ -51,6 +51,8 @@ PRELOADED = (
     "cotswold.cluster.roles.evaluator",
 )
 """What whoever starts processes imports once."""
+QUEUE_VECTORS = 4
+"""So many times the parameters may wait on a server as updates, for each replica."""
 _LAST_SECONDS = 2.0
 _BEAT_SECONDS = 0.1
 """How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
@@ -198,7 +200,7 @@ class _Opening(Opening):
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
-        room = 4 * made.size * item_bytes * self._settings.workers
+        room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
         settings = Asynchronous(
             self._run,
             POINT,

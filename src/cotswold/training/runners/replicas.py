@@ -68,6 +68,8 @@ class ReplicaRuns:
         self._refusals = Refusals(training.batch_size)
         self._saved = 0
         self._sent = 0
+        self._replicas = 0
+        """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
 
@@ -205,6 +207,9 @@ class ReplicaRuns:
         self._untold = 0
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
+        staleness = sum(each.staleness * each.updates for each in counts) / updates
+        self._recorder.account.staleness = staleness
+        self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
         self._recorder.event(
             "step",
@@ -216,8 +221,8 @@ class ReplicaRuns:
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
-            replicas=status.replicas,
-            staleness=sum(each.staleness * each.updates for each in counts) / updates,
+            replicas=self._replicas,
+            staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
             updates=updates,

@@ -34,7 +34,13 @@ class Validations:
             return
         number, means = judged.number, dict(judged.means)
         self._recorder.event(
-            "validation", stack="layers", step=number, at=number, validation_seconds=judged.seconds, **means
+            "validation",
+            stack="layers",
+            step=number,
+            at=number,
+            training_seconds=self._recorder.seconds,
+            validation_seconds=judged.seconds,
+            **means,
         )
         point = evaluator.parameters() if number and means["loss"] < self.best_loss else None
         if means["loss"] < self.best_loss and (point is not None or not number):
