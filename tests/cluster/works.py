@@ -129,6 +129,19 @@ class Fatal(Regression):
         return super().compute(samples, gradient)
 
 
+class Hungry(Regression):
+    """Wants more memory than there is."""
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        torch.empty(1 << 50)
+        return super().compute(samples, gradient)
+
+
+def hungry(*, patterns: int = 1000, size: int = 20) -> Hungry:
+    """What replicas cannot compute."""
+    return Hungry(patterns, size, torch.float32, 0.0)
+
+
 class Tally:
     """Counts how often each sample is in each of four tensors: a gradient of -1 at its number."""
 
