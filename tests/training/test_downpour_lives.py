@@ -15,7 +15,7 @@ from tests.training.runs import bits, events, finish, last, resumed
 from tests.training.test_downpour import job_of, recipe_of
 
 from cotswold.checkpoint import Checkpoints
-from cotswold.errors import DivergedError
+from cotswold.errors import DivergedError, RecipeError
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Resume, open_job
 
@@ -51,7 +51,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
         "checkpoint_minutes": 1e-4,
         "epochs": 20,
     }
-    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", epoch_fraction=1.0, epochs=20, **training)
+    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", **training)
     run = RunDirectory(tmp_path / "run")
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
@@ -96,6 +96,14 @@ def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Pa
     more = recipe_of(tmp_path, patience=1, epochs=300, learning_rate=0.5)
     finish(open_job(more, job.run.path, stores=tmp_path / "stores", resume=Resume.ALWAYS))
     assert len(events(job.run, "stack_end")) == 2
+
+
+def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, patience=1)
+    recipe.write_text(recipe.read_text().replace("validation = 0.2", "validation = 0"))
+    job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    with pytest.raises(RecipeError, match=r"data\.validation"):
+        job.train(watch=lambda event: None, stop=Stop())
 
 
 def test_a_run_of_which_everything_is_refused_ends_in_a_sentence(tmp_path: Path) -> None:

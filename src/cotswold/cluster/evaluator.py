@@ -97,12 +97,17 @@ class Evaluator:
         return found[0] if found else None
 
     def parameters(self) -> Tensor | None:
-        """What it has judged last; None where its process has ended since."""
+        """What it has judged last; None where its process has ended since, or says nothing."""
         self._given, name = None, self._name
         if not self._conversation.post.send(name, Give()):
             return None
-        staff = self._conversation.staff
-        self._conversation.wait(lambda: self._given is not None or not staff.is_watched(name))
+        staff, seconds = self._conversation.staff, self._conversation.machine.rules.silent_seconds
+
+        def is_done() -> bool:
+            is_silent = time.monotonic() - self._heard > seconds
+            return self._given is not None or not staff.is_watched(name) or is_silent
+
+        self._conversation.wait(is_done)
         return self._given
 
     def _start(self) -> None:

@@ -12,6 +12,7 @@ from cotswold.cluster import ClusterSettings
 from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
 from cotswold.cluster.snapshot import Snapshot
+from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
@@ -104,6 +105,11 @@ def build(setting: Setting) -> ReplicaRuns:
     logs = setting.run.path / "logs"
 
     judging = None
+    if training.patience is not None and not store.splits.get("validation"):
+        raise RecipeError(
+            "training.patience stops a run whose validation gets no better, and there is none; set "
+            "data.validation, or leave patience out"
+        )
     if store.splits.get("validation"):
         where: dict[str, object] = {"recipe": dump(recipe), "store": str(store.path.absolute())}
         judging = EvaluatorTask("cotswold.training.judging:in_evaluator", where)

@@ -176,8 +176,9 @@ class ReplicaRuns:
         return True
 
     def _judge_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
-        """Hear what is under way; where the run is over, judge what it has come to."""
-        self._validations.tell(evaluator.wait(), evaluator, self._saving)
+        """Where the run is over, hear what is under way and judge what it has come to; a stop waits for
+        none."""
+        self._validations.tell(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
         if is_over:
             evaluator.begin(self.number)
             self._validations.tell(evaluator.wait(), evaluator, self._saving)
