@@ -10,7 +10,7 @@ ends in a row without an answer are an error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +36,7 @@ class EvaluatorTask:
     """What an evaluator's work is made by, as that of replicas; it returns a `JudgeWork`."""
 
     work: str
-    arguments: dict[str, object]
+    arguments: Mapping[str, object]
 
 
 class Evaluator:

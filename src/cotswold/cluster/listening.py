@@ -57,6 +57,9 @@ class Listening(ABC):
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         """A process has ended, or is behind a link that was cut."""
 
+    def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
+        """The connection to a process has ended that is none of the staff, or none any more."""
+
     @abstractmethod
     def _tick(self, now: float) -> None:
         """Do what is due; raises TroubleError where nothing goes on."""
@@ -136,6 +139,8 @@ class Listening(ABC):
                 self._ended(descriptor)
             case Lost(peer, why) if self.staff.is_watched(peer):
                 self._cut.setdefault(peer, (time.monotonic(), why))
+            case Lost(peer, why):
+                self._visitor_lost(peer, why)
             case _:
                 pass
         return event is not None
@@ -169,17 +174,12 @@ class Listening(ABC):
         found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
         return f" ({' and '.join(found)})" if found else ""
 
-    def _told_end(self, name: str, why: str, code: int) -> str:
-        """Why a process has ended, in words that follow its name."""
-        return why
-
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # another is started at once
-            why = self._told_end(ended.name, ended.why, ended.code)
-            self._ends[ended.name] = why
-            self._on_event("ended", {"name": ended.name, "why": why})
+            self._ends[ended.name] = ended.why
+            self._on_event("ended", {"name": ended.name, "why": ended.why})
             self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
 
     def _give_up_lost(self, now: float) -> None:

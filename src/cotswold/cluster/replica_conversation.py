@@ -67,9 +67,6 @@ class ReplicaConversation(Listening):
             if self.machine.state is State.OVER:  # who asks now is dismissed
                 self.staff.start_no_more()
 
-    def _told_end(self, name: str, why: str, code: int) -> str:
-        return "was dismissed" if code == 0 and name.startswith("replica-") else why
-
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         self.machine.ended(name, why)
         self.watching.forget(name)

@@ -31,4 +31,4 @@ class Validation:
 
 def in_evaluator(recipe: str, store: str) -> Validation:
     """Of a recipe's text, and the path of its store, which has a split for validation."""
-    return Validation(Judge(recipes.parse(recipe), Store(store)))
+    return Validation(Judge.of_recipe(recipes.parse(recipe), Store(store)))

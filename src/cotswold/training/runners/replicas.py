@@ -19,6 +19,7 @@ from math import isfinite
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.evaluator import Evaluator
@@ -26,11 +27,13 @@ from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import CheckpointError
+from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.run import Metrics, Recorder
 from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
+from cotswold.training.runners.pushes import Pushes
 from cotswold.training.runners.refusals import Refusals, reasons
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
@@ -72,11 +75,20 @@ class ReplicaRuns:
         """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
+        self._pushes = Pushes()
+        self._schedule = BySamples(
+            *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
+        )
 
     @property
     def number(self) -> int:
         """Samples that count so far: what checkpoints are numbered by."""
         return 0 if self._ledger is None else self._ledger.total.counted
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, with the weights of the last checkpoint."""
+        return self._flat.module
 
     @property
     def parameters(self) -> int:
@@ -132,7 +144,7 @@ class ReplicaRuns:
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 why = {} if self._ended is None else {"why": self._ended}
-                known = {**totals, **self._known(), **why}
+                known = {**totals, **self._known(), **self._pushes.said, **why}
                 recorder.event("stack_end", stack="layers", step=self.number, **known)
             with showing.during("saving a checkpoint"):
                 self._tell_saved(saving.wait())
@@ -195,6 +207,7 @@ class ReplicaRuns:
             details = {"accuracy": right / learnt.samples}
         metrics = Metrics(learnt.value / learnt.samples, learnt.samples, details)
         self._recorder.add(metrics, flops, f"sample {self.number}")
+        self._pushes.add(learnt.pushed)
         self._untold += 1
 
     def _known(self) -> dict[str, object]:
@@ -212,11 +225,12 @@ class ReplicaRuns:
         self._recorder.account.staleness = staleness
         self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
+        at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
             "step",
             stack="layers",
             step=self.number,
-            at=total.counted + total.torn + total.refused + total.left_out,
+            at=at,
             of=self._training.epochs * self._samples,
             **{name: value for name, value in self._known().items() if name != "handed_out"},
             **self._recorder.means(0.0).values,
@@ -227,6 +241,8 @@ class ReplicaRuns:
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
             updates=updates,
+            rate=self._schedule.rate(self._training.learning_rate, at),
+            **self._pushes.said,
         )
 
     def _take_sent(self, replicas: Replicas) -> int:
