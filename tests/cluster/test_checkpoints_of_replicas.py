@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,19 +77,6 @@ def test_a_server_that_is_stopped_is_named_within_the_silence(opened: Opener) ->
         with pytest.raises(TroubleError, match=r"server-1 has not answered for 1 s.*resume the run"):
             replicas.read()
         assert time.monotonic() - began < 8
-
-
-def test_a_server_without_memory_for_a_copy_is_an_error_with_its_words(opened: Opener) -> None:
-    large = {"work": "tally", "shard_bytes": 1 << 22, "arguments": {"patterns": 500_000}, "epochs": 9}
-    with opened(replicas=1, **large) as replicas:
-        while not replicas.ledger.total.counted:
-            replicas.proceed(0.05)
-        (pid,) = replicas.servers.values()
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-        resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
-        replicas.begin_checkpoint()
-        with pytest.raises(TroubleError, match=r"server-0 is gone .*(MemoryError|allocate).*resume the run"):
-            replicas.proceed(20)
 
 
 def test_a_replica_without_memory_is_started_again_until_that_is_in_vain(opened: Opener) -> None:
