@@ -49,7 +49,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
         "rule": "adagrad",
         "learning_rate": 0.05,
         "checkpoint_minutes": 1e-4,
-        "epochs": 20,
+        "epochs": 60,
     }
     recipe = recipe_of(tmp_path, "workers = 2, servers = 2", **training)
     run = RunDirectory(tmp_path / "run")
@@ -57,20 +57,20 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
         [sys.executable, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
     ) as process:
         deadline = time.monotonic() + 60
-        while len(Checkpoints(run.checkpoints).paths()) < 2 and time.monotonic() < deadline:
+        while len(Checkpoints(run.checkpoints).paths()) < 1 and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
     before = audit(run)
-    assert 0 < before["counted"] < 20 * 240, "it was killed on its way"
+    assert 0 < before["counted"] < 60 * 240, "it was killed on its way"
     names = set(last(run.checkpoints).tensors())
     assert any(name.startswith("vector.squares") for name in names)
     again = resumed(run.path, tmp_path / "stores")
     finish(again)
     after = audit(run)
-    assert after["counted"] + after["torn"] == 20 * 240
+    assert after["counted"] + after["torn"] == 60 * 240
     assert after["lost"] >= before["lost"]
     updates = events(run, "step")[-1]["updates"]
-    assert isinstance(updates, int) and updates >= 20 * 240 // 16, "those before the kill are counted"
+    assert isinstance(updates, int) and updates >= 60 * 240 // 16, "those before the kill are counted"
 
 
 def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
