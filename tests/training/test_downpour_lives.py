@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
 
 
 def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
-    job = job_of(tmp_path, checkpoint_minutes=1e-4, epochs=12, epoch_fraction=1.0)
+    job = job_of(tmp_path, checkpoint_minutes=1e-4, epochs=60, epoch_fraction=1.0)
     finish(job)
     written = [int(str(event["step"])) for event in events(job.run, "checkpoint")]
     assert len(written) >= 3 and written == sorted(set(written))
