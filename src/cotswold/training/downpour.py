@@ -7,12 +7,9 @@ does.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-
-from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
@@ -20,7 +17,6 @@ from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
@@ -106,7 +102,7 @@ def build(setting: Setting) -> ReplicaRuns:
     rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
     logs = setting.run.path / "logs"
 
-    def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
+    def opened(snapshot: Snapshot | None) -> Replicas:
         write_rows(store, "train", rows)
         logs.mkdir(parents=True, exist_ok=True)
         work = work_of(recipe)
@@ -118,8 +114,7 @@ def build(setting: Setting) -> ReplicaRuns:
             settings_of(recipe),
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            ledger=ledger,
-            vectors=vectors,
+            snapshot=snapshot,
             processes=processes,
             logs=logs,
             on_event=lambda kind, more: tell(setting.recorder, kind, more),
