@@ -29,6 +29,7 @@ SCRIPTS = (
     "downpour_vs_sandblaster",
     "evaluate",
     "hogwild",
+    "in_flight",
     "offload",
     "predictions",
     "prepare",

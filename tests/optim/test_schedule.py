@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotswold.optim import Schedule, rate_at
+from cotswold.optim.schedule import BySamples
 
 KINDS: list[Schedule] = list(get_args(Schedule))
 
@@ -65,3 +66,13 @@ def test_a_step_outside_the_run_is_refused(step: int) -> None:
 def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown schedule 'step'"):
         rate_at(0, 10, 0.5, "step", 0.0)  # type: ignore[arg-type]  # what a caller without types might write
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("samples", [12, 13])
+def test_steps_that_follow_each_other_have_their_rates_by_samples(schedule: Schedule, samples: int) -> None:
+    found = BySamples(schedule, 0.3, samples, batch=4, epochs=3)
+    places = [epoch * samples + first for epoch in range(3) for first in range(0, samples, 4)]
+    assert [found.rate(0.5, place) for place in places] == rates(len(places), schedule, 0.3)
+    assert found.rate(0.5, 10**9) == found.rate(0.5, places[-1])
+    assert found.rate(0.5, -1) == found.rate(0.5, 0)

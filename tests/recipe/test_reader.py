@@ -155,7 +155,7 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("training.patience=3", "training.patience belongs to strategies supervised and batch"),
         (
             "training.weight_decay=0.1",
-            "training.weight_decay belongs to strategies supervised and batch; take it out for",
+            "training.weight_decay belongs to strategies supervised, batch and downpour; take it out for",
         ),
     ],
 )

@@ -32,6 +32,7 @@ WORLDS = {
     "as the paper": CHAOS,
     "in accumulations": replace(CHAOS, pace=Pace(2, n_fetch=3, n_push=2)),
     "deltas": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_push=2)),
+    "moves": replace(CHAOS, rule=Deltas(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, moves=True)),
     "without overlap": replace(CHAOS, pace=Pace(2, overlap=False)),
     "in little room": replace(CHAOS, room_bytes=40, drain_seconds=0.5),
     "dropped": replace(CHAOS, staleness=Staleness("drop", 1)),

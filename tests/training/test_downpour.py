@@ -13,6 +13,7 @@ from torch import nn
 
 import cotswold
 from cotswold.errors import RecipeError
+from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
 from cotswold.server.dealing import samples_at
@@ -63,12 +64,16 @@ def test_a_recipe_learns_by_each_rule(rule: str, tmp_path: Path) -> None:
     assert len(cotswold.predict(run.path, tmp_path / "x.npy")) == 300
 
 
-def by_sgd(job: StoreJob, steps: int) -> list[torch.Tensor]:
-    """Ordinary SGD on the batches that one replica is dealt."""
+def by_sgd(
+    job: StoreJob, steps: int, schedule: Schedule = "constant", warmup: float = 0.0, decay: float = 0.0
+) -> list[torch.Tensor]:
+    """Ordinary SGD on the batches that one replica is dealt, at the rates of strategy supervised."""
     network = supervised_network(job.recipe, job.store.outputs)
-    optimiser = torch.optim.SGD(network.parameters(), 0.2)
+    optimiser = torch.optim.SGD(network.parameters(), 0.2, weight_decay=decay)
     patterns = StorePatterns(job.store, "train")
     for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(step, steps, 0.2, schedule, warmup)
         batch = patterns.batch(samples_at(0, 240, 16 * step, 16 * step + 16))
         optimiser.zero_grad()
         loss = nn.functional.cross_entropy(network(batch.inputs), needed(batch.targets))
@@ -77,14 +82,28 @@ def by_sgd(job: StoreJob, steps: int) -> list[torch.Tensor]:
     return list(network_tensors(network).values())
 
 
-@pytest.mark.parametrize("servers", [1, 3])
-def test_one_replica_with_a_staleness_of_0_has_the_bits_of_sgd(servers: int, tmp_path: Path) -> None:
-    cluster = f"workers = 1, servers = {servers}"
-    job = job_of(tmp_path, cluster, staleness=0, epoch_fraction=1.0, shard_kilobytes=1)
+@pytest.mark.parametrize(
+    ("servers", "schedule", "warmup", "decay"),
+    [(1, "constant", 0.0, 0.0), (3, "cosine", 0.1, 0.01)],
+)
+def test_one_replica_with_a_staleness_of_0_has_the_bits_of_sgd(
+    servers: int, schedule: Schedule, warmup: float, decay: float, tmp_path: Path
+) -> None:
+    job = job_of(
+        tmp_path,
+        f"workers = 1, servers = {servers}",
+        staleness=0,
+        epoch_fraction=1.0,
+        shard_kilobytes=1,
+        schedule=schedule,
+        warmup=warmup,
+        weight_decay=decay,
+        send="gradient",
+    )
     run = finish(job)
     assert accounted(run, 4)["counted"] == 960
     tensors = last(run.checkpoints).tensors()
-    expected = by_sgd(job, 60)
+    expected = by_sgd(job, 60, schedule, warmup, decay)
     found = [tensors[name] for name in sorted(tensors)]
     assert len(found) == len(expected)
     wanted = {tuple(each.shape): each for each in expected}
@@ -129,6 +148,15 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path: Path) -> None:
         ("workers = 2", {"stale": "drop"}, "staleness"),
         ("workers = 2", {"stale": "scale", "staleness": 0}, "at least"),
         ("workers = 2", {"staleness": 0, "push_every": 2}, "push_every"),
+        ("workers = 2", {"rule": "deltas", "fetch_every": 2, "between": "plain"}, "take between out"),
+        ("workers = 2", {"between": "none"}, "fetch_every above 1"),
+        ("workers = 2", {"rule": "adagrad", "fetch_every": 2, "between": "plain"}, "no rate of plain steps"),
+        ("workers = 2", {"rule": "deltas", "send": "factors"}, "needs whole gradients"),
+        ("workers = 2", {"fetch_every": 2, "between": "plain", "send_factors": [1]}, "needs whole gradients"),
+        ("workers = 2", {"send_factors": [1], "send_gradient": [1]}, "layer 1 is in"),
+        ("workers = 2", {"send_factors": [2]}, "layer 2 is no fully connected or local layer.*layers 1, 3"),
+        ("workers = 2", {"send_gradient": [4]}, "layer 4 is no"),
+        ("workers = 2, processes = 2", {"send": "factors"}, "several processes"),
         ('workers = 2, travel = "bunyip"', {}, "travel"),
     ],
 )

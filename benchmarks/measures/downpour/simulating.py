@@ -30,7 +30,7 @@ class Simulating:
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:
         torch.set_num_threads(1)
         self._recipe, self._store, self._arguments = recipe, store, arguments(recipe, store, rows)
-        self._judge = Judge(recipe, store)
+        self._judge = Judge.of_recipe(recipe, store)
 
     def work(self, seed: int) -> LearningWork:
         """A network with the first values of a seed."""

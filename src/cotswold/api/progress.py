@@ -21,6 +21,8 @@ from cotswold.launch import own_log
 LINE_SECONDS = 5.0
 _REFRESHES = 4
 """A second: a table of replicas takes a core some milliseconds, which they compute with."""
+ENDED_WELL = "ended with exit code 0"
+"""Why a process has ended that was let go: nobody needs a line for it."""
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
 """Of steps that take long, fewer are enough."""
@@ -342,7 +344,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
         case "stack_end" if "why" in event:
             return f"{phase_name(event['stack'])} ended after {event['step']} iterations: {event['why']}"
-        case "cluster_ended":
+        case "stack_end" if "pushed" in event:
+            return f"{phase_name(event['stack'])} ended; {_pushed(event)}"
+        case "cluster_ended" if event["why"] != ENDED_WELL:
             return f"{event['name']} {event['why']}"
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
@@ -406,6 +410,17 @@ def _of_replicas(event: Mapping[str, object]) -> str:
         f"{counted_of(int(_number(event['replicas'])), 'replica')} "
         f"staleness {_number(event.get('staleness')):.1f}{queue}"
     )
+
+
+def _pushed(event: Mapping[str, object]) -> str:
+    """What replicas pushed, layer by layer."""
+    layers = event["pushed"] if isinstance(event["pushed"], Mapping) else {}
+    parts = [
+        f"{layer} {bytes_in_words(_number(count))} of {kind}{'s' if kind != 'factors' else ''}"
+        for layer, kinds in layers.items()
+        for kind, count in kinds.items()
+    ]
+    return f"replicas pushed {bytes_in_words(_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
 
 
 def _rate(flops: float) -> str:

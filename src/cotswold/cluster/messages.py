@@ -23,6 +23,8 @@ class Made:
     """Patterns for validation."""
     layout: tuple[tuple[str, int, int], ...]
     """The tensors that lie in the parameters: name, rows, numbers a row."""
+    products: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Of tensors that are no matrices: what makes their gradients of factors, in numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Learnt:
     """Further sums, by name."""
     seconds: float
     """In which it computed."""
+    pushed: tuple[tuple[str, str, int], ...] = ()
+    """Tensor, kind of update, and the bytes of its numbers in what was pushed, to all servers."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,31 @@ class Doing:
     """By name; nobody where it computes."""
     seconds: float
     """Since its last step began, or ended."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A client wants to know what is served; answered by `Terms`."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is served to clients that bring their own samples."""
+
+    run: str
+    dtype: str
+    """Of the parameters: float32 or float64."""
+    kind: str
+    """Of what is pushed: ``gradient`` or ``delta``."""
+    layout: tuple[tuple[str, int, int], ...]
+    """The tensors that lie in the parameters: name, rows, numbers a row."""
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """The servers end; `Dismiss` follows."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +131,7 @@ class Counts:
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
-    """Updates, by the first word of the reason."""
+    """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
     shards: int
     queued: int
     """Updates that wait."""
@@ -110,12 +139,33 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    taken_bytes: int = 0
+    """Of the numbers of all updates that were taken, as they came."""
     versions: tuple[tuple[int, int], ...] = ()
     """Of each shard: how many updates it has had, from the beginning of the run."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
+Message = (
+    Made
+    | Give
+    | Given
+    | Serving
+    | Peers
+    | Finish
+    | Learnt
+    | Doing
+    | Count
+    | Counts
+    | Visit
+    | Terms
+    | Farewell
+)
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Doing, Count, Counts),
+    *(Visit, Terms, Farewell),
 )

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +27,7 @@ from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
 from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.post import AnyMessage
 from cotswold.cluster.replica_conversation import ReplicaConversation
+from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
@@ -35,7 +36,8 @@ from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import UserError
 from cotswold.host import ForkServer, Processes, Token
-from cotswold.optim.updates import Rule, Sgd
+from cotswold.optim.schedule import Schedule
+from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
 from cotswold.server.ranges import size as size_of
@@ -72,12 +74,33 @@ class ReplicaSettings:
     warm_samples: int = 0
     """So many are computed by one replica first."""
     staleness: Staleness = field(default_factory=Staleness)
+    own: OwnSteps = "none"
+    """Steps that a replica takes by itself between two pulls; with rule `Deltas` they are ``pushed``."""
+    schedule: Schedule = "constant"
+    """How the rate falls over the samples of the run."""
+    warmup: float = 0.0
+    """The part of the run over which the rate rises."""
+    unit_norm: frozenset[str] = frozenset()
+    """Tensors whose rows have norm 1 after each update."""
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
+    traffic: Path | None = None
+    """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise UserError(f"a learning rate of {self.rate}; it is more than 0")
+        if (self.own == "pushed") is not isinstance(self.rule, Deltas):
+            raise UserError(
+                f"replicas whose own steps are {self.own!r}, and rule {self.rule.name} on the servers: steps "
+                "are pushed to servers that add them up (deltas), and to no others; Adagrad's sum of squares "
+                "is that of gradients"
+            )
+
+    @property
+    def stepping(self) -> Stepping:
+        """What replicas are told of steps."""
+        return Stepping(self.own, self.schedule, self.warmup, self.epochs)
 
     def dispatch(self, made: Made, run: str) -> Dispatch:
         """For a work; ``run``: what updates of this run, and of none before it, are meant for. Raises
@@ -171,7 +194,8 @@ class _Opening(Opening):
         return Replicas(conversation, begun, tuple(firsts))
 
     def _told_workers(self) -> Mapping[str, object]:
-        return {"pace": asdict(self._learning.pace)}
+        pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
+        return {"pace": asdict(pace), "stepping": asdict(self._learning.stepping)}
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
@@ -184,9 +208,17 @@ class _Opening(Opening):
             item_bytes,
             Room(room, room),
             self._learning.staleness,
+            self._learning.unit_norm,
+            self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
+            dict(made.products),
         )
         versions = () if self._snapshot is None else self._snapshot.versions
-        return {"updates": said(settings), "versions": versions}
+        traffic = self._learning.traffic
+        return {
+            "updates": said(settings),
+            "versions": versions,
+            "traffic": None if traffic is None else str(traffic),
+        }
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
+
+from cotswold.server.messages import Shard
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Slot:
     """Rows of a matrix, or blocks of filters: a shard has whole ones."""
     columns: int
     """Numbers of a row."""
+    product: tuple[int, ...] = ()
+    """Of the filters of a locally connected layer: its geometry, as `ops.local.encode` has it."""
 
     @classmethod
     def of_shape(cls, name: str, shape: Sequence[int]) -> Slot:
@@ -110,6 +114,52 @@ class ReplicaWork(Protocol):
 
         Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
         """
+        ...
+
+
+@runtime_checkable
+class SteppingWork(ReplicaWork, Protocol):
+    """A work that takes steps of its own on the parameters, such as that of several processes."""
+
+    def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
+        """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        ...
+
+
+class Factors(Protocol):
+    """The gradient of a tensor as a product of a layer's errors and activations (Chilimbi et al. 2014,
+    section 3.3)."""
+
+    @property
+    def examples(self) -> int:
+        """k: how many outer products are summed."""
+        ...
+
+    def errors_of(self, first: int, stop: int) -> Tensor:
+        """What some rows of the tensor need for themselves; contiguous, an example after the other."""
+        ...
+
+    def activations_of(self, first: int, stop: int) -> Tensor:
+        """What these rows together need besides; contiguous, an example after the other."""
+        ...
+
+
+@runtime_checkable
+class FactoringWork(ReplicaWork, Protocol):
+    """A work that gives some tensors' gradients as factors, which whoever holds the tensors multiplies."""
+
+    @property
+    def decay(self) -> float:
+        """So much of the weights a step is added to gradients by whoever multiplies their factors."""
+        ...
+
+    def lay(self, shards: Sequence[Shard], samples: int) -> None:
+        """Hear where rows lie, and how many samples make a push; before the first `compute`, and whenever
+        that changes."""
+        ...
+
+    def take_factors(self) -> Mapping[str, Factors]:
+        """Those since they were taken last, by tensor; to its gradient `compute` has added nothing."""
         ...
 
 

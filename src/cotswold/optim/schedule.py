@@ -5,6 +5,7 @@ Knows: a step's number, how many steps there are, the greatest rate. Does not kn
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import cos, pi
 from typing import Literal
 
@@ -34,3 +35,39 @@ def rate_at(step: int, steps: int, rate: float, schedule: Schedule, warmup: floa
     if schedule == "cosine":
         return rate * cos(pi * done / 2) ** 2
     raise ValueError(f"unknown schedule {schedule!r}; known are constant, linear and cosine")
+
+
+@dataclass(frozen=True)
+class BySamples:
+    """The rate of steps that nobody counts, because many take them: by where their samples stand in the run.
+
+    Place p of epoch e of N samples is the number e · N + p, and places are handed out in their order. So
+    whoever has a push knows its rate, and one replica alone has the rates of ordinary SGD.
+
+    >>> schedule = BySamples("linear", 0.0, samples=10, batch=5, epochs=2)
+    >>> [schedule.rate(1.0, place) for place in (0, 5, 12, 19)]
+    [1.0, 0.75, 0.5, 0.25]
+    """
+
+    schedule: Schedule = "constant"
+    warmup: float = 0.0
+    samples: int = 1
+    """Of an epoch."""
+    batch: int = 1
+    """Samples of a step; the last of an epoch may have fewer."""
+    epochs: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        return self.epochs * self._epoch_steps
+
+    @property
+    def _epoch_steps(self) -> int:
+        return -(-self.samples // self.batch)
+
+    def rate(self, greatest: float, place: int) -> float:
+        """That of a step whose first sample has this place; beyond the run, that of the last step."""
+        epoch, within = divmod(max(0, place), self.samples)
+        step = min(epoch * self._epoch_steps + within // self.batch, self.steps - 1)
+        return rate_at(step, self.steps, greatest, self.schedule, self.warmup)

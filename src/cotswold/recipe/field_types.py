@@ -89,7 +89,12 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
         return "a table"
     if origin is list:
         inner = get_args(annotation)[0]
-        return "a list of tables" if sections_in(inner) else "a list of texts"
+        numbers = bare(inner) is int
+        return (
+            "a list of tables"
+            if sections_in(inner)
+            else f"a list of {'whole numbers' if numbers else 'texts'}"
+        )
     if origin is tuple:
         return "[height, width]"
     if len(members) > 1:

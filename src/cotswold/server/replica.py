@@ -19,6 +19,7 @@ messages in others: pulls and pushes go on while a step is computed.
     n_push steps, or the last in hand     the accumulation is closed, and pushed to every server
     a push is not answered everywhere     steps go on until the next accumulation is closed
     n_fetch steps                         it pulls what is newer; steps go on meanwhile
+    the same, and it ``moves``            it pulls between one push, applied, and the next
     ``overlap`` off (staleness 0)         no step until the push is applied everywhere and its pull has come
     a checkpoint is heard of              its marker goes to every server, once the push before is answered
     nothing in hand                       an update without shards: nobody need wait for what it has pulled
@@ -74,6 +75,9 @@ class Pace:
     """Steps that a push adds up."""
     overlap: bool = True
     """Whether steps go on while pushes and pulls are under way; otherwise its own staleness is 0."""
+    moves: bool = False
+    """Whether it pushes steps that it takes on its own copy: those that a pull does not have yet stay there.
+    So that it is known which these are, a pull waits until the push before is applied."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "n_fetch", "n_push"):
@@ -96,6 +100,10 @@ class StepTask:
     """Whether the accumulation begins with this step: what is in it belongs to another push."""
     closes: bool
     """Whether what is accumulated then goes to the servers: `stepped` needs it."""
+    pull: tuple[int, int]
+    """Which pull was asked for last, by session and number: ``installs`` are of it."""
+    behind: int
+    """Accumulations that were closed and are not in that pull."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,7 @@ class Part:
     examples: tuple[int, ...]
     buffers: tuple[object, ...]
     scale: float = 1.0
+    decay: float = 0.0
 
 
 @dataclass
@@ -133,6 +142,10 @@ class _Session:
     pulling: dict[str, PullNewer] = field(default_factory=dict)
     """Not answered, by server."""
     pull_sent: float = 0.0
+    pulls: int = 0
+    """Asked for."""
+    pulled_closed: int = 0
+    """Accumulations that were applied when the newest pull was asked for."""
     installs: list[PulledNewer] = field(default_factory=list)
     since_pull: int = 0
     """Steps."""
@@ -150,6 +163,8 @@ class _Session:
     accumulation: _Accumulation | None = None
     closed: _Accumulation | None = None
     """Waits for the push before it."""
+    closings: int = 0
+    """Accumulations that were closed."""
     beaten: float = float("-inf")
 
     @property
@@ -280,7 +295,8 @@ class Replica:
         closes = accumulation.steps == self.pace.n_push or not session.hands
         installs, session.installs = tuple(session.installs), []
         self._stepping = session
-        return StepTask(installs, samples, session.directions.rate_value, opens, closes)
+        pull, behind = (self.session, session.pulls), session.closings - session.pulled_closed
+        return StepTask(installs, samples, session.directions.rate_value, opens, closes, pull, behind)
 
     def stepped(self, parts: Mapping[str, Part] | None, now: float) -> list[Send]:
         """The step of the task is in the accumulation; where that closes, what goes to each server."""
@@ -294,6 +310,7 @@ class Replica:
             assert session.accumulation is not None and session.closed is None, "one was open"
             session.closed, session.accumulation = session.accumulation, None
             session.closed.parts = parts
+            session.closings += 1
         sends = self._go_on(session, now)
         if session.left < self.pace.batch:
             sends += self._beat(session, now)
@@ -347,6 +364,7 @@ class Replica:
         # while a push waits somewhere the next may have to wait for it, so nobody is to wait for the next
         number = 0 if session.pushing or session.closed else session.number + 1
         session.pull_sent, session.since_pull = now, 0
+        session.pulls, session.pulled_closed = session.pulls + 1, session.closings - bool(session.closed)
         session.has_pulled = session.has_pulled or number > 0
         session.pulling = {
             server: PullNewer(
@@ -403,6 +421,8 @@ class Replica:
         if self.state is not State.READY:
             return []
         sends: list[Send] = []
+        if self.pace.moves and self.pace.overlap and not session.pushing:
+            sends += self._pull_if_due(session, now)
         checkpoint = 0 if session.directions is None else session.directions.checkpoint
         if not session.pushing and checkpoint > session.marked:
             session.marked = checkpoint
@@ -410,11 +430,16 @@ class Replica:
         elif not session.pushing and session.closed is not None:
             closed, session.closed = session.closed, None
             sends += self._push(session, closed, now)
-        is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
-        may_pull = self.pace.overlap or not (session.pushing or session.closed)
-        if is_due and may_pull and not session.pulling:
-            sends += self._pull(session, now)
+        is_free = self.pace.overlap and not self.pace.moves
+        if is_free or not (session.pushing or session.closed):
+            sends += self._pull_if_due(session, now)
         return sends
+
+    def _pull_if_due(self, session: _Session, now: float) -> list[Send]:
+        is_due = (session.must_pull and session.hands) or session.since_pull >= self.pace.n_fetch
+        # the steps that are not in a pull are known once what was pulled before is in its place
+        is_busy = session.pulling or (self.pace.moves and session.installs and not session.must_pull)
+        return self._pull(session, now) if is_due and not is_busy else []
 
     def _push(self, session: _Session, closed: _Accumulation | None, now: float) -> list[Send]:
         """The next number to every server: an accumulation, or a marker alone."""
@@ -441,6 +466,7 @@ class Replica:
             session.marked,
             part.examples,
             part.buffers,
+            part.decay,
         )
 
     def _rest(self, session: _Session, now: float) -> list[Send]:

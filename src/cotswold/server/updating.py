@@ -39,8 +39,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
+from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.admission import Admission, RefusedError, UpdateArithmetic
+from cotswold.server.admission import Admission, Factors, Product, RefusedError, UpdateArithmetic
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
@@ -86,6 +87,10 @@ class Asynchronous:
     staleness: Staleness = field(default_factory=Staleness)
     unit_norm: frozenset[str] = frozenset()
     """Tensors whose rows have norm 1."""
+    schedule: BySamples = field(default_factory=BySamples)
+    """How the rate of an update follows from its version's and from the place of its first sample."""
+    products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What makes gradients of factors for tensors that are no matrices, in numbers."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +131,15 @@ class _Waiting(Generic[Values]):
     session: int
     update: Update
     rate: float
-    values: list[Values]
+    values: list[Values | Factors[Values]]
     numbers: dict[int, int]
-    """How many, by shard."""
+    """How many are kept meanwhile, by shard."""
     checkpoint: int
     """It is in later ones alone."""
     is_dropped: bool = False
+
+
+_Pushed = tuple[float, Values | Factors[Values]]
 
 
 class Updates(Generic[Values]):
@@ -144,10 +152,13 @@ class Updates(Generic[Values]):
         arithmetic: Arithmetic[Values],
         updates: UpdateArithmetic[Values],
         versions: Mapping[int, int] | None = None,
+        products: Mapping[str, Product[Values]] | None = None,
     ) -> None:
         self._server, self.settings = server, settings
         self._arithmetic, self._updates = arithmetic, updates
-        self._admission = Admission(server.shards, settings.columns, settings.rule, arithmetic, updates)
+        self._admission = Admission(
+            server.shards, settings.columns, settings.rule, arithmetic, updates, products
+        )
         self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
         """How many updates each shard has had."""
         self.staleness = {number: Histogram() for number in server.numbers}
@@ -229,19 +240,24 @@ class Updates(Generic[Values]):
             busy = self._busy(update, session)
             if busy is not None:
                 return [Send(sender, self._refusal(update, busy, again=True))]
-            values = self._admission.read(update)
+            values = self._admission.read(update, self._weights)
         except RefusedError as error:
             session.last, session.answer = update.number, self._refusal(update, str(error))
             if are_apart(update.samples):
                 session.missed = joined(session.missed, update.samples)
             return [Send(sender, session.answer)]
-        rate = 1.0 if isinstance(self.settings.rule, Deltas) else self._rates[update.rate]
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
-        waiting = _Waiting(update.session, update, rate, values, numbers, checkpoint)
+        waiting = _Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
         self._queue.append(waiting)
         self._count(waiting, 1)
         return []
+
+    def _rate(self, update: Update) -> float:
+        if isinstance(self.settings.rule, Deltas):
+            return 1.0
+        greatest = self._rates[update.rate]
+        return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
     def _living(self, sender: str, message: Update | PullNewer) -> _Session | str:
         """The sender's session, or why it has none."""
@@ -344,7 +360,7 @@ class Updates(Generic[Values]):
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[tuple[float, Values]]] = {number: [] for number in self._server.numbers}
+        pushes: dict[int, list[_Pushed[Values]]] = {number: [] for number in self._server.numbers}
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
@@ -360,7 +376,7 @@ class Updates(Generic[Values]):
                 )
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[tuple[float, Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -391,6 +407,11 @@ class Updates(Generic[Values]):
             session.samples = joined(session.samples, update.samples)
             session.answer = self._applied(update)
         return [Send(session.name, session.answer)] if waiting.session in self._sessions else []
+
+    @property
+    def _weights(self) -> Mapping[int, Values]:
+        """By shard."""
+        return dict(zip(self._server.numbers, self._vector(self.settings.name), strict=True))
 
     def _vector(self, name: str) -> list[Values]:
         """A vector's shards; what a rule keeps is zeros at first."""
@@ -434,6 +455,8 @@ class Updates(Generic[Values]):
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: shards {strange} are not here"
+        if len(set(pull.shards)) < len(pull.shards):
+            return "shard: it names a shard twice"
         if len(pull.versions) != len(pull.shards):
             return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
         if self.settings.name not in self._server.vectors:

@@ -2,8 +2,8 @@
 
 Knows: hooks of modules and tensors. Does not know: what becomes of factors.
 
-While a layer is captured its weights ask for no gradient, so that autograd does not compute the product that
-somebody else will compute.
+While a layer is captured its weights may ask for no gradient, so that autograd does not compute the product
+that somebody else will compute. Biases have theirs as always.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.nn import LocallyConnected2d
-from cotswold.training.factors import Factors, LinearFactors, LocalFactors
+from cotswold.training.factors import LinearFactors, LocalFactors
 
 Layer = nn.Linear | LocallyConnected2d
 
@@ -34,7 +34,7 @@ class Captured:
     errors: Tensor | None = None
 
     @property
-    def factors(self) -> Factors | None:
+    def factors(self) -> LinearFactors | LocalFactors | None:
         """Its factors; None where the loss does not depend on it."""
         if self.inputs is None or self.errors is None:
             return None
@@ -84,12 +84,10 @@ def _rooted(output: Tensor) -> Tensor:
 def capturing(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
     """What these layers are given, and the errors that come back, while the block runs.
 
-    With ``skip`` their parameters get no gradient, and the product for it is not computed.
+    With ``skip`` their weights get no gradient, and the product for it is not computed.
     """
     found = {name: Captured(layer) for name, layer in layers.items()}
-    learning = [
-        each for layer in layers.values() for each in layer.parameters() if skip and each.requires_grad
-    ]
+    learning = [layer.weight for layer in layers.values() if skip and layer.weight.requires_grad]
     with ExitStack() as hooks:
         for one in found.values():
             hooks.callback(one.layer.register_forward_hook(_hook(one), with_kwargs=True).remove)

@@ -6,16 +6,20 @@ does.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.roles.accumulation import OwnSteps
+from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
+from cotswold.run import Recorder
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
@@ -25,15 +29,16 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import rows_folder, tell
+from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
+from cotswold.training.ways import rows_of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
 
 
 def rule_of(training: DownpourTraining) -> Rule:
-    """What servers do with gradients."""
+    """What servers do with what is pushed."""
     match training.rule:
         case "sgd":
             return Sgd()
@@ -41,6 +46,8 @@ def rule_of(training: DownpourTraining) -> Rule:
             return Momentum(training.momentum or _MOMENTUM)
         case "adagrad":
             return Adagrad()
+        case "deltas":
+            return Deltas()
 
 
 def staleness_of(training: DownpourTraining) -> Staleness:
@@ -68,8 +75,18 @@ def work_of(recipe: Recipe) -> str:
     return f"{_WORK}:in_replica"
 
 
-def settings_of(recipe: Recipe) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for."""
+def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
+    """Steps of replicas on their own copies; several processes on one copy take plain ones."""
+    own = training.own_steps
+    is_free = own == "none" and training.between is None and training.rule != "adagrad"
+    return "plain" if is_free and recipe.cluster.processes > 1 else own
+
+
+def settings_of(
+    recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
+) -> ReplicaSettings:
+    """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
+    rows have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -82,6 +99,7 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
+            spread_servers=cluster.spread_servers,
             silent_seconds=cluster.silence,
         ),
         pace_of(recipe, training),
@@ -92,6 +110,11 @@ def settings_of(recipe: Recipe) -> ReplicaSettings:
         training.epoch_of,
         training.warm_start,
         staleness_of(training),
+        own_of(recipe, training),
+        training.schedule,
+        training.warmup,
+        unit_norm,
+        traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )
 
 
@@ -99,34 +122,57 @@ def build(setting: Setting) -> ReplicaRuns:
     """The runner of a recipe."""
     recipe, training, store = setting.recipe, setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
-    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
-    logs = setting.run.path / "logs"
-
-    def opened(snapshot: Snapshot | None) -> Replicas:
-        write_rows(store, "train", rows)
-        logs.mkdir(parents=True, exist_ok=True)
-        work = work_of(recipe)
-        # torch is to say nothing of sockets where ranks of a gang end
-        environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
-        setting.open_things.callback(processes.close)
-        return open_replicas(
-            settings_of(recipe),
-            work,
-            {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            snapshot=snapshot,
-            processes=processes,
-            logs=logs,
-            on_event=lambda kind, more: tell(setting.recorder, kind, more),
-        )
-
+    run = setting.run.path
+    rows = rows_folder(run, setting.open_things)  # removes what a kill left there, too
     network = supervised_network(recipe, store.outputs)
+    work = work_of(recipe)
+
+    def started() -> Starting:
+        write_rows(store, "train", rows)
+        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
+
+    opening = Opening(
+        settings_of(recipe, run, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+        work,
+        {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
+        started,
+        run / "logs",
+        setting.recorder,
+    )
     return ReplicaRuns(
-        opened,
-        Judge(recipe, store).means,
+        opening,
+        Judge.of_recipe(recipe, store).means,
         FlatModule(network),
         store.splits["train"],
         training,
         setting.recorder,
         described(network),
     )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How the processes of a run are started, when it comes to that."""
+
+    settings: ReplicaSettings
+    work: str
+    arguments: Mapping[str, object]
+    started: Callable[[], Starting]
+    logs: Path
+    recorder: Recorder
+
+    def __call__(self, snapshot: Snapshot | None) -> Replicas:
+        """Go on from a snapshot, or begin."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        start = self.started()
+        return open_replicas(
+            self.settings,
+            self.work,
+            self.arguments,
+            snapshot=snapshot,
+            processes=start.processes,
+            token=start.token,
+            host=start.host,
+            logs=self.logs,
+            on_event=lambda kind, more: tell(self.recorder, kind, more),
+        )

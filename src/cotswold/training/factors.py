@@ -3,8 +3,9 @@
 Knows: fully connected and locally connected layers, what of them a range of rows needs. Does not know: how
 they are found, who is sent them.
 
-A fully connected layer of M inputs and N outputs has M·N weights; the factors of k examples are k·(M + N)
-numbers. Where its rows lie on S servers the activations go to each of them: k·(M·S + N).
+The weights of a fully connected layer of M inputs and N outputs are M·N numbers; the factors of k examples
+are k·(M + N). Where its rows lie on S servers the activations go to each of them: k·(M·S + N). The gradient
+of biases, N numbers, is the sum of the errors: it has no factors, and is sent as it is.
 """
 
 from __future__ import annotations
@@ -19,80 +20,75 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.geometry import BlockLocal
 
-Rows = tuple[int, int]
-"""Rows of a tensor from the first to the one after the last: outputs, or rows of blocks."""
-
 
 class Factors(Protocol):
-    """The factors of one layer's weights and biases, for all its rows or for some of them."""
+    """The factors of one layer's weights: `cluster.work.Factors`, and what a choice needs.
+
+    Rows of a tensor are outputs, or rows of blocks.
+    """
 
     @property
     def examples(self) -> int:
         """k: how many outer products are summed."""
         ...
 
-    @property
-    def numbers(self) -> int:
-        """Numbers that are sent for these rows."""
+    def errors_of(self, first: int, stop: int) -> Tensor:
+        """What some rows need for themselves."""
         ...
 
-    def of_rows(self, rows: Rows) -> Factors:
-        """What is needed for some of the rows, as views."""
+    def activations_of(self, first: int, stop: int) -> Tensor:
+        """What these rows together need besides."""
         ...
 
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """The gradients of the weights and of the biases of these rows, shaped as the layer's."""
+    def numbers(self, first: int, stop: int) -> int:
+        """How many numbers both are."""
         ...
 
-    def bias_gradient(self) -> Tensor:
-        """That of the biases alone, the sum of the errors."""
+    def gradient(self) -> Tensor:
+        """The gradient of the weights, shaped as they are."""
         ...
 
 
 @dataclass(frozen=True)
 class LinearFactors:
-    """Those of a fully connected layer: its gradient is errorsᵀ · activations.
-
-    Biases ride along: the last column of the activations is ones, so that the product's last column is the
-    gradient of the biases.
-    """
+    """Those of a fully connected layer: its gradient is errorsᵀ · activations."""
 
     errors: Tensor
     """``(examples, outputs)``: the derivatives of the loss by what the layer gave."""
     activations: Tensor
-    """``(examples, inputs + 1)``: what it was given, and ones."""
+    """``(examples, inputs)``: what it was given."""
 
     @classmethod
     def of(cls, errors: Tensor, inputs: Tensor) -> LinearFactors:
         """Of ``(…, outputs)`` and ``(…, inputs)``; every vector is an example."""
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        activations = rows.new_empty(rows.shape[0], rows.shape[1] + 1)
-        activations[:, :-1] = rows
-        activations[:, -1] = 1
-        return cls(errors.reshape(-1, errors.shape[-1]), activations)
+        return cls(errors.reshape(-1, errors.shape[-1]), inputs.reshape(-1, inputs.shape[-1]))
 
     @property
     def examples(self) -> int:
         """k: vectors that the layer was given."""
         return self.errors.shape[0]
 
+    def errors_of(self, first: int, stop: int) -> Tensor:
+        """``(examples, stop - first)``."""
+        return self.errors[:, first:stop].contiguous()
+
+    def activations_of(self, first: int, stop: int) -> Tensor:
+        """``(examples, inputs)``: any output needs all."""
+        return self.activations.contiguous()
+
+    def numbers(self, first: int, stop: int) -> int:
+        """k·(M + N), N of these rows."""
+        return self.examples * (self.activations.shape[1] + stop - first)
+
+    def gradient(self) -> Tensor:
+        """``(outputs, inputs)``."""
+        return self.errors.t() @ self.activations
+
     @property
-    def numbers(self) -> int:
-        """k·(M + N), with the ones."""
-        return self.errors.numel() + self.activations.numel()
-
-    def of_rows(self, rows: Rows) -> LinearFactors:
-        """Those of some outputs, which need all activations."""
-        return LinearFactors(self.errors[:, slice(*rows)], self.activations)
-
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """``(outputs, inputs)`` and ``(outputs,)``."""
-        product = self.errors.t() @ self.activations
-        return product[:, :-1], product[:, -1]
-
-    def bias_gradient(self) -> Tensor:
-        """``(outputs,)``."""
-        return self.errors.sum(0)
+    def square(self) -> float:
+        """The square of the gradient's norm, from products of examples with each other."""
+        alike = (self.errors @ self.errors.t()) * (self.activations @ self.activations.t())
+        return float(alike.sum(dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class LocalFactors:
     errors: Tensor
     """``(image, depth, y, x)``, as the layer's responses."""
     activations: Tensor
-    """``(image, channel, y, x)``: the rows of the input map that the blocks see."""
+    """``(image, channel, y, x)``, as its inputs."""
     layer: BlockLocal
 
     @classmethod
@@ -120,42 +116,52 @@ class LocalFactors:
         """k: images."""
         return self.errors.shape[0]
 
-    @property
-    def numbers(self) -> int:
-        """k·(M + N), M those inputs that the blocks see."""
-        return self.errors.numel() + self.activations.numel()
-
-    def of_rows(self, rows: Rows) -> LocalFactors:
-        """Those of some rows of blocks, with the rows of the input map that these see."""
-        band, seen = self.layer.block_rows(*rows)
+    def errors_of(self, first: int, stop: int) -> Tensor:
+        """``(image, depth, y, x)`` of these rows of blocks."""
         high = self.layer.rows
-        return LocalFactors(
-            self.errors[:, :, rows[0] * high : rows[1] * high], self.activations[:, :, slice(*seen)], band
-        )
+        return self.errors[:, :, first * high : stop * high].contiguous()
 
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """``(block_y, block_x, field_y, field_x * channel, neuron)`` and ``(block_y, block_x, neuron)``."""
-        return ops.local_outer(self.errors, self.activations, self.layer), self.bias_gradient()
+    def activations_of(self, first: int, stop: int) -> Tensor:
+        """``(image, channel, y, x)`` of the rows of the input map that these see."""
+        seen = self.layer.block_rows(first, stop)[1]
+        return self.activations[:, :, slice(*seen)].contiguous()
 
-    def bias_gradient(self) -> Tensor:
-        """``(block_y, block_x, neuron)``."""
-        layer = self.layer
-        down, across = layer.grid
-        apart = self.errors.sum(0).reshape(layer.depth, down, layer.rows, across, layer.columns)
-        return apart.permute(1, 3, 2, 4, 0).reshape(layer.norms_shape)
+    def numbers(self, first: int, stop: int) -> int:
+        """k·(M + N): M those inputs that these rows see, N their outputs."""
+        band = self.layer.block_rows(first, stop)[0]
+        return self.examples * (band.input.size + band.output.size)
+
+    def gradient(self) -> Tensor:
+        """``(block_y, block_x, field_y, field_x * channel, neuron)``."""
+        return ops.local_outer(self.errors, self.activations, self.layer)
+
+    @property
+    def square(self) -> float:
+        """The square of the gradient's norm."""
+        return float(self.gradient().square().sum(dtype=torch.float64))
 
 
-def agree(factors: Factors, gradients: Sequence[Tensor]) -> bool:
-    """Whether factors give these gradients, of weights and maybe of biases, but for rounding.
+def joined(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | LocalFactors:
+    """Those of one layer in several batches, whose gradient is the sum of theirs."""
+    one = factors[0]
+    if len(factors) == 1:
+        return one
+    errors = torch.cat([each.errors for each in factors])
+    activations = torch.cat([each.activations for each in factors])
+    if isinstance(one, LinearFactors):
+        return LinearFactors(errors, activations)
+    return LocalFactors(errors, activations, one.layer)
+
+
+def agree(factors: LinearFactors | LocalFactors, gradient: Tensor) -> bool:
+    """Whether factors give this gradient of the weights, but for rounding.
 
     Not if the weights were used elsewhere as well: in another layer, or in a penalty of the loss.
     """
-    pairs = zip(factors.gradients(), gradients, strict=False)
-    return all(_close(found, wanted.reshape(found.shape), factors) for found, wanted in pairs)
-
-
-def _close(found: Tensor, wanted: Tensor, factors: Factors) -> bool:
-    assert isinstance(factors, LinearFactors | LocalFactors), "the two that there are"
+    found = factors.gradient()
     # sums that cancel err as their terms do, so the bound is that of the terms
     bound = float(torch.linalg.vector_norm(factors.errors) * torch.linalg.vector_norm(factors.activations))
-    return float(torch.linalg.vector_norm(found - wanted)) <= 32 * torch.finfo(found.dtype).eps * bound
+    return (
+        float(torch.linalg.vector_norm(found - gradient.reshape(found.shape)))
+        <= 32 * torch.finfo(found.dtype).eps * bound
+    )

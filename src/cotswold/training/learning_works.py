@@ -6,32 +6,57 @@ what becomes of gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
 from cotswold.data import Store
 from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.server.messages import Shard
+from cotswold.training.factors import Factors
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
 from cotswold.training.supervised import needed
+from cotswold.training.updates import Cost, ModuleUpdates, Way
+from cotswold.training.ways import scale_to_norm_1, ways_of
 from cotswold.training.works import right_of
 
 
 class LearningWork:
-    """The layers of a recipe under a loss, as in training: dropout draws."""
+    """Any module under a loss, as in training: dropout draws.
 
-    def __init__(self, network: LayerNetwork, loss: Loss, samples: Patterns) -> None:
-        self.network = network.train()
+    Some layers' gradients come as factors (`FactoringWork`), once it has heard where rows lie.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        samples: Patterns,
+        flops: tuple[int, int],
+        ways: Mapping[str, Way] | None = None,
+        decay: float = 0.0,
+        clip: float | None = None,
+    ) -> None:
+        """``flops``: of one sample, the value, and the gradient with it; ``ways``: as for `ModuleUpdates`;
+        ``decay``: this times a weight is added to its gradient; ``clip``: the greatest norm of a batch's
+        gradient without that."""
+        self.network, self.flops = network.train(), flops
         self.flat = FlatModule(network)
+        self.decay = decay
+        self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
+        self._clip = clip
+        self._batch = None if clip is None else torch.zeros_like(self.flat.vector)
+        """The gradient of one batch."""
 
     @property
     def parameters(self) -> Tensor:
@@ -45,7 +70,7 @@ class LearningWork:
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters in the vector."""
-        return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
+        return self._updates.layout
 
     @property
     def patterns(self) -> int:
@@ -53,40 +78,85 @@ class LearningWork:
         return len(self._samples)
 
     @property
-    def flops(self) -> tuple[int, int]:
-        """Of one sample, by the network's plan: the value, and the gradient with it."""
-        return sum(plan.forward_flops for plan in self.network.plans), self.network.update_flops
+    def costs(self) -> Mapping[str, Cost]:
+        """What pushing the weights of each layer costs that could go as factors and is not told how, by the
+        layer's name; after a batch."""
+        return self._updates.costs
+
+    def lay(self, shards: Sequence[Shard], samples: int) -> None:
+        """Where rows lie, and how many samples make a push: what is pushed as factors follows from it."""
+        self._updates.lay(shards, samples)
+
+    def take_factors(self) -> Mapping[str, Factors]:
+        """Those since they were taken last, by tensor."""
+        return self._updates.take()
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of the mean loss, as one step of SGD has it."""
         batch = self._samples.batch(samples)
-        targets = needed(batch.targets)
-        self.flat.collect(gradient)
-        try:
+        targets, right = needed(batch.targets), dict[str, float]()
+
+        def loss() -> Tensor:
             outputs = self.network(batch.inputs)
-            loss = self._loss(outputs, targets)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        finally:
-            self.flat.collect(None)
-        return PortionSum(float(loss.detach()) * len(targets), len(targets), right_of(outputs, targets))
+            right.update(right_of(outputs, targets))
+            return self._loss(outputs, targets)
+
+        if self._batch is None or self._clip is None:
+            value = self._updates.of_batch(loss, len(targets), gradient)
+        else:
+            value = self._updates.of_batch(loss, len(targets), self._batch.zero_())
+            self._updates.clip(self._batch, self._clip)
+            gradient += self._batch
+        if self.decay:
+            self._decay(gradient)
+        return PortionSum(value * len(targets), len(targets), right)
+
+    def _decay(self, gradient: Tensor) -> None:
+        """Of all but the weights whose factors somebody else multiplies."""
+        factored = self._updates.factored
+        if not factored:
+            gradient.add_(self.flat.vector, alpha=self.decay)
+            return
+        weights = self.flat.named(self.flat.vector)
+        for name, part in self.flat.named(gradient).items():
+            if name not in factored:
+                part.add_(weights[name], alpha=self.decay)
 
 
 def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
     """The work of a recipe's text; ``rows``: the folder where `write_rows` has put the samples."""
     parsed, opened = recipes.parse(recipe), Store(store)
+    training = parsed.training
+    assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     network = supervised_network(parsed, opened.outputs)
+    if training.unit_norm:
+        scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
-    return LearningWork(network, loss_of(parsed), StorePatterns(opened, "train", Path(rows)))
+    samples = StorePatterns(opened, "train", Path(rows))
+    ways, decay = ways_of(network, training), training.weight_decay
+    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
+
+
+def flops_of(network: LayerNetwork) -> tuple[int, int]:
+    """Of one sample, by the network's plan: the value, and the gradient with it."""
+    return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
 class Judge:
     """The loss of validation samples at any parameters, by a network of its own."""
 
-    def __init__(self, recipe: Recipe, store: Store) -> None:
+    def __init__(self, network: nn.Module, loss: Loss, held: Patterns | None, batch: int) -> None:
+        """``network``: is put into evaluation; ``held``: the samples, if there are any; ``batch``: how many
+        at a time."""
+        self._flat, self._loss = FlatModule(network.eval()), loss
+        self._held, self._batch = held, batch
+
+    @classmethod
+    def of_recipe(cls, recipe: Recipe, store: Store) -> Judge:
+        """The layers of a recipe on its store."""
+        held = StorePatterns(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
-        self._flat, self._loss = FlatModule(network.eval()), loss_of(recipe)
-        self._held = StorePatterns(store, "validation") if store.splits.get("validation") else None
-        self._batch = recipe.training.batch_size
+        return cls(network, loss_of(recipe), held, recipe.training.batch_size)
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:

@@ -49,3 +49,14 @@ def parameters_of(work: Parametrised) -> tuple[Array, Layout]:
         )
     found: Array = parameters.detach().numpy()
     return found, layout
+
+
+def products_of(work: Parametrised) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What makes gradients of factors for tensors that are no matrices, by their names: where each begins in
+    the vector, and its slot's own numbers."""
+    found, start = [], 0
+    for slot in work.layout:
+        if slot.product:
+            found.append((slot.name, (start, *slot.product)))
+        start += slot.rows * slot.columns
+    return tuple(found)

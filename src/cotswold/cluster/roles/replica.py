@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
 
-import numpy as np
 import torch
 
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
-from cotswold.cluster.roles.parameters import parameters_of
+from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import PortionSum, ReplicaWork
@@ -35,7 +35,7 @@ from cotswold.host import keep_freed_bytes
 from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.dealing import samples_at
-from cotswold.server.replica import Pace, Part, Replica, State, StepTask
+from cotswold.server.replica import Pace, Replica, State, StepTask
 
 _TICK_SECONDS = 0.05
 _TELL_SECONDS = 0.1
@@ -54,13 +54,14 @@ def main(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     pace: Mapping[str, Any],
+    stepping: Mapping[str, Any],
     threads: int = 1,
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`. The token is in the environment. Raises
-    UserError where there is no such work, MachineError where the coordinator ends first, and what the work
-    raises.
+    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`. The token
+    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
+    ends first, and what the work raises.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()
@@ -70,7 +71,8 @@ def main(
             made = held.enter_context(made)
         endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
         endpoint.connect(m.COORDINATOR, coordinator)
-        role = ReplicaRole(cast(ReplicaWork, made), Post(endpoint), name, Pace(**pace))  # as promised
+        learning = cast(ReplicaWork, made)  # as promised
+        role = ReplicaRole(learning, Post(endpoint), name, Pace(**pace), Stepping(**stepping))
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -79,18 +81,19 @@ def main(
 class ReplicaRole:
     """One replica's process, from its joining to its end."""
 
-    def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace) -> None:
+    def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace, stepping: Stepping) -> None:
         self._work, self._post, self._name = work, post, name
+        self._schedule = stepping.by_samples(work.patterns, pace.batch)
         self._parameters, self._layout = parameters_of(work)
         self._initial = self._parameters.copy()
-        self._sum, self._spare = (np.zeros_like(self._parameters) for _ in range(2))
-        """What steps add up to, and what is being pushed: no step is taken while a third would be needed."""
+        self._accumulation = Accumulation(
+            work, self._parameters, self._layout, stepping.own, pace.batch * pace.n_push
+        )
         size = self._parameters.size
         self._lock = threading.Lock()
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
-        self._shards: Mapping[int, m.Shard] = {}
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
@@ -108,7 +111,7 @@ class ReplicaRole:
         """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
         what the work raises."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
-        made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout)
+        made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
@@ -155,7 +158,7 @@ class ReplicaRole:
         self._servers.update(dict(admitted.servers))
         for name, address in admitted.servers:
             self._post.endpoint.connect(name, address)
-        self._shards = {shard.number: shard for shard in admitted.shards}
+        self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
 
     def _tick(self, now: float) -> None:
@@ -197,9 +200,9 @@ class ReplicaRole:
         while task is not None:
             began, self._moved = time.perf_counter(), time.monotonic()
             found = self._step(task)
-            parts = self._parts() if task.closes else None
+            parts, pushed = self._accumulation.close() if task.closes else (None, {})
             with self._lock:
-                self._learnt = _added(self._learnt, found, time.perf_counter() - began)
+                self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
                 self._moved = time.monotonic()
@@ -207,36 +210,17 @@ class ReplicaRole:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _step(self, task: StepTask) -> PortionSum:
-        for pulled in task.installs:
-            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                shard = self._shards[number]
-                self._parameters[shard.start : shard.stop] = np.frombuffer(buffer, self._parameters.dtype)
-        if task.opens:
-            self._sum.fill(0)
+        self._accumulation.begin(task)
         samples = samples_at(self._seed, self._work.patterns, *task.samples)
-        return self._work.compute(samples, torch.from_numpy(self._sum))
-
-    def _parts(self) -> Mapping[str, Part]:
-        """What goes to each server; the next steps add up elsewhere."""
-        whole, self._sum, self._spare = self._sum, self._spare, self._sum
-        own: dict[str, list[m.Shard]] = {}
-        for shard in self._shards.values():
-            own.setdefault(shard.server, []).append(shard)
-        return {
-            server: Part(
-                "gradient",
-                tuple(shard.number for shard in shards),
-                (),
-                tuple(raw(whole[shard.start : shard.stop]) for shard in shards),
-            )
-            for server, shards in own.items()
-        }
+        rate = self._schedule.rate(task.rate, task.samples[0])
+        return self._accumulation.step(samples, rate, task.opens)
 
 
-def _added(learnt: Learnt, found: PortionSum, seconds: float) -> Learnt:
+def _added(learnt: Learnt, found: PortionSum, seconds: float, pushed: Pushed) -> Learnt:
     details = Counter(dict(learnt.details))
     details.update({name: float(value) for name, value in found.details.items()})
+    total = Counter({(tensor, kind): count for tensor, kind, count in learnt.pushed})
+    total.update(pushed)
     return Learnt(
         learnt.name,
         learnt.steps + 1,
@@ -244,4 +228,5 @@ def _added(learnt: Learnt, found: PortionSum, seconds: float) -> Learnt:
         learnt.value + float(found.value),
         tuple(sorted(details.items())),
         learnt.seconds + seconds,
+        tuple((tensor, kind, count) for (tensor, kind), count in sorted(total.items())),
     )

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
-from cotswold.recipe.limits import VALUES_MAX, items, shown
+from cotswold.recipe.limits import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
@@ -43,6 +43,10 @@ class Mesh(Section):
     shortest update, or `none`. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
     timeout: Span = 20.0
     """Seconds for which a rank may be silent before all others give it up and stop."""
+    in_flight: Annotated[int, Field(gt=0), at_most(64)] = 1
+    """For strategies `batch` and `downpour`: micro-batches that the ranks compute at once, each with messages
+    of its own, so that while one waits for a late message another computes (Chilimbi et al. 2014, section
+    3.2.5). A batch, or portion, is divided into so many."""
 
     @field_validator("grid")
     @classmethod
@@ -192,6 +196,8 @@ class Recipe(Section):
             self._check_downpour(self.training)
         elif self.cluster != Cluster():
             raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} has [mesh] grid")
+        if self.mesh.in_flight > 1:
+            self._check_in_flight()
         if self.network.tune and self.network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self
@@ -298,8 +304,27 @@ class Recipe(Section):
                     f"layer {number} normalises over a batch, and each replica would have means of its own; "
                     'take it out, or set kind to "contrast"'
                 )
+            if layer.type == "local" and training.unit_norm:
+                raise ValueError(
+                    f"layer {number} is local, and its filters are no rows of its weights, which training."
+                    "unit_norm would scale; take one of the two out"
+                )
+        kinds = [*(layer.type for layer in self.network.layers), "linear"]
+        for number in (*training.send_factors, *training.send_gradient):
+            if number > len(kinds) or kinds[number - 1] not in training.factored_layers:
+                able = [str(at) for at, kind in enumerate(kinds, 1) if kind in training.factored_layers]
+                raise ValueError(
+                    f"layer {number} is no fully connected or local layer, whose weights could go as "
+                    f"factors; those are layers {', '.join(able)}"
+                )
         if self.network.module is not None:
-            raise ValueError("strategy downpour trains [[network.layers]]; take network.module out")
+            for name in ("unit_norm", "send_factors", "send_gradient"):
+                if getattr(training, name):
+                    raise ValueError(
+                        f"training.{name} is for [[network.layers]], not for a program's module; take it out"
+                    )
+            if self.gang is not None:
+                raise ValueError("a program's module is not cut into a gang's ranks; take mesh.grid out")
         if self.network.start is not None:
             raise ValueError(
                 "strategy downpour trains layers on the samples themselves; take network.start out"
@@ -319,12 +344,40 @@ class Recipe(Section):
                 "each of cluster.processes computes with one thread; take training.threads out, or give more "
                 "processes"
             )
+        if training.between is not None and training.fetch_every == 1 and self.cluster.processes == 1:
+            raise ValueError(
+                "training.between says what a replica does between two pulls, and it pulls after each step; "
+                "take it out, or set training.fetch_every above 1"
+            )
+        if training.clip is not None and self.gang is not None:
+            raise ValueError(
+                "no rank of a replica's grid has the whole gradient, whose norm training.clip bounds; take "
+                "one of training.clip and mesh.grid out"
+            )
+        if training.wants_factors and (self.cluster.processes > 1 or self.gang is not None):
+            raise ValueError(
+                "a replica of several processes or ranks adds up whole gradients, and pushes no factors; "
+                "take training.send and training.send_factors out, or cluster.processes and mesh.grid"
+            )
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
-        own = {"workers", "processes", "servers", "ports", "encrypt", "silence", "metrics"}
+        own = {
+            *("workers", "processes", "servers", "address", "ports", "spread_servers"),
+            *("encrypt", "silence", "metrics"),
+        }
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
+
+    def _check_in_flight(self) -> None:
+        if self.gang is None:
+            raise ValueError(
+                "mesh.in_flight is for the ranks of a mesh.grid of strategies batch and downpour; take it out"
+            )
+        if any(layer.type == "dropout" for layer in self.network.layers):
+            raise ValueError(
+                "with mesh.in_flight ranks would draw dropout in different orders; take one of the two out"
+            )
 
     @property
     def gang(self) -> str | None:

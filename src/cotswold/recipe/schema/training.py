@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from cotswold.recipe.limits import at_most
+from cotswold.recipe.limits import at_most, items
 from cotswold.recipe.schema.fields import (
     Fraction,
     NotNegative,
@@ -223,6 +223,10 @@ class BatchTraining(SharedTraining):
         return self
 
 
+LayerNumber = Annotated[int, Field(gt=0), at_most(1000)]
+"""Of the layers of a recipe, from 1."""
+
+
 class DownpourTraining(SharedTraining):
     """Layers, with labels, by replicas that do not wait for each other."""
 
@@ -230,23 +234,66 @@ class DownpourTraining(SharedTraining):
 
     strategy: Literal["downpour"] = "downpour"
     """`downpour`: replicas, `cluster.workers` processes, push gradients to parameter servers, which apply
-    them as they come, and pull parameters (Dean et al. 2012, section 4.1)."""
+    them as they come, and pull parameters (Dean et al. 2012, section 4.1). A layer that normalises over a
+    batch is refused: each replica would have means of its own. Dropout draws in each replica anew."""
     batch_size: Times = 96
     """Samples in a mini-batch."""
     epochs: Times = 10
     """Passes over the training samples, of all replicas together."""
     learning_rate: Positive = 0.05
-    """Learning rate on the servers."""
-    rule: Literal["sgd", "momentum", "adagrad"] = "sgd"
-    """What a server does with a gradient. `adagrad`: a rate for each weight, the learning rate over the root
-    of the sum of its squared gradients; what is summed up is shared by all replicas."""
+    """Learning rate on the servers; with rule `deltas` that of the replicas' own steps."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls from its value to 0 over the run. Nobody counts the steps of all replicas,
+    so it follows samples: the rate of a push, on a server, is that of the place of its first sample among all
+    samples of all epochs, which are handed out in their order. What was left out counts as had, and samples
+    that a lost replica had are learnt at the rate of their place."""
+    warmup: Fraction = 0.0
+    """The part of the run over which the learning rate rises from 0, by the same count."""
+    weight_decay: NotNegative = 0.0
+    """Weight decay: this times a weight, biases too, is added to its gradient in each step. A replica adds it
+    to the gradients that it pushes, by the parameters that it has pulled; to those that come as factors the
+    server does, by its own."""
+    clip: Positive | None = None
+    """The greatest norm of a mini-batch's gradient: a longer one is scaled to it by its replica, before
+    weight decay is added and before gradients are added up. Where nothing is said nothing is clipped."""
+    rule: Literal["sgd", "momentum", "adagrad", "deltas"] = "sgd"
+    """What a server does with a push. `sgd`: a step against the gradient; `momentum`: with a part of the last
+    step; `adagrad`: a rate for each weight, the learning rate over the root of the sum of its squared
+    gradients, and what is summed up is shared by all replicas; `deltas`: adds up what replicas have moved
+    their own copies by (Chilimbi et al. 2014, section 3.3; Hogwild): they take plain steps of SGD, and push
+    what `push_every` of them come to. There is no Adagrad of deltas: the squares of moves that were added up
+    are not those of gradients."""
     momentum: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For `momentum`: the part of the last step that is kept; 0.9 where nothing is said. With n replicas each
     of their pushes is a step of it, so that it forgets n times as fast."""
     fetch_every: Times = 1
-    """Steps of a replica between two pulls; in between it computes from the same parameters."""
+    """Steps of a replica between two pulls; `between` says from what it computes in between."""
+    between: Literal["plain", "none"] | None = None
+    """What a replica does to its own copy of the parameters between two pulls, where `fetch_every` is above
+    1. `plain`: a step of SGD, w - rate · gradient, after each gradient, as the client of Dean et al. 2012
+    does, until the next pull replaces the copy; `none`: it computes from the same parameters. Where nothing
+    is said: `plain` with rules `sgd` and `momentum`, since servers will move that way too, and `none` with
+    `adagrad`, whose learning rate is no rate of plain steps, and with `send` or `send_factors` for factors,
+    of which a replica has no gradient to step by. The same is said of several `cluster.processes` between two
+    pulls. Rule `deltas` always takes steps."""
     push_every: Times = 1
-    """Steps of a replica whose gradients are added up for a push."""
+    """Steps of a replica that are added up for a push: gradients, or its own steps with rule `deltas`."""
+    send: Literal["auto", "gradient", "factors"] = "auto"
+    """How gradients of the weights of fully connected and local layers go to servers. `gradient`: as they
+    are, M · N numbers for M inputs and N outputs; `factors`: as activations and error terms, k (M · S + N)
+    numbers for k samples a push where the layer's rows lie on S servers, which multiply them (Chilimbi et al.
+    2014, section 3.3); `auto`: as factors where these are fewer numbers, and never where a replica takes
+    steps of its own (`between`, rule `deltas`). Other tensors go as they are. Factors are summed in another
+    order than on the replica, so they give the same gradient but for rounding."""
+    send_factors: Annotated[list[LayerNumber], items(1000)] = Field(default_factory=list)
+    """Layers by number, from 1, whose weights go as factors whatever `send` says; the layer of outputs comes
+    after the last of [[network.layers]]."""
+    send_gradient: Annotated[list[LayerNumber], items(1000)] = Field(default_factory=list)
+    """Layers by number, from 1, whose weights go as gradients whatever `send` says."""
+    unit_norm: bool = False
+    """Whether filters have norm 1: at first, and after each update on the server, every row of the weights of
+    fully connected layers and convolutions, those of one output, is divided by its norm. The layer of outputs
+    and biases are left as they are; local layers, whose filters are no rows, are refused."""
     staleness: Annotated[int, Field(ge=0), at_most(1_000_000)] | None = None
     """How many updates a shard may have had since the parameters were pulled that an update is computed from;
     any number where nothing is said. With 0 a replica computes nothing while a push or a pull is under way:
@@ -264,6 +311,54 @@ class DownpourTraining(SharedTraining):
     """So many samples are learnt by one replica first; the others wait."""
     shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
     """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
+    record_traffic: bool = False
+    """Whether each server writes down, in the folder `traffic` of the run, when it was sent what by which
+    replica: kinds, shards and numbers of samples, for `cotswold bench server --trace`, and nothing of their
+    contents. When a run is resumed, its newest part alone is kept."""
+
+    factored_layers: ClassVar[tuple[str, ...]] = ("linear", "local")
+    """Types of layers that can be pushed as factors."""
+
+    @property
+    def own_steps(self) -> Literal["none", "plain", "pushed"]:
+        """Steps of replicas on their own copies, and whether these are what is pushed."""
+        if self.rule == "deltas":
+            return "pushed"
+        if self.between is not None:
+            return self.between
+        plain = self.fetch_every > 1 and self.rule != "adagrad" and not self.wants_factors
+        return "plain" if plain else "none"
+
+    def sent(self, number: int) -> Literal["auto", "gradient", "factors"]:
+        """How the weights of a layer, by its number from 1, are pushed."""
+        if self.own_steps != "none" or number in self.send_gradient:
+            return "gradient"
+        return "factors" if number in self.send_factors else self.send
+
+    @property
+    def wants_factors(self) -> bool:
+        """Whether some layers are to go as factors, whatever the numbers say."""
+        return self.send == "factors" or bool(self.send_factors)
+
+    @model_validator(mode="after")
+    def _steps(self) -> DownpourTraining:
+        if self.rule == "deltas" and self.between is not None:
+            raise ValueError('rule "deltas" pushes plain steps of the replicas; take between out')
+        if self.between == "plain" and self.rule == "adagrad":
+            raise ValueError(
+                'rule "adagrad" divides its learning rate by the root of summed squares, which only servers '
+                'have, so it is no rate of plain steps; set between to "none"'
+            )
+        if self.wants_factors and self.own_steps != "none":
+            raise ValueError(
+                "a replica that takes steps of its own needs whole gradients, and does not push factors; "
+                + ('set rule to "sgd"' if self.rule == "deltas" else 'set between to "none"')
+                + ', or take "factors" out'
+            )
+        both = sorted(set(self.send_factors) & set(self.send_gradient))
+        if both:
+            raise ValueError(f"layer {both[0]} is in send_factors and in send_gradient; take it out of one")
+        return self
 
     @model_validator(mode="after")
     def _belongs_together(self) -> DownpourTraining:
@@ -281,7 +376,7 @@ class DownpourTraining(SharedTraining):
         return self
 
 
-LayerTraining = SupervisedTraining | BatchTraining
+LayerTraining = SupervisedTraining | BatchTraining | DownpourTraining
 """The strategies that train layers, or a program's module."""
 Training = Annotated[
     GreedyTraining | JointTraining | SupervisedTraining | BatchTraining | DownpourTraining,

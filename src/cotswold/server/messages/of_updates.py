@@ -43,6 +43,9 @@ class Update:
     buffers: tuple[object, ...]
     """One a shard: gradient, delta, or errors (examples, rows). Then, of factors, the activations (examples,
     columns) of each tensor that comes so, in the order of its first shard."""
+    decay: float = 0.0
+    """So much of the weights is added to the gradients that come as factors, when they are multiplied; who
+    pushes the others has done so."""
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,19 @@ from math import inf
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas, Snapshot
 from cotswold.errors import CheckpointError
+from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.run import Metrics, Recorder
 from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
+from cotswold.training.runners.pushes import Pushes
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
@@ -69,11 +71,20 @@ class ReplicaRuns:
         """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
+        self._pushes = Pushes()
+        self._schedule = BySamples(
+            *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
+        )
 
     @property
     def number(self) -> int:
         """Samples that count so far: what checkpoints are numbered by."""
         return 0 if self._ledger is None else self._ledger.total.counted
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, with the weights of the last checkpoint."""
+        return self._flat.module
 
     @property
     def parameters(self) -> int:
@@ -130,7 +141,14 @@ class ReplicaRuns:
                     self._tell_validation(judging.now(self.number, replicas.read()))
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
-                recorder.event("stack_end", stack="layers", step=self.number, **totals, **self._known())
+                recorder.event(
+                    "stack_end",
+                    stack="layers",
+                    step=self.number,
+                    **totals,
+                    **self._known(),
+                    **self._pushes.said,
+                )
             with showing.during("saving a checkpoint"):
                 self._tell_saved(saving.wait())
                 if finished or self.number != self._saved:
@@ -171,6 +189,7 @@ class ReplicaRuns:
             details = {"accuracy": right / learnt.samples}
         metrics = Metrics(learnt.value / learnt.samples, learnt.samples, details)
         self._recorder.add(metrics, flops, f"sample {self.number}")
+        self._pushes.add(learnt.pushed)
         self._untold += 1
 
     def _known(self) -> dict[str, object]:
@@ -188,11 +207,12 @@ class ReplicaRuns:
         self._recorder.account.staleness = staleness
         self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
+        at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
             "step",
             stack="layers",
             step=self.number,
-            at=total.counted + total.torn + total.refused + total.left_out,
+            at=at,
             of=self._training.epochs * self._samples,
             **{name: value for name, value in self._known().items() if name != "handed_out"},
             **self._recorder.means(0.0).values,
@@ -203,6 +223,8 @@ class ReplicaRuns:
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
             updates=updates,
+            rate=self._schedule.rate(self._training.learning_rate, at),
+            **self._pushes.said,
         )
 
     def _tell_validation(self, found: _Judged | None) -> None:

@@ -1,0 +1,194 @@
+"""What a replica's steps add up to between two pushes: gradients, its own steps, or factors; and what of it
+goes to which server.
+
+Knows: the parameters, where their rows lie, a work. Does not know: when a push is due, messages, rates.
+
+    own steps   a step                          a push is
+    none        g is added up                   the sum, and factors of tensors whose work gives some
+    plain       the same, and w ← w - η·g       the same
+    pushed      w ← w - η·g                     what these steps have moved w by
+
+A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
+otherwise a replica would compute from weights without its newest steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.roles.parameters import Layout
+from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
+from cotswold.optim.schedule import BySamples, Schedule
+from cotswold.server.messages import Shard
+from cotswold.server.replica import Part, StepTask
+
+OwnSteps = Literal["none", "plain", "pushed"]
+Pushed = Mapping[tuple[str, str], int]
+"""Bytes of the numbers that go to servers, by tensor and kind."""
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """What a replica does with gradients besides pushing them."""
+
+    own: OwnSteps = "none"
+    schedule: Schedule = "constant"
+    warmup: float = 0.0
+    epochs: int = 1
+    """Over which the schedule goes."""
+
+    def by_samples(self, samples: int, batch: int) -> BySamples:
+        """The rate of a step by the place of its first sample; ``samples``: of an epoch."""
+        return BySamples(self.schedule, self.warmup, samples, batch, self.epochs)
+
+
+class Accumulation:
+    """The steps of one work since the last push."""
+
+    def __init__(
+        self, work: ReplicaWork, parameters: Array, layout: Layout, own: OwnSteps, push_samples: int
+    ) -> None:
+        """``parameters``: those of the work, in place; ``push_samples``: how many make a push, at most."""
+        self._work, self._own, self._push_samples = work, own, push_samples
+        self._parameters = torch.from_numpy(parameters)
+        self._sum, self._spare = np.zeros_like(parameters), np.zeros_like(parameters)
+        self._gradient = torch.zeros_like(self._parameters) if own != "none" else None
+        self._kept = np.zeros_like(parameters) if own == "pushed" else None
+        """What closed accumulations have moved w by that are not in the newest pull."""
+        self._pull: tuple[int, int] | None = None
+        self._steps = 0
+        self._shards: tuple[Shard, ...] = ()
+        self._laid: tuple[Shard, ...] = ()
+        """What the work has heard of."""
+        self._rows = _Rows(layout)
+
+    def lay(self, shards: Sequence[Shard]) -> None:
+        """The servers have these; may be said by another thread than that which takes steps."""
+        self._shards = tuple(shards)
+
+    def begin(self, task: StepTask) -> None:
+        """Put what was pulled in its place."""
+        if self._kept is not None and task.pull != self._pull:
+            self._pull = task.pull
+            assert task.behind in (0, 1), "one step at most was taken since it was asked for"
+            self._kept[:] = self._spare if task.behind else 0
+        numbers = {shard.number: shard for shard in self._shards}
+        for pulled in task.installs:
+            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                shard = numbers[number]
+                place = self._parameters.numpy()[shard.start : shard.stop]
+                place[:] = np.frombuffer(buffer, place.dtype)
+                if self._kept is not None:
+                    place += self._kept[shard.start : shard.stop]
+                    if not task.opens:
+                        place += self._sum[shard.start : shard.stop]
+
+    def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
+        """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
+        total = torch.from_numpy(self._sum)
+        if opens:
+            self._steps = 0
+            total.zero_()
+            if self._factoring is not None:
+                self._open(self._factoring)
+        self._steps += 1
+        if self._gradient is None:
+            return self._work.compute(samples, total)
+        gradient = self._gradient.zero_()
+        if isinstance(self._work, SteppingWork):
+            found = self._work.learn(samples, gradient, rate)
+        else:
+            found = self._work.compute(samples, gradient)
+            self._parameters.sub_(gradient, alpha=rate)
+        total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
+        return found
+
+    def close(self) -> tuple[Mapping[str, Part], Pushed]:
+        """What goes to each server, in memory that stays so until the next is closed."""
+        whole, self._sum, self._spare = self._sum, self._spare, self._sum
+        if self._kept is not None:
+            self._kept += whole
+        factors = {} if self._factoring is None else self._factoring.take_factors()
+        servers: dict[str, list[Shard]] = {}
+        for shard in self._shards:
+            servers.setdefault(shard.server, []).append(shard)
+        pushed: dict[tuple[str, str], int] = {}
+        parts = {}
+        for server, shards in servers.items():
+            parts[server] = self._part(shards, whole, factors, pushed)
+        return parts, pushed
+
+    @property
+    def _factoring(self) -> FactoringWork | None:
+        """The work, where its factors are of use: whoever takes steps needs whole gradients."""
+        return self._work if self._own == "none" and isinstance(self._work, FactoringWork) else None
+
+    def _open(self, work: FactoringWork) -> None:
+        work.take_factors()
+        if self._laid != self._shards:
+            self._laid = self._shards
+            work.lay(self._laid, self._push_samples)
+
+    def _part(
+        self,
+        shards: Sequence[Shard],
+        whole: Array,
+        factors: Mapping[str, Factors],
+        pushed: dict[tuple[str, str], int],
+    ) -> Part:
+        plain = "delta" if self._own == "pushed" else "gradient"
+        spans: dict[str, tuple[int, int]] = {}
+        buffers, examples = [], []
+        for shard in shards:
+            rows, known = self._rows.of(shard), factors.get(shard.tensor)
+            if known is None:
+                buffers.append(raw(whole[shard.start : shard.stop]))
+            else:
+                first, stop = spans.get(shard.tensor, rows)
+                spans[shard.tensor] = min(first, rows[0]), max(stop, rows[1])
+                buffers.append(_bytes(known.errors_of(*rows)))
+            examples.append(0 if known is None else known.examples)
+            _count(pushed, shard.tensor, plain if known is None else "factors", buffers[-1])
+        for tensor, rows in spans.items():
+            buffers.append(_bytes(factors[tensor].activations_of(*rows)))
+            _count(pushed, tensor, "factors", buffers[-1])
+        return Part(
+            "factors" if spans else plain,
+            tuple(shard.number for shard in shards),
+            tuple(examples) if spans else (),
+            tuple(buffers),
+            decay=self._factoring.decay * self._steps if spans and self._factoring is not None else 0.0,
+        )
+
+
+class _Rows:
+    """Rows of tensors that shards have."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._tensors: dict[str, tuple[int, int]] = {}
+        """Where each begins, and numbers a row."""
+        start = 0
+        for name, rows, columns in layout:
+            self._tensors[name] = start, columns
+            start += rows * columns
+
+    def of(self, shard: Shard) -> tuple[int, int]:
+        """From the first to the one after the last."""
+        start, columns = self._tensors[shard.tensor]
+        return (shard.start - start) // columns, (shard.stop - start) // columns
+
+
+def _bytes(values: Tensor) -> memoryview:
+    return raw(values.contiguous().view(-1).numpy())
+
+
+def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, buffer: memoryview) -> None:
+    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + buffer.nbytes

@@ -1,0 +1,30 @@
+"""What replicas have pushed, in bytes, for events.
+
+Knows: names of tensors. Does not know: who pushed it, when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Pushes:
+    """Bytes of the numbers that went to servers, by layer and kind of update."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, dict[str, int]] = {}
+
+    def add(self, pushed: Iterable[tuple[str, str, int]]) -> None:
+        """More of them: a tensor, the kind, bytes."""
+        for tensor, kind, count in pushed:
+            layer = self._bytes.setdefault(tensor.rpartition(".")[0] or tensor, {})
+            layer[kind] = layer.get(kind, 0) + count
+
+    @property
+    def said(self) -> dict[str, object]:
+        """Fields of an event: `pushed_bytes` of all, and `pushed` by layer, then by kind; nothing where there
+        are none."""
+        if not self._bytes:
+            return {}
+        total = sum(sum(kinds.values()) for kinds in self._bytes.values())
+        return {"pushed_bytes": total, "pushed": {layer: dict(kinds) for layer, kinds in self._bytes.items()}}
