@@ -31,7 +31,8 @@ def planned_for(
 
 def test_the_routing_table_has_every_number_once(tmp_path: Path) -> None:
     found = planned_for(tmp_path, "workers = 3, servers = 2")
-    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == SIZE and found["samples"] == 240
+    assert found["processes"] == 1 + 2 + 3 + 1, "servers, replicas, and who judges"
+    assert found["parameters"] == SIZE and found["samples"] == 240
     routing = found["routing"]
     assert sum(row["bytes"] for row in routing) == 4 * SIZE
     assert len({(row["tensor"], row["block"]) for row in routing}) == len(routing) == found["shards"]

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 REPLICA_VECTORS = 4
 """The parameters, those that it was made with, what is added up, and what is being pushed."""
 MAIN_VECTORS = 3
-"""Of the process of `cotswold train`: the network that is saved, the one that is judged, what is pulled."""
+"""Of the process of `cotswold train`: the network that is saved, the first parameters, what was judged best;
+besides it has a checkpoint's vectors until they are written."""
+EVALUATOR_VECTORS = 2
+"""The network, and what is pulled."""
 
 
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
@@ -46,9 +49,10 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
-    processes = settings.processes.ranks
+    processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     row: plan.Row = {
-        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes,
+        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes + evaluators,
+        "evaluators": evaluators,
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
         "servers": sum(map(bool, own.values())),
@@ -65,9 +69,11 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         ],
         "server_bytes": {name: count for name, count in own.items() if count},
         "replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations,
-        "server_memory_bytes": plan.PROCESS_BYTES + kept * max(own.values()) + max(own.values()),
+        # a checkpoint is a copy, until it is taken
+        "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * max(own.values()),
+        **({"evaluator_memory_bytes": plan.PROCESS_BYTES + EVALUATOR_VECTORS * vector} if evaluators else {}),
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
-        "main_memory_bytes": plan.PROCESS_BYTES + MAIN_VECTORS * vector,
+        "main_memory_bytes": plan.PROCESS_BYTES + (MAIN_VECTORS + kept) * vector,
         "checkpoint_bytes": kept * vector,
         "step_bytes": {"push": pushed, "pull": vector / pace.n_fetch},
         "step_flops": training.batch_size * work.flops[1],
