@@ -50,6 +50,16 @@ def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) 
     assert found["run_flops"] == 4 * 240 * (4 * 5 * 8 + 6 * 8 * 3) and found["steps_an_epoch"] == 15
 
 
+def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> None:
+    weights, biases = 4 * (5 * 8 + 8 * 3), 4 * (8 + 3)
+    whole = planned_for(tmp_path, "workers = 2", send="gradient")["step_bytes"]["push"]
+    assert whole == {"gradient": weights + biases}
+    factors = planned_for(tmp_path, "workers = 2", send="factors")["step_bytes"]["push"]
+    assert factors == {"gradient": biases, "factors": 4 * 16 * (5 + 8 + 8 + 3)}
+    steps = planned_for(tmp_path, "workers = 2", rule="deltas", push_every=4)["step_bytes"]["push"]
+    assert steps == {"delta": (weights + biases) / 4}
+
+
 def test_money_is_said_where_there_is_a_price_and_the_limits_hold(tmp_path: Path) -> None:
     assert "dollars" not in planned_for(tmp_path)
     priced = planned_for(tmp_path, "workers = 2", "price.rent_dollars_per_hour=36.0")

@@ -45,6 +45,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     vector = plan.FLOAT_BYTES * size
     kept = 1 + len(rule_of(training).keeps)
     samples, exact = plan.patterns_in(recipe)
+    pushed = _pushed(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
@@ -74,7 +75,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
         "main_memory_bytes": plan.PROCESS_BYTES + (MAIN_VECTORS + kept) * vector,
         "checkpoint_bytes": kept * vector,
-        "step_bytes": {"push": {"gradient": vector / pace.n_push}, "pull": vector / pace.n_fetch},
+        "step_bytes": {"push": pushed, "pull": vector / pace.n_fetch},
         "step_flops": training.batch_size * work.flops[1],
         "run_flops": training.epochs * samples * work.flops[1],
         "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
@@ -95,6 +96,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
     from cotswold.training.learning_works import LearningWork, flops_of
     from cotswold.training.losses import loss_of
     from cotswold.training.restore import supervised_network
+    from cotswold.training.ways import ways_of
 
     batch = plan.random_batch(recipe, outputs, training.batch_size)
 
@@ -106,7 +108,32 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
             return batch
 
     network = supervised_network(recipe, outputs)
-    return LearningWork(network, loss_of(recipe), Random(), flops_of(network))
+    ways, decay, clip = ways_of(network, training), training.weight_decay, training.clip
+    return LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+
+
+def _pushed(
+    recipe: Recipe, training: DownpourTraining, work: LearningWork, shards: Sequence[Shard]
+) -> dict[str, float]:
+    """Bytes that a step of a replica pushes to all servers, by kind."""
+    import torch
+
+    from cotswold.training.downpour import own_of, pace_of
+
+    pace, own = pace_of(recipe, training), own_of(recipe, training)
+    numbers = work.parameters.numel()
+    if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
+        kind = "delta" if own == "pushed" else "gradient"
+        return {kind: plan.FLOAT_BYTES * numbers / pace.n_push}
+    work.lay(shards, pace.batch * pace.n_push)
+    work.compute(range(pace.batch), torch.zeros_like(work.parameters))
+    work.take_factors()
+    factored = [each for each in work.costs.values() if each.way == "factors"]
+    whole = numbers - sum(each.gradient for each in factored)
+    found = {"gradient": plan.FLOAT_BYTES * whole / pace.n_push}
+    if factored:
+        found["factors"] = plan.FLOAT_BYTES * sum(each.factors or 0 for each in factored) / pace.n_push
+    return found
 
 
 def _seconds(work: LearningWork, batch: int) -> float:
@@ -118,5 +145,6 @@ def _seconds(work: LearningWork, batch: int) -> float:
     steps, began = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - began < plan.MEASURED_SECONDS:
         work.compute(range(batch), gradient)
+        work.take_factors()
         steps += 1
     return (time.perf_counter() - began) / (steps * batch)

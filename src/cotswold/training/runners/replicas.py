@@ -240,6 +240,8 @@ class ReplicaRuns:
             staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
+            server_cpu_seconds=sum(each.cpu_seconds for each in counts),
+            applying_seconds=sum(each.applying_seconds for each in counts),
             updates=updates,
             rate=self._schedule.rate(self._training.learning_rate, at),
             **self._pushes.said,
