@@ -32,7 +32,7 @@ from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.spread import rows_folder, tell
 from cotswold.training.table import Setting
-from cotswold.training.ways import rows_of_norm_1
+from cotswold.training.ways import of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _MOMENTUM = 0.9
@@ -84,7 +84,7 @@ def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
 
 
 def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose rows have norm 1."""
+    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose filters have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -131,7 +131,7 @@ def build(setting: Setting) -> ReplicaRuns:
         processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
         setting.open_things.callback(processes.close)
         return open_replicas(
-            settings_of(recipe, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+            settings_of(recipe, of_norm_1(network) if training.unit_norm else frozenset()),
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
             ledger=ledger,
