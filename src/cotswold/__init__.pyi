@@ -37,6 +37,8 @@ from .api.simulate import predict_updates as predict_updates
 from .api.train import train as train
 from .api.verify import Verification as Verification
 from .api.verify import verify as verify
+from .api.why import Why as Why
+from .api.why import why as why
 from .errors import CotswoldError as CotswoldError
 from .mesh import partition as partition
 from .recipe import Recipe as Recipe
@@ -55,6 +57,7 @@ __all__ = [
     "Run",
     "Stop",
     "Verification",
+    "Why",
     "__version__",
     "analysis",
     "bench",
@@ -88,5 +91,6 @@ __all__ = [
     "train",
     "training",
     "verify",
+    "why",
     "write_features",
 ]

@@ -89,7 +89,7 @@ def test_a_dry_run_counts_no_more_flops_than_the_run_may_take(recipe: Path) -> N
     assert found["run_flops"] == pytest.approx(1e9) and float(str(found["evaluations_expected"])) < 10
 
 
-def test_dry_runs_are_for_strategy_batch() -> None:
+def test_dry_runs_are_for_strategies_with_processes_of_their_own() -> None:
     with pytest.raises(UserError, match="cotswold info and cotswold simulate count the others"):
         plan("demo")
 

@@ -48,7 +48,9 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.PullNewer("run", 0, 0, (0, 1), (-1, 5)),
     m.PulledNewer(1, "a", 8, (0,), (6,), (b"weights",)),
     m.Order(3, ((1, "r"), (2, "s")), ((1, 0.5), (2, float("inf"))), 1, 1 << 50),
-    m.Ordered(3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0),
+    m.Ordered(3, "a", ((1, ((0, 32), (64, 96)), ()), (2, (), ((32, 64),))), 1, 0, ((1, ((0, 32),), ()),)),
+    m.PullFrozen(1, "velocity", (0, 2)),
+    m.FrozenPart("a", 1, "velocity", (0, 2), (7, 9), (b"some", b"more")),
 )
 
 

@@ -129,6 +129,30 @@ class Fatal(Regression):
         return super().compute(samples, gradient)
 
 
+class Tally:
+    """Counts how often each sample is in each of four tensors: a gradient of -1 at its number."""
+
+    flops = (1, 1)
+
+    def __init__(self, patterns: int, seconds: float) -> None:
+        self.parameters = torch.zeros(4 * patterns)
+        self.patterns, self._seconds = patterns, seconds
+
+    @property
+    def layout(self) -> Sequence[Slot]:
+        return [Slot(f"tally {number}", self.patterns, 1) for number in range(4)]
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        time.sleep(self._seconds)
+        gradient.view(4, -1)[:, torch.as_tensor(samples)] -= 1
+        return PortionSum(0.0, len(samples), {})
+
+
+def tally(*, patterns: int = 1000, seconds: float = 0.0, size: int = 0) -> Tally:
+    """With a learning rate of 1 the parameters say what counts."""
+    return Tally(patterns, seconds)
+
+
 def regression(
     *,
     patterns: int = 1000,

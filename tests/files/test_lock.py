@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import BusyError, DiskFullError, MachineError
-from cotswold.files import DirectoryLock, lock
+from cotswold.files import DirectoryLock, holder_of, lock
 from cotswold.host import Call, ForkServer
 
 
@@ -87,3 +87,13 @@ def test_a_fork_of_the_holder_that_lives_longer_holds_nothing(tmp_path: Path) ->
             assert "is in use" in refusal(tmp_path)
     finally:
         server.close()
+
+
+def test_who_holds_a_lock_can_be_asked_without_taking_it(tmp_path: Path) -> None:
+    assert holder_of(tmp_path) is None
+    with DirectoryLock(tmp_path):
+        found = holder_of(tmp_path)
+        assert found is not None and found.process == os.getpid() and found.is_here
+    assert holder_of(tmp_path) is None, "what the file says is of the past"
+    with DirectoryLock(tmp_path):
+        pass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -55,8 +56,8 @@ class World:
 class Recorded(Samples):
     """A ledger that keeps which samples were settled how, and which of them each server has."""
 
-    def __init__(self, samples: int) -> None:
-        super().__init__(samples)
+    def __init__(self, samples: int, epoch: int = 0) -> None:
+        super().__init__(samples, epoch)
         self.has: list[list[Ranges]] = [[] for _ in range(SERVERS)]
         """What each server has applied, a list of ranges for each (session, order)."""
         self.by: dict[str, list[Ranges]] = {}
@@ -88,10 +89,21 @@ def _without(left: Ranges, right: Ranges) -> Ranges:
     return joined([(place, place + 1) for place in places])
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint."""
+
+    ledger: Recorded
+    weights: Mapping[str, tuple[tuple[float, ...], ...]]
+    """By server: those of its shards."""
+
+
 class Trial:
     """One life."""
 
-    def __init__(self, seed: int, world: World, gradient: Gradient | None = None) -> None:
+    def __init__(
+        self, seed: int, world: World, gradient: Gradient | None = None, saved: Saved | None = None
+    ) -> None:
         self.random, self.world, self.loop, self.seed = Random(seed), world, Loop(), seed
         self.network = Network(self.loop, self.random, world.faults, latency_seconds=0.001)
         self.shards = shards(SIZE, 2, SERVERS)
@@ -105,8 +117,10 @@ class Trial:
         self.servers = [Server(name, self.shards, Lists()) for name in names]
         self.updates: list[UpdatesPlayer] = []
         for server in self.servers:
-            zeros = tuple((0.0,) * (shard.stop - shard.start) for shard in server.shards)
-            server.receive(COORDINATOR, Write(1, "weights", server.numbers, zeros))
+            weights = tuple((0.0,) * (shard.stop - shard.start) for shard in server.shards)
+            if saved is not None:
+                weights = saved.weights[server.name]
+            server.receive(COORDINATOR, Write(1, "weights", server.numbers, weights))
             updates = Updates(server, settings, Lists(), ListUpdates())
             self.updates.append(UpdatesPlayer(self.network, updates, server.name, world.drain_seconds))
         rules = Dispatch(
@@ -119,11 +133,11 @@ class Trial:
             silent_seconds=3.0,
             retry_seconds=0.5,
         )
-        self.ledger = Recorded(SAMPLES)
+        self.ledger = Recorded(SAMPLES) if saved is None else saved.ledger
         self.dispatcher = Dispatcher(rules, self.shards, [(name, name) for name in names], 0.0, self.ledger)
         DispatcherPlayer(self.network, self.dispatcher)
-        self.settled_then = 0
-        """Which samples servers had been told to forget when the newest checkpoint began."""
+        self.saved: list[Saved] = []
+        """The checkpoints that were taken."""
         self.replicas: list[ReplicaPlayer] = []
         for _ in range(world.replicas):
             self.start()
@@ -175,9 +189,10 @@ class Trial:
             random.choice(alive).leave()
         if (not alive and self.dispatcher.state is not State.OVER) or random.random() < world.arrivals / 10:
             self.start()
-        if random.random() < world.checkpoints / 10 and not self.dispatcher.is_freezing:
-            self.settled_then = self.dispatcher._order.settled
+        if random.random() < world.checkpoints / 10 and self.dispatcher.may_begin_checkpoint:
             self.dispatcher.begin_checkpoint()
+        if self.dispatcher.kept is not None and random.random() < 0.5:
+            self.take()
         self.check_ledger()
         self.loop.after(0.1, self._chance)
 
@@ -196,7 +211,8 @@ class Trial:
         self.check_weights()
         for player in self.updates:
             assert player.most_waiting_bytes <= self.world.room_bytes, "memory is bounded"
-        self.check_frozen()
+        if self.dispatcher.kept is not None:
+            self.take()
 
     def check_ledger(self) -> None:
         total = self.ledger.total
@@ -220,20 +236,26 @@ class Trial:
         expected = [[sign * each for each in total[shard.start : shard.stop]] for shard in server.shards]
         assert list(found) == expected, f"{server.name} has {found}, and the ledger says {expected}"
 
-    def check_frozen(self) -> None:
-        """All servers have kept the newest checkpoint."""
-        kept = {player.updates.frozen.checkpoint for player in self.updates if player.updates.frozen}
-        assert kept == ({self.dispatcher.frozen} if self.dispatcher.frozen else set())
-
-    def check_cut(self) -> None:
-        """Where no session ended, the newest checkpoint is cut at the same place on all servers, and has
-        what it says."""
-        cuts = []
-        below = ((0, self.settled_then),)
-        for player, server, has in zip(self.updates, self.servers, self.ledger.has, strict=True):
+    def take(self) -> None:
+        """Each server's state has what the checkpoint's ledger says, each sample once, and nothing else."""
+        kept = self.dispatcher.take_checkpoint()
+        assert isinstance(kept, Recorded)
+        weights = {}
+        for player, server, has in zip(self.updates, self.servers, kept.has, strict=True):
             frozen = player.updates.frozen
-            assert frozen is not None, "a checkpoint was kept"
-            newer = joined(*(ranges for _, ranges in frozen.samples))
-            cuts.append(joined(newer, common(joined(*has), below)))
-            self.check_sum(server, cuts[-1], frozen.vectors["weights"])
-        assert cuts[0] == cuts[1]
+            assert frozen is not None and frozen.checkpoint == self.dispatcher.checkpoint
+            assert size(joined(*has)) == sum(map(size, has)), "no sample is in it twice"
+            self.check_sum(server, joined(*has), frozen.vectors["weights"])
+            weights[server.name] = tuple(map(tuple, frozen.vectors["weights"]))
+        counted, total = joined(*kept.by.get("counted", [])), kept.total
+        assert size(counted) == total.counted
+        assert all(common(counted, joined(*has)) == counted for has in kept.has)
+        assert total.handed_out == total.counted + total.torn + total.refused + total.lost
+        assert max(kept.accounts) == kept.epoch <= self.ledger.epoch
+        for epoch, account in kept.accounts.items():
+            settled = account.counted + account.torn + account.refused + account.left_out
+            assert settled + (kept.free if epoch == kept.epoch else 0) == SAMPLES
+        ledger = Recorded.restored(SAMPLES, json.loads(json.dumps(kept.state())))
+        assert isinstance(ledger, Recorded)
+        ledger.has, ledger.by = kept.has, kept.by
+        self.saved.append(Saved(ledger, weights))

@@ -107,9 +107,8 @@ def test_a_tensor_that_is_no_matrix_has_a_product_of_its_own() -> None:
 
 def test_filters_of_such_a_tensor_are_scaled_by_it() -> None:
     talk = Talk({"w": Band()}, unit_norm=frozenset({"w"}))
-    talk.moved(
-        replace(FACTORS, kind="gradient", shards=(2,), versions=(0,), examples=(), buffers=((1.0,) * 4,))
-    )
+    alone = replace(FACTORS, kind="gradient", shards=(2,), versions=(0,), examples=())
+    talk.moved(replace(alone, buffers=((1.0,) * 4,)))
     assert talk.weights == [1.0] * 6 + [7.0] * 4
 
 

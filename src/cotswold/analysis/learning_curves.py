@@ -29,11 +29,12 @@ class Panel:
 def learning_panels(history: History) -> list[Panel]:
     """The objective of every stack, or loss and accuracy of a supervised run: training and validation."""
     found = []
+    x = "samples" if history.counts_samples else "step"
     for number, phase in sorted(history.phases.items()):
         if history.trains_layers:
             found += [
-                _panel(phase, "loss", "loss", "loss"),
-                _panel(phase, "accuracy", "accuracy", "accuracy"),
+                _panel(phase, "loss", "loss", "loss", x=x),
+                _panel(phase, "accuracy", "accuracy", "accuracy", x=x),
             ]
         else:
             found.append(_objective(number, phase, alone=len(history.phases) == 1))
@@ -51,7 +52,7 @@ def _objective(number: int, phase: PhaseHistory, alone: bool) -> Panel | None:
 
 
 def _panel(
-    phase: PhaseHistory, curve: str, label: str, name: str, caption: str | None = None
+    phase: PhaseHistory, curve: str, label: str, name: str, caption: str | None = None, x: str = "step"
 ) -> Panel | None:
     training, validation = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
     lines = []
@@ -66,7 +67,7 @@ def _panel(
         if validation:
             last = validation.values[-1]
             caption += f", validation at the end {percent(last) if curve == 'accuracy' else plain(last)}"
-    return Panel(name, lines, "step", label, caption)
+    return Panel(name, lines, x, label, caption)
 
 
 def thinned(curve: Curve) -> tuple[list[int], list[float]]:

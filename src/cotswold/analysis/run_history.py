@@ -84,6 +84,9 @@ class History:
     """What a method of the whole set said of its iterations (`restart`, `skipped`, `failure`): how often
     which sentence."""
 
+    happened: dict[str, int] = field(default_factory=dict)
+    """How often something happened to processes, by the kind of event."""
+
     @property
     def trains_layers(self) -> bool:
         """Whether layers learn from labels, whatever the strategy is called; otherwise stacks do."""
@@ -93,6 +96,11 @@ class History:
     def counts_evaluations(self) -> bool:
         """Whether a step is an iteration of a method of the whole set."""
         return any("evaluations" in phase.training for phase in self.phases.values())
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether a step is a sample that is settled: replicas have no step in common."""
+        return any("staleness" in phase.training for phase in self.phases.values())
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
@@ -126,6 +134,8 @@ class History:
             self._begin_anew(number(event, "lost_seconds") or 0.0)
         elif kind in ("stack", "stack_end", "step", "validation"):
             self._take_phase(str(kind), event)
+        elif str(kind).startswith("cluster_"):
+            self.happened[str(kind)] = self.happened.get(str(kind), 0) + 1
 
     def _begin_anew(self, lost_seconds: float) -> None:
         """Forget what came to nothing."""

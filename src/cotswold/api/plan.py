@@ -19,6 +19,7 @@ from cotswold.geometry import Grid
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import BatchTraining
+    from cotswold.training.strategy import Batch
 
 Row = dict[str, object]
 FLOAT_BYTES = 4
@@ -45,13 +46,14 @@ def plan(
     overrides: Mapping[str, object] | Sequence[str] = (),
     threads: int | None = None,
 ) -> Row:
-    """Processes, ports, bytes, memory, time and cost of a recipe with strategy `batch`, by name.
+    """Processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
 
     Without a recipe, of the run in ``directory``. What depends on a price that the recipe does not give is
     not there. Raises UserError for other strategies (`cotswold info` and `simulate` count theirs).
     """
     from cotswold import recipe as recipes
-    from cotswold.recipe.schema import BatchTraining
+    from cotswold.api import plan_replicas
+    from cotswold.recipe.schema import BatchTraining, DownpourTraining
     from cotswold.training.stores import with_features
 
     if recipe is None:
@@ -61,13 +63,18 @@ def plan(
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
         found = recipes.load(name, override_list(overrides))
-    if not isinstance(found.training, BatchTraining) or found.network.module is not None:
+    training = found.training
+    if not isinstance(training, BatchTraining | DownpourTraining) or found.network.module is not None:
         raise UserError(
-            f"{found.name} is trained by {found.training.strategy}; dry runs are for strategy batch, and "
-            "cotswold info and cotswold simulate count the others"
+            f"{found.name} is trained by {training.strategy}; dry runs are for strategies batch and "
+            "downpour, and cotswold info and cotswold simulate count the others"
         )
-    with computing(threads if found.alone else 1, found):
-        return _counted(with_features(found) if found.data.store is None else _stored(found), found.training)
+    is_alone = isinstance(training, BatchTraining) and found.alone
+    with computing(threads if is_alone else 1, found):
+        known = with_features(found) if found.data.store is None else _stored(found)
+        if isinstance(training, DownpourTraining):
+            return plan_replicas.counted(known, training)
+        return _counted(known, training)
 
 
 def _stored(recipe: Recipe) -> Recipe:
@@ -93,7 +100,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
     counted = max(1, round(patterns * training.fraction))
     evaluations = _evaluations(training, counted * _flops(layers))
     seconds = _seconds(recipe, training, outputs)
-    evaluation_seconds = counted * seconds / _at_once(recipe) + (0 if alone else MESSAGES_SECONDS)
+    evaluation_seconds = counted * seconds / at_once(recipe) + (0 if alone else MESSAGES_SECONDS)
     row: Row = {
         "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
         "workers": workers,
@@ -115,13 +122,13 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
         "run_flops": round(evaluations * counted * _flops(layers)),
         "start_seconds": START_SECONDS + (0 if alone else CLUSTER_START_SECONDS),
         "evaluation_seconds": evaluation_seconds,
-        **_crowded(recipe),
+        **crowded(recipe),
     }
     row["run_seconds"] = float(str(row["start_seconds"])) + evaluations * evaluation_seconds
-    return {**row, **_cost(recipe, float(str(row["run_seconds"])))}
+    return {**row, **cost(recipe, float(str(row["run_seconds"])))}
 
 
-def _at_once(recipe: Recipe) -> int:
+def at_once(recipe: Recipe) -> int:
     """Processes that compute at the same time: on this machine not more than it has cores."""
     from cotswold.api.processes import cores
 
@@ -129,7 +136,7 @@ def _at_once(recipe: Recipe) -> int:
     return computing if recipe.cluster.address is not None else max(1, min(computing, cores()))
 
 
-def _crowded(recipe: Recipe) -> Row:
+def crowded(recipe: Recipe) -> Row:
     """A remark where this machine has fewer cores than processes that compute."""
     from cotswold.api.processes import cores
 
@@ -141,11 +148,11 @@ def _crowded(recipe: Recipe) -> Row:
 
 
 def _ranks(recipe: Recipe) -> int:
-    """Processes of a worker."""
-    return 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+    """Processes of a worker, or a replica."""
+    return recipe.cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size
 
 
-def _cost(recipe: Recipe, seconds: float) -> Row:
+def cost(recipe: Recipe, seconds: float) -> Row:
     """Dollars, and the limits; nothing without a price."""
     price, row = recipe.price, Row()
     limit = price.seconds_max
@@ -230,15 +237,9 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
             return training.portion
 
         def batch(self, numbers: Sequence[int]) -> Batch:
-            return Batch(inputs, targets)
+            return drawn
 
-    from cotswold.training.strategy import Batch
-
-    shape = recipe.input
-    inputs = torch.rand(training.portion, shape.channels, shape.height, shape.width)
-    targets = torch.randint(outputs, (training.portion,))
-    if recipe.loss == "squared" and recipe.data.type != "pictures" and not _classes(recipe):
-        targets = torch.rand(training.portion, outputs)
+    drawn = random_batch(recipe, outputs, training.portion)
     work = work_of(recipe, supervised_network(recipe, outputs), outputs, loss_of(recipe), Random(), None)
     gradient = torch.zeros_like(work.parameters)
     work.add(range(training.portion), gradient)  # kernels are made
@@ -247,6 +248,20 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
         work.add(range(training.portion), gradient)
         taken += training.portion
     return (time.perf_counter() - began) / taken
+
+
+def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
+    """So many samples of random numbers, as the recipe's network takes them, with targets by chance."""
+    import torch
+
+    from cotswold.training.strategy import Batch
+
+    shape = recipe.input
+    inputs = torch.rand(samples, shape.channels, shape.height, shape.width)
+    targets = torch.randint(outputs, (samples,))
+    if recipe.loss == "squared" and recipe.data.type != "pictures" and not _classes(recipe):
+        targets = torch.rand(samples, outputs)
+    return Batch(inputs, targets)
 
 
 def _classes(recipe: Recipe) -> bool:

@@ -346,6 +346,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{phase_name(event['stack'])} ended; {_pushed(event)}"
         case "cluster_ended":
             return f"{event['name']} {event['why']}"
+        case "metrics":
+            return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
             return f"prolonged to {_epochs(event['epochs'])} epochs, by phases with a schedule of their own"
         case "validation":

@@ -6,6 +6,7 @@ Knows: how to lay a recipe's counts out as a table. Does not know: how they are 
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -74,6 +75,9 @@ def info(
         totals["fits"] = "no; it does not fit with any batch"
     for each, value in totals.items():
         print(f"{each.replace('_', ' ')}: {_figure(each, value)}")
+    if training.strategy in ("batch", "downpour"):
+        said = f"cotswold train {shlex.quote(recipe)} --dry-run"
+        print(f"processes, where parameters lie, bytes, time and cost: {said}")
 
 
 def _print_table(title: str, rows: list[Row]) -> None:

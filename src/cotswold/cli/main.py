@@ -50,6 +50,7 @@ COMMANDS = {
     "features": ("features:features", "Write the responses of a layer to a file."),
     "predict": ("predict:predict", "Classes of samples, or numbers, by a supervised run."),
     "report": ("report:report", "Write a run's report: one HTML page."),
+    "why": ("why:why", "What a run does now, and who waits for whom."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),
     "info": ("info:info", "Sizes, counts and times of a recipe; what a store holds."),
     "simulate": ("simulate:simulate", "Predict an update on a cluster that is not at hand."),

@@ -38,7 +38,8 @@ def simulate(
 
     Bytes and FLOPs are those of the plans by which a mesh moves and computes; nothing is trained. For
     `greedy` each line is the update of one stack on top of those below, for `joint` of them all, for `batch`
-    one evaluation of value and gradient over the training set.
+    one evaluation of value and gradient over the training set, for `downpour` a step of one replica that is
+    cut over a grid: what replicas push and pull is counted by `cotswold train RECIPE --dry-run`.
 
     Examples:
 
@@ -117,7 +118,8 @@ def simulate(
         print(json.dumps({"recipe": chosen.name, "updates": predictions}, indent=1))
         return
     words = f"{chosen.name}, {chosen.training.strategy}, batches of {chosen.training.batch_size}"
-    table(f"{words}, on {described.name}: an update", [_row(*each) for each in found], sections="grid")
+    what = "a step of one replica" if chosen.training.strategy == "downpour" else "an update"
+    table(f"{words}, on {described.name}: {what}", [_row(*each) for each in found], sections="grid")
     table("milliseconds of a rank by operation", [_operations(*each) for each in found], sections="grid")
     if not all(prediction.fits for _, prediction in found):
         host = described.host_memory_gb

@@ -26,6 +26,7 @@ def train(
     threads: int | None = None,
     max_hours: float | None = None,
     max_dollars: float | None = None,
+    metrics: str | None = None,
     stores: Path | None = None,
     resume: Annotated[bool, Parameter(negative=())] = False,
     resume_if_started: Annotated[bool, Parameter(negative=())] = False,
@@ -96,6 +97,9 @@ def train(
         on; short for --set price.max_dollars=5. Both limits stop before the step or evaluation that would
         pass them if it takes as long as the one before, leave time for the save, and may be passed by the
         rest of a step or portion that takes longer, and by the end of the processes.
+    metrics
+        For strategies batch and downpour: serve metrics for Prometheus at this port of 127.0.0.1, or at
+        another ADDRESS:PORT, while the run is trained; short for --set cluster.metrics=9100.
     stores
         Where prepared samples are kept for this and other runs; `stores` by default. A run remembers it.
     resume
@@ -103,7 +107,8 @@ def train(
     resume_if_started
         Go on if the run's directory exists, begin otherwise.
     dry_run
-        For strategy batch: train nothing; print processes, ports, bytes, memory, time and cost as JSON.
+        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and cost
+        as JSON; with replicas also on which server each block of each tensor would lie.
     quiet
         Show no progress; only what goes wrong.
     """
@@ -121,6 +126,7 @@ def train(
         "cluster.workers": workers,
         "cluster.address": address,
         "cluster.replay": replay,
+        "cluster.metrics": metrics,
         "price.max_hours": max_hours,
         "price.max_dollars": max_dollars,
     }

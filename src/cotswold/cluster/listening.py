@@ -45,6 +45,8 @@ class Listening(ABC):
         """Peers whose connections ended while their processes seem to run: since when, and why."""
         self._given_up: set[str] = set()
         """Those of them for which no end was heard, and servers that do not answer."""
+        self._ends: dict[str, str] = {}
+        """Why processes have ended."""
 
     @abstractmethod
     def _let_hear(self, sender: str, message: AnyMessage) -> None:
@@ -120,10 +122,16 @@ class Listening(ABC):
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
 
+    def why_ended(self, names: Sequence[str]) -> str:
+        """Why those of them ended that did, in words that follow others; empty where none did."""
+        found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
+        return f" ({' and '.join(found)})" if found else ""
+
     def _ended(self, descriptor: int) -> None:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # another is started at once
+            self._ends[ended.name] = ended.why
             self._on_event("ended", {"name": ended.name, "why": ended.why})
             self.deliver(self._let_know(ended.name, ended.why, time.monotonic()))
 

@@ -99,9 +99,9 @@ class Counts:
 
     server: str
     updates: int
-    """Applied, each shard's by itself."""
+    """Applied since the run began, each shard's by itself."""
     staleness: float
-    """Their mean."""
+    """The mean of those that this process has applied."""
     staleness_most: int
     waiting: int
     """Bytes of updates that wait."""
@@ -114,6 +114,8 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Of each shard: how many updates it has had, from the beginning of the run."""
     taken_bytes: int = 0
     """Of the numbers of all updates that were taken, as they came."""
 

@@ -7,38 +7,39 @@ Knows: how they are opened, what is asked of servers, when nothing goes on. Does
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array
-from cotswold.cluster.listening import Listening, OnEvent, TroubleError
-from cotswold.cluster.messages import Count, Counts, Doing, Learnt, Made
+from cotswold.cluster.listening import OnEvent
+from cotswold.cluster.messages import Count, Counts, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
-from cotswold.cluster.post import AnyMessage, Post
+from cotswold.cluster.pieces import Ask, Pieces
+from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.replica_conversation import ReplicaConversation
 from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
-from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
-from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus, Watching
-from cotswold.errors import MachineError, UserError
+from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
+from cotswold.errors import UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
-from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
 from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
@@ -47,14 +48,13 @@ from cotswold.server.updating import Asynchronous, Room
 
 PRELOADED = ("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server")
 """What whoever starts processes imports once."""
-_RUN = "run"
-_TICK_SECONDS = 0.05
+QUEUE_VECTORS = 4
+"""So many times the parameters may wait on a server as updates, for each replica."""
 _LAST_SECONDS = 2.0
 _BEAT_SECONDS = 0.1
 """How often a replica says that it lives; who has no samples, when an epoch begins, asks so for some."""
 _HANDS = 8
 """A replica gets so many batches at once, at most; and so many hands an epoch, at least."""
-_HEARD = (*get_args(m.FromReplica), m.Ordered)
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,15 @@ class ReplicaSettings:
         """What replicas are told of steps."""
         return Stepping(self.own, self.schedule, self.warmup, self.epochs)
 
-    def dispatch(self, made: Made) -> Dispatch:
-        """For a work; raises UserError for what cannot be."""
+    def dispatch(self, made: Made, run: str) -> Dispatch:
+        """For a work; ``run``: what updates of this run, and of none before it, are meant for. Raises
+        UserError for what cannot be."""
         batch, push = self.pace.batch, self.pace.n_push
         batches = made.patterns // (batch * _HANDS * self.processes.workers)
         pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with what is in hand
         try:
             return Dispatch(
-                _RUN,
+                run,
                 made.patterns,
                 made.size,
                 self.epochs,
@@ -158,18 +159,24 @@ class _Opening(Opening):
         token: Token,
         endpoint: Endpoint,
         on_event: OnEvent,
+        snapshot: Snapshot | None,
+        vectors: Mapping[str, Tensor],
     ) -> None:
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
-        self._learning = settings
+        self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
+        self._run = secrets.token_hex(8)
 
-    def open_replicas(self, ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
-        """Start everything; ``ledger`` and ``vectors`` are those to go on from."""
-        begun = self._begun()
+    def open_replicas(self) -> Replicas:
+        """Start everything."""
+        begun, snapshot = self._begun(), self._snapshot
         servers = [(name, self._serving[name]) for name in begun.servers]
-        rules = self._learning.dispatch(begun.made)
+        rules = self._learning.dispatch(begun.made, self._run)
+        ledger = None if snapshot is None else snapshot.ledger
+        counters = None if snapshot is None else snapshot.counters
+        vectors = self._vectors if snapshot is None else snapshot.vectors
         if ledger is not None and ledger.samples != rules.samples:
             raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
-        machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger)
+        machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
         conversation = ReplicaConversation(self._post, self.staff, machine, self._on_event)
         zeros = np.zeros(begun.made.size, begun.made.dtype)
         firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
@@ -190,9 +197,9 @@ class _Opening(Opening):
 
     def _told_servers(self, made: Made) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
-        room = 4 * made.size * item_bytes * self._settings.workers
+        room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
         settings = Asynchronous(
-            _RUN,
+            self._run,
             POINT,
             self._learning.rule,
             {name: columns for name, _, columns in made.layout},
@@ -203,72 +210,45 @@ class _Opening(Opening):
             self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
             dict(made.products),
         )
-        return {"updates": said(settings)}
+        versions = () if self._snapshot is None else self._snapshot.versions
+        return {"updates": said(settings), "versions": versions}
 
 
-class ReplicaConversation(Listening):
-    """Whatever the coordinator of replicas hears."""
+@dataclass(frozen=True)
+class Snapshot:
+    """What a run goes on from: what the ledger counts is exactly what the vectors have."""
 
-    tick_seconds = _TICK_SECONDS
+    ledger: Samples
+    vectors: Mapping[str, Tensor]
+    """The parameters ``x``, and what the rule keeps."""
+    versions: tuple[int, ...]
+    """How many updates each shard has had."""
+    counters: Counters
 
-    def __init__(self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
-        super().__init__(post, staff, on_event)
-        self.machine = machine
-        self.learnt: list[Learnt] = []
-        """Since it was taken."""
-        self.watching = Watching()
-        self.on_tick: Callable[[], None] = lambda: None
-        """Called some times a second, whatever is waited for; it must not wait itself."""
+    def said(self) -> dict[str, object]:
+        """All but the vectors, as plain values."""
+        return {
+            "ledger": self.ledger.state(),
+            "vectors": [name for name in self.vectors if name != POINT],
+            "versions": list(self.versions),
+            "counters": {
+                "session": self.counters.session,
+                "rates": [list(each) for each in self.counters.rates],
+            },
+        }
 
-    @property
-    def servers(self) -> list[str]:
-        """Their names."""
-        return [name for name, _ in self.machine.servers]
-
-    def hear_again(self, sender: str, message: AnyMessage) -> None:
-        """A message that came while the cluster was opened."""
-        self._let_hear(sender, message)
-
-    def close(self) -> None:
-        """Dismiss all, and end their processes."""
-        self._end(self.machine.members, self.servers)
-
-    def _let_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, Learnt | Doing) and message.name == sender:
-            self.watching.hear(message, time.monotonic())
-        if isinstance(message, Counts) and message.server == sender:
-            self.watching.hear(message, time.monotonic())
-        elif isinstance(message, Learnt) and message.name == sender:
-            self.learnt.append(message)
-            self.staff.joined(sender)  # whoever ends before its first step ended in vain
-        elif isinstance(message, _HEARD):
-            self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if self.machine.state is State.OVER:  # who asks now is dismissed
-                self.staff.start_no_more()
-
-    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        self.machine.ended(name, why)
-        self.watching.forget(name)
-        return []
-
-    def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
-        self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
-        for event in self.machine.take_events():
-            told = asdict(event)
-            self._on_event(told.pop("kind"), told)
-        for server in self.servers:
-            if self.watching.to_ask(server, now):
-                self.post.send(server, Count())
-        self.on_tick()
-        self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
-        if lost := self.lost_servers(self.servers):
-            raise TroubleError(f"{lost} is gone; resume the run")
-        is_alone = self.staff.is_hopeless and not len(self.machine.members)
-        if is_alone and self.machine.state is not State.OVER:
-            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
-            raise TroubleError(f"every replica is dead{last}; resume the run")
+    @classmethod
+    def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> Snapshot:
+        """From what `said` gave, of an epoch of ``samples``; raises LookupError, TypeError or ValueError for
+        anything else."""
+        counters = said["counters"]
+        rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])
+        return cls(
+            Samples.restored(samples, said["ledger"]),
+            vectors,
+            tuple(map(int, said["versions"])),
+            Counters(int(counters["session"]), rates),
+        )
 
 
 class Replicas:
@@ -395,26 +375,49 @@ class Replicas:
         self._conversation.staff.hire(count)
 
     def read(self, name: str = POINT) -> Tensor:
-        """A vector as it is on the servers now; raises TroubleError where one is gone."""
-        whole: Array = np.empty(self.size, self._begun.made.dtype)
-        waiting = set(self._begun.servers)
-        shards = {one.number: one for one in self._begun.shards}
+        """A vector as it is on the servers now; raises TroubleError where one is gone or does not answer."""
+        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
 
-        def hear(message: AnyMessage) -> None:
-            if not isinstance(message, m.Pulled) or message.name != name or message.server not in waiting:
-                return
-            if message.error is not None:
-                raise MachineError(f"{message.server} cannot give the vector {name}: {message.error}")
-            for number, buffer in zip(message.shards, message.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                whole[shards[number].start : shards[number].stop] = np.frombuffer(buffer, whole.dtype)
-            waiting.discard(message.server)
+    def _read(self, name: str, ask: Ask) -> Pieces:
+        pieces = Pieces(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
+        self._conversation.read(pieces)
+        return pieces
 
-        for server in self._begun.servers:
-            own = tuple(one.number for one in self._begun.shards if one.server == server)
-            self._conversation.post.send(server, m.Pull(0, 0, name, own))
-        self._conversation.hearing(hear, lambda: not waiting)
-        return torch.from_numpy(whole)
+    # --- what a run goes on from ---
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it is now, while nothing is open: paused, or over."""
+        versions = dict(each for counts in self.count() for each in counts.versions)
+        return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
+
+    def begin_checkpoint(self) -> bool:
+        """Have servers keep a state while replicas learn; `is_frozen` says when they have. False where one is
+        under way, or the training comes to its end."""
+        if not self._machine.may_begin_checkpoint:
+            return False
+        self._machine.begin_checkpoint()
+        return True
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether all servers have kept the state of a checkpoint, which is to be taken."""
+        return self._machine.kept is not None
+
+    def take_checkpoint(self) -> Snapshot:
+        """What servers have kept, once it is frozen, while replicas learn. Raises as `proceed`."""
+        assert self.is_frozen, "a checkpoint is taken once it is frozen"
+        number, vectors, versions = self._machine.checkpoint, {}, dict[int, int]()
+        for name in self.vectors:
+            pieces = self._read(name, lambda shards, name=name: m.PullFrozen(number, name, shards))  # type: ignore[misc]  # mypy and defaults
+            vectors[name] = torch.from_numpy(pieces.whole)
+            versions = pieces.versions
+        return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
+
+    def _snapshot(
+        self, ledger: Samples, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
+    ) -> Snapshot:
+        by_number = tuple(versions[shard.number] for shard in self._begun.shards)
+        return Snapshot(ledger, vectors, by_number, self._machine.counters)
 
     def count(self) -> tuple[Counts, ...]:
         """What each server has done so far; raises TroubleError where one is gone."""
@@ -449,7 +452,7 @@ def open_replicas(
     work: str,
     arguments: Mapping[str, object],
     *,
-    ledger: Samples | None = None,
+    snapshot: Snapshot | None = None,
     vectors: Mapping[str, Tensor] | None = None,
     processes: Processes | None = None,
     token: Token | None = None,
@@ -460,8 +463,8 @@ def open_replicas(
     """Start replicas and parameter servers; returns when the first parameters are on the servers.
 
     Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
-    a `ReplicaWork`. ``ledger`` and ``vectors`` (by name) are those of a run that goes on. The rest is as for
-    `open_cluster`.
+    a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
+    ``vectors`` (by name) are those that a new one begins with. The rest is as for `open_cluster`.
     """
     with ExitStack() as opened:
         token = token or Token.new()
@@ -481,9 +484,10 @@ def open_replicas(
             lost_seconds=reach.lost_seconds,
         )
         opened.callback(endpoint.close)
-        opening = _Opening(settings, Task(work, arguments, logs, host), processes, token, endpoint, on_event)
+        task = Task(work, arguments, logs, host)
+        opening = _Opening(settings, task, processes, token, endpoint, on_event, snapshot, vectors or {})
         opened.callback(opening.staff.close)
-        replicas = opening.open_replicas(ledger, vectors or {})
+        replicas = opening.open_replicas()
         replicas.close_with(resources)
         opened.pop_all()
         return replicas

@@ -11,6 +11,8 @@ from .durable import sync_folder as sync_folder
 from .durable import write_all as write_all
 from .durable import writing_whole as writing_whole
 from .lock import DirectoryLock as DirectoryLock
+from .lock import Holder as Holder
+from .lock import holder_of as holder_of
 from .opening import open_file as open_file
 from .opening import open_reading as open_reading
 from .opening import read_bytes as read_bytes
@@ -25,10 +27,12 @@ __all__ = [
     "FREE_AND_RESUME",
     "PARTIAL",
     "DirectoryLock",
+    "Holder",
     "MalformedError",
     "create_file",
     "disk_errors",
     "durable_file",
+    "holder_of",
     "is_full",
     "open_file",
     "open_reading",

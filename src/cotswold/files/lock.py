@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -79,15 +80,57 @@ class DirectoryLock:
         self._file = None
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock."""
+
+    process: int
+    host: str
+    since: int
+    """Unix seconds."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this host."""
+        return self.host == platform.node()
+
+
+def holder_of(directory: Path) -> Holder | None:
+    """Who holds the lock of a directory; None where nobody does. Raises MachineError where it cannot be
+    known."""
+    place = directory / "lock"
+    try:
+        file = open_file(place, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise MachineError(f"{place} cannot be opened: {error.strerror}; look as the run's user") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise MachineError(
+                f"{place} cannot be asked: {error.strerror}; look on the run's host"
+            ) from error
+        try:
+            return Holder(*_said(os.pread(file, _BYTES_MAX, 0)))
+        except MalformedError:  # it is just being written
+            return Holder(0, "", 0)
+    finally:
+        os.close(file)
+    return None
+
+
+def _said(content: bytes) -> tuple[int, str, int]:
+    """Process, host and since when, as whoever holds a lock writes them."""
+    found = parse_object(content)
+    return take(found, "process", int), take(found, "host", str), take(found, "since", int)
+
+
 def _holder(content: bytes) -> tuple[str, str]:
     """Who holds a lock, and how they are stopped, by what they wrote into its file."""
     try:
-        found = parse_object(content)
-        process, host, since = (
-            take(found, "process", int),
-            take(found, "host", str),
-            take(found, "since", int),
-        )
+        process, host, since = _said(content)
         began = datetime.fromtimestamp(since).astimezone().isoformat(" ", "minutes")
     except (MalformedError, ValueError, OverflowError, OSError):  # it is just being written, or damaged
         return "a process that has not said which", "stop it"

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from cotswold.errors import CotswoldError, told
+from cotswold.host import stacks
 from cotswold.host.parent import bound_to_parent
 from cotswold.host.process import exit_code_of
 from cotswold.host.processes import function_of
@@ -260,6 +261,7 @@ def _print_to(output: int) -> None:
     os.close(nothing)
     os.close(output)
     faulthandler.enable(2)  # where it was, if it crashes
+    stacks.answer_at(2)
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)

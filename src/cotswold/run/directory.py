@@ -177,6 +177,16 @@ class RunDirectory:
         return self.path / "events.jsonl"
 
     @property
+    def status(self) -> Path:
+        """What the run does now, while it is trained; see `status_file`."""
+        return self.path / "status.json"
+
+    @property
+    def main_log(self) -> Path:
+        """To where the process that trains writes its stacks when it is asked; others' logs are beside."""
+        return self.path / "logs" / "main.log"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the newest checkpoints."""
         return self.path / "checkpoints"

@@ -149,30 +149,49 @@ class Recorder:
         Raises DivergedError where a tensor holds values that are not finite, and what `Checkpoints.save`
         raises.
         """
-        path = self._save("checkpoints", number, pieces, state, where)
-        self._saved_at = self.clock()
-        return path
+        return self.saving(number, pieces, state, where)()
+
+    def saving(
+        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+    ) -> Callable[[], Path]:
+        """What `save` does, in two parts: the account is taken now, and the function that is returned writes,
+        in another thread if one likes: one at a time, and no pieces that change meanwhile."""
+        return self._saving("checkpoints", number, pieces, state, where)
 
     def save_best(
         self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
     ) -> Path:
         """Write a checkpoint that is kept because its validation is the best so far; else as `save`."""
-        return self._save("best", number, pieces, state, where)
+        return self.saving_best(number, pieces, state, where)()
 
-    def _save(
+    def saving_best(
+        self, number: int, pieces: Iterable[Piece | SealedPiece], state: Mapping[str, object], where: str
+    ) -> Callable[[], Path]:
+        """`save_best` in two parts, as `saving`."""
+        return self._saving("best", number, pieces, state, where)
+
+    def _saving(
         self,
         which: Literal["checkpoints", "best"],
         number: int,
         pieces: Iterable[Piece | SealedPiece],
         state: Mapping[str, object],
         where: str,
-    ) -> Path:
+    ) -> Callable[[], Path]:
         self.settle()
         kept = {**self.metadata, **state, "account": self.account.state()}
-        into, began = self.checkpoints if which == "checkpoints" else self.best, self.clock()
-        path = into.save(number, self._finite(pieces, where), kept)
-        self._save_seconds[which] = self.clock() - began
-        return path
+        into = self.checkpoints if which == "checkpoints" else self.best
+
+        def write() -> Path:
+            began = self.clock()
+            path = into.save(number, self._finite(pieces, where), kept)
+            now = self.clock()
+            self._save_seconds[which] = now - began
+            if which == "checkpoints":
+                self._saved_at = now
+            return path
+
+        return write
 
     def resume(self, use: Callable[[Checkpoint], None]) -> Latest:
         """The newest checkpoint that ``use`` has taken, as `Checkpoints.latest`; the account goes on."""

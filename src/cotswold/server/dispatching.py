@@ -22,6 +22,15 @@ next order is given once all have answered. Replicas hear of a session, a rate o
 servers know of it, and never before. In its answer each server says what it has applied, and that alone moves
 the ledger: no replica is believed about what counts. So a session is over once every server has answered an
 order without it, and what it had is settled then.
+
+    a checkpoint    what happens                               next
+    none            begin_checkpoint                           begun
+    begun           the next order says so; `Cut` begins       begun
+    begun           every server has kept its state            frozen: the ledger of that state is `kept`
+    frozen          take_checkpoint                            none: servers forget the state
+
+One at a time. While one is begun the training does not come to its end. One is begun while there is something
+to train: what an end has, is had by pausing.
 """
 
 from __future__ import annotations
@@ -31,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cotswold.server.asked import Event
+from cotswold.server.cut import NOTHING, Cut
 from cotswold.server.members import Member, Members
 from cotswold.server.messages import (
     Admitted,
@@ -49,9 +59,6 @@ from cotswold.server.samples import Said, Samples
 
 RATES = 16
 """How many versions of the rate servers know: an update with an older one is refused."""
-
-
-NOTHING: Said = ((), ())
 
 
 class State(Enum):
@@ -96,6 +103,8 @@ class Dispatch:
     """So many are computed by one replica first."""
     order_seconds: float = 0.5
     """How often servers are asked what they have applied."""
+    tail_seconds: float = 0.02
+    """The same, while replicas wait for the next epoch: the last samples of this one are awaited."""
     beat_seconds: float = 0.5
     silent_seconds: float = 10.0
     """After which a session is over."""
@@ -113,9 +122,19 @@ class Dispatch:
             raise ValueError(f"a fraction of {self.of!r}; it is one of samples or of replicas")
         if self.warm_samples < 0:
             raise ValueError(f"warm_samples is {self.warm_samples}, and must not be negative")
-        for name in ("order_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
+        for name in ("order_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be above 0")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What numbers a run that goes on does not give again."""
+
+    session: int = 0
+    """The newest."""
+    rates: tuple[tuple[int, float], ...] = ()
+    """Learning rates by version; the newest is in force."""
 
 
 @dataclass
@@ -125,6 +144,8 @@ class _Hands:
     newest: int = 0
     unheard: list[tuple[int, int, int]] = field(default_factory=list)
     """(number, start, stop), until the replica says that it has them."""
+    is_wanting: bool = False
+    """Whether it asked for more, and there was none."""
 
 
 class Dispatcher:
@@ -137,10 +158,13 @@ class Dispatcher:
         servers: Sequence[tuple[str, str]],
         now: float,
         ledger: Samples | None = None,
+        counters: Counters | None = None,
     ) -> None:
+        """``ledger`` and ``counters`` are those of a run that goes on."""
         self.rules, self.shards, self.servers = rules, tuple(shards), tuple(servers)
         self.state = State.WARMING if rules.warm_samples else State.RUNNING
-        self.members = Members()
+        counters = counters or Counters()
+        self.members = Members(counters.session)
         self.ledger = ledger or Samples(rules.samples)
         self.events: list[Event] = []
         """Since they were taken."""
@@ -150,7 +174,13 @@ class Dispatcher:
         """The newest that was begun."""
         self.frozen = 0
         """The newest of which all servers have kept the state."""
-        self._rates = {1: rules.rate}
+        self.taken = 0
+        """The newest whose state is wanted no more."""
+        self.kept: Samples | None = None
+        """The ledger of the newest that is frozen, until it is taken."""
+        self._cut: Cut | None = None
+        """The ledger of the one that servers are told of."""
+        self._rates = dict(counters.rates) or {1: rules.rate}
         self._hands: dict[int, _Hands] = {}
         self._order = Order(0, (), (), 0, 0)
         """The newest that was given."""
@@ -169,11 +199,27 @@ class Dispatcher:
         """Whether a checkpoint was begun that some server has not kept."""
         return self.frozen < self.checkpoint
 
+    @property
+    def may_begin_checkpoint(self) -> bool:
+        """Whether the one before was taken, and there is something to train."""
+        return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
+
     def begin_checkpoint(self) -> int:
         """The number of a checkpoint, for which replicas send their markers from now on."""
-        assert not self.is_freezing, "one checkpoint at a time"
+        assert self.may_begin_checkpoint, "one checkpoint at a time, while there is something to train"
         self.checkpoint += 1
         return self.checkpoint
+
+    def take_checkpoint(self) -> Samples:
+        """The ledger of the checkpoint that is frozen; whose state servers may forget."""
+        assert self.kept is not None, "a checkpoint is taken once it is frozen"
+        kept, self.kept, self.taken = self.kept, None, self.checkpoint
+        return kept
+
+    @property
+    def counters(self) -> Counters:
+        """For whoever goes on from here."""
+        return Counters(self.members.newest, tuple(self._rates.items()))
 
     def set_rate(self, rate: float) -> int:
         """The version of a new learning rate."""
@@ -216,7 +262,7 @@ class Dispatcher:
             if now - self._sent >= self.rules.retry_seconds:
                 self._sent = now
                 sends += [Send(name, self._order) for name, _ in self.servers if name not in self._answers]
-        elif now - self._given >= self.rules.order_seconds or self._is_new:
+        elif now - self._given >= self._order_seconds or self._is_new:
             sends += self._give(now)
         return sends
 
@@ -294,18 +340,27 @@ class Dispatcher:
             return []
         hands = self._hands[member.session]
         hands.unheard = [each for each in hands.unheard if each[0] > alive.hand]
-        if alive.hand == hands.newest and alive.left < self.rules.ahead and self._may_have(member):
-            given = self.ledger.hand_out(member.session, self.rules.hand)
-            if given is not None:
-                hands.newest += 1
-                hands.unheard.append((hands.newest, *given))
+        hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
+        self._offer(member, hands)
+        return [self._directions(member, hands)]
+
+    def _offer(self, member: Member, hands: _Hands) -> bool:
+        """Whether a replica that wants samples is handed some."""
+        if not hands.is_wanting or member.session not in self._living or not self._may_have(member):
+            return False
+        given = self.ledger.hand_out(member.session, self.rules.hand)
+        if given is None:
+            return False
+        if self._cut is not None:
+            self._cut.handed_out(member.session, given)
+        hands.newest, hands.is_wanting = hands.newest + 1, False
+        hands.unheard.append((hands.newest, *given))
+        return True
+
+    def _directions(self, member: Member, hands: _Hands) -> Send:
         version, rate = self._known.rates[-1]
-        return [
-            Send(
-                member.name,
-                Directions(member.session, tuple(hands.unheard), version, rate, self._known.checkpoint),
-            )
-        ]
+        directions = Directions(member.session, tuple(hands.unheard), version, rate, self._known.checkpoint)
+        return Send(member.name, directions)
 
     def _may_have(self, member: Member) -> bool:
         """Whether it is handed more."""
@@ -339,14 +394,22 @@ class Dispatcher:
         """Whether there is something that servers do not know."""
         return replace(self._next(), settled=self._order.settled) != self._order
 
+    @property
+    def _order_seconds(self) -> float:
+        is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._hands.values())
+        return self.rules.tail_seconds if is_tail else self.rules.order_seconds
+
     def _next(self) -> Order:
         sessions = tuple((member.session, member.name) for member in self.members)
         # while a checkpoint is under way its samples must be told whole
         settled = self._order.settled if self.is_freezing else self.ledger.settled
-        return Order(self._order.number, sessions, tuple(self._rates.items()), self.checkpoint, settled)
+        rates = tuple(self._rates.items())
+        return Order(self._order.number, sessions, rates, self.checkpoint, settled, self.taken)
 
     def _give(self, now: float) -> list[Send]:
         """The next order, to all servers."""
+        if self.checkpoint > self._order.checkpoint:
+            self._cut = Cut(self.ledger)
         self._order = replace(self._next(), number=self._order.number + 1)
         self._given = self._sent = now
         self._answers = {}
@@ -364,13 +427,18 @@ class Dispatcher:
         self._settle(
             [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
         )
+        if self._cut is not None and self.frozen == self._known.checkpoint:
+            cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
+            self.kept, self._cut = self._cut.closed(cuts), None
         self._proceed()
         fresh = set(self._known.sessions) - set(before.sessions)
-        return [
+        admitted = [
             self._admitted(self.members.of[session])
             for session, _ in sorted(fresh)
             if session in self.members.of
         ]
+        offers = [(member, self._hands[member.session]) for member in self.members]
+        return [*admitted, *(self._directions(*each) for each in offers if self._offer(*each))]
 
     def _settle(self, servers: Sequence[Mapping[int, Said]]) -> None:
         """What all servers say, by session, moves the ledger."""
@@ -380,6 +448,8 @@ class Dispatcher:
         for session in [each for each in self._over if each not in living]:
             self._over.remove(session)  # every server says for the last time what it has of it
             self.ledger.ended(session, [each.get(session, NOTHING) for each in servers])
+            if self._cut is not None:
+                self._cut.ended(session)
 
     def _proceed(self) -> None:
         """The epoch, and the training, go on."""
@@ -393,6 +463,8 @@ class Dispatcher:
             self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
             if ledger.epoch + 1 < rules.epochs:
                 ledger.next_epoch()
+                if self._cut is not None:
+                    self._cut.next_epoch()
             else:
                 ledger.stop()
                 self._move(State.ENDING)

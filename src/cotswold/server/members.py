@@ -63,13 +63,14 @@ class Member:
 class Members:
     """All sessions that are not void."""
 
+    newest: int = 0
+    """The session that was given last."""
     of: dict[int, Member] = field(default_factory=dict)
     """By session, in the order of their joining."""
     _sessions: dict[str, int] = field(default_factory=dict)
     """Of each name."""
     _attempts: dict[str, int] = field(default_factory=dict)
     """The highest of each name, void ones too: an older `Join` that comes late begins nothing."""
-    _newest: int = 0
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self.of.values()))
@@ -89,8 +90,8 @@ class Members:
         """A new session; the worker has none."""
         assert join.name not in self._sessions, f"{join.name} has a session already"
         assert not self.is_known(join), f"{join.name} joins twice in attempt {join.attempt}"
-        self._newest += 1
-        member = Member(self._newest, join.name, join, now, progress=now)
+        self.newest += 1
+        member = Member(self.newest, join.name, join, now, progress=now)
         self.of[member.session] = member
         self._sessions[join.name] = member.session
         self._attempts[join.name] = join.attempt

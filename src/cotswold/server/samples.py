@@ -110,6 +110,11 @@ class Samples:
         """How many are handed out, of any epoch, and no more is known of them."""
         return sum(map(size, self._open.values()))
 
+    @property
+    def sessions(self) -> tuple[int, ...]:
+        """Those that have something."""
+        return tuple(sorted(self._open))
+
     def open_of(self, session: int) -> Ranges:
         """What a session has."""
         return self._open.get(session, ())
@@ -155,10 +160,15 @@ class Samples:
             return None
         start, stop = self._free[0]
         given = (start, min(stop, start + most))
+        self.give(session, given)
+        return given
+
+    def give(self, session: int, given: tuple[int, int]) -> None:
+        """Hand out this range, all of which is free."""
+        assert not without((given,), self._free), f"{given} is handed out, and {self._free} is free"
         self._free = without(self._free, (given,))
         self._open[session] = joined(self.open_of(session), (given,))
         self.accounts[self.epoch].handed_out += given[1] - given[0]
-        return given
 
     def said(self, session: int, servers: Sequence[Said]) -> None:
         """What each of all servers says of a session's samples."""

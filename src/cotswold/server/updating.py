@@ -11,7 +11,7 @@ vectors these are).
     number above n + 1                                     refused: ``expects n+1``
     with the marker of a checkpoint that nobody began      refused
     n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
-    n + 1, no room, or behind a marker that others owe     refused, to be sent again: ``busy``
+    n + 1, no room                                         refused, to be sent again: ``busy``
     n + 1, without shards                                  `Applied`: its marker is in
     n + 1                                                  queued
 
@@ -19,8 +19,14 @@ vectors these are).
     drain                                                  all of a shard in one pass, then `Applied` to each
     drain, too stale, policy *drop*                        refused; the number is used up
     drain, policy *wait*                                   what would make others too stale stays
+    behind its marker, and others owe theirs               stays until the shards are frozen
     its session ends                                       applied at once, answered to nobody
-    all living sessions' markers are in                    applied at once; the shards are copied (frozen)
+    its session ends, and it is behind its marker          forgotten: it is in no shard, and nobody said so
+    all living sessions' markers are in                    what is not behind one is applied at once; the
+                                                           shards are copied (frozen)
+
+A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
+coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
 
 A session is one incarnation of a replica, and no number of it is kept once it is over. A pull is answered at
 once from what is applied. The queue is bounded in bytes, so memory is: an update is taken where it fits, or
@@ -39,9 +45,11 @@ from cotswold.server.admission import Admission, Product, RefusedError, UpdateAr
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
+    FrozenPart,
     Order,
     Ordered,
     PulledNewer,
+    PullFrozen,
     PullNewer,
     Ranges,
     Send,
@@ -93,8 +101,8 @@ class Frozen(Generic[Values]):
     vectors: Mapping[str, list[Values]]
     """The weights and what the rule keeps, in the shards' order."""
     versions: tuple[int, ...]
-    samples: tuple[tuple[int, Ranges], ...]
-    """What is in them, by session, of those that live or have just ended."""
+    samples: tuple[tuple[int, Ranges, Ranges], ...]
+    """(session, what is in them, what was refused for ever), of those that have lived since it began."""
 
 
 @dataclass
@@ -107,11 +115,6 @@ class _Session:
     """Applied here, and not settled."""
     missed: Ranges = ()
     """Of updates that were refused for ever, and not settled."""
-
-    @property
-    def said(self) -> tuple[Ranges, Ranges]:
-        """What orders are answered with."""
-        return self.samples, self.missed
 
     pulled_for: int = 0
     """The number of the update that is computed from its newest pull."""
@@ -131,6 +134,8 @@ class _Waiting(Generic[Values]):
     values: list[Values]
     numbers: dict[int, int]
     """How many, by shard."""
+    checkpoint: int
+    """It is in later ones alone."""
     is_dropped: bool = False
 
 
@@ -157,13 +162,15 @@ class Updates(Generic[Values]):
         self.refused: dict[str, int] = {}
         """How many updates, by the first word of the reason."""
         self.frozen: Frozen[Values] | None = None
-        """The state at the newest checkpoint, until somebody has taken it (and set this to None)."""
+        """The state at the newest checkpoint, until the coordinator has taken it."""
         self._frozen = 0
         self._order = Order(0, (), (), 0, 0)
         self._rates: dict[int, float] = {}
         self._sessions: dict[int, _Session] = {}
         self._ended: dict[int, _Session] = {}
         """With the newest order."""
+        self._gone: dict[int, _Session] = {}
+        """That ended since a checkpoint began which is not frozen."""
         self._queue: list[_Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
         """That wait, by shard."""
@@ -202,6 +209,8 @@ class Updates(Generic[Values]):
                 return self._update(sender, message)
             case PullNewer():
                 return [Send(sender, self._pull(sender, message))]
+            case PullFrozen() if sender == COORDINATOR:
+                return [Send(sender, self._frozen_part(message))]
             case Order() if sender == COORDINATOR:
                 return self._ordered(message)
             case _:
@@ -225,7 +234,7 @@ class Updates(Generic[Values]):
             return self._marked(sender, session, update)
         try:
             self._admission.check(update, self._rates)
-            busy = self._busy(update)
+            busy = self._busy(update, session)
             if busy is not None:
                 return [Send(sender, self._refusal(update, busy, again=True))]
             values = self._admission.read(update, self._weights)
@@ -234,7 +243,8 @@ class Updates(Generic[Values]):
             if are_apart(update.samples):
                 session.missed = joined(session.missed, update.samples)
             return [Send(sender, session.answer)]
-        waiting = _Waiting(update.session, update, self._rate(update), values, self._admission.size(update))
+        numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
+        waiting = _Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
         self._queue.append(waiting)
         self._count(waiting, 1)
@@ -260,25 +270,36 @@ class Updates(Generic[Values]):
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
-    def _busy(self, update: Update) -> str | None:
-        """Why an update must come again; None where there is room for it."""
+    def _busy(self, update: Update, session: _Session) -> str | None:
+        """Why an update must come again; None where there is room for it.
+
+        What is behind a marker gets half of the room, so that it keeps nobody's marker back.
+        """
         if self.settings.name not in self._server.vectors:
             return f"busy: there is no vector {self.settings.name!r} yet"
-        checkpoint = max(update.checkpoint, self._sessions[update.session].checkpoint)
-        if checkpoint > self._frozen:
-            return f"busy: checkpoint {self._order.checkpoint} waits for markers of others"
+        is_behind = max(update.checkpoint, session.checkpoint) > self._frozen
+        share = 2 if is_behind else 1
+        ahead = self._queue if is_behind else self._ahead
         room, item_bytes = self.settings.room, self.settings.item_bytes
-        numbers = self._admission.size(update)
-        bytes_more = sum(numbers.values()) * item_bytes
+        bytes_more = {number: count * item_bytes for number, count in self._admission.size(update).items()}
+        taken = {number for each in ahead for number in each.numbers}
+        if is_behind:
+            taken.update(bytes_more)
         full = [
             number
-            for number, count in numbers.items()
-            if self._bytes[number] and self._bytes[number] + count * item_bytes > room.shard_bytes
+            for number, more in bytes_more.items()
+            if number in taken and self._bytes[number] + more > room.shard_bytes // share
         ]
-        if full or (self._queue and self.waiting + bytes_more > room.all_bytes):
-            self._is_crowded = True
+        all_more = sum(bytes_more.values())
+        if full or ((ahead or is_behind) and self.waiting + all_more > room.all_bytes // share):
+            self._is_crowded = self._is_crowded or not is_behind
             return f"busy: {self.waiting} bytes of updates wait"
         return None
+
+    @property
+    def _ahead(self) -> list[_Waiting[Values]]:
+        """What waits, and is not behind the marker of a checkpoint that is not frozen."""
+        return [each for each in self._queue if each.checkpoint <= self._frozen]
 
     def _marked(self, sender: str, session: _Session, update: Update) -> list[Send]:
         session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
@@ -302,7 +323,7 @@ class Updates(Generic[Values]):
         """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
         ready: list[_Waiting[Values]] = []
         ahead = dict(self.versions)
-        queue = self._queue
+        queue = self._ahead
         if self.settings.staleness.policy == "wait":
             queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
         for each in queue:
@@ -448,25 +469,34 @@ class Updates(Generic[Values]):
             return []
         if order.number > self._order.number:
             self._order, self._rates = order, dict(order.rates)
+            if self.frozen is not None and self.frozen.checkpoint <= order.taken:
+                self.frozen = None
             sends = [*self._live(dict(order.sessions)), *self._freeze()]
-        everybody = {**self._ended, **self._sessions}
-        samples = tuple((number, *session.said) for number, session in sorted(everybody.items()))
-        answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting)
+        cut = () if self.frozen is None else self.frozen.samples
+        samples = _said({**self._ended, **self._sessions})
+        answer = Ordered(order.number, self._server.name, samples, self._frozen, self.waiting, cut)
         return [*sends, Send(COORDINATOR, answer)]
 
     def _live(self, names: Mapping[int, str]) -> list[Send]:
-        """These sessions live; what others have waiting is applied, for they were promised that it would."""
+        """These sessions live; what others have waiting is applied, unless it is behind a marker."""
         for number, name in names.items():  # whoever is new owes no marker: it has sent nothing
             self._sessions.setdefault(number, _Session(name, checkpoint=self._order.checkpoint))
         self._ended = {
             number: self._sessions.pop(number) for number in list(self._sessions) if number not in names
         }
-        sends = self._apply([each for each in self._queue if each.session in self._ended])
+        if self._order.checkpoint > self._frozen:
+            self._gone.update(self._ended)
+        sends = self._apply([each for each in self._ahead if each.session in self._ended])
+        for each in [each for each in self._queue if each.session in self._ended]:
+            self._queue.remove(each)
+            self._count(each, -1)
         below = ((0, self._order.settled),)
         for session in (*self._sessions.values(), *self._ended.values()):
             session.samples = without(session.samples, below)
             session.missed = without(session.missed, below)
         return sends
+
+    # --- checkpoints ---
 
     def _freeze(self) -> list[Send]:
         """Keep the state of a checkpoint, once all markers are in."""
@@ -474,10 +504,9 @@ class Updates(Generic[Values]):
         owed = any(session.checkpoint < checkpoint for session in self._sessions.values())
         if checkpoint <= self._frozen or owed:
             return []
-        sends = self._apply(list(self._queue))  # all of it came before the markers
+        assert self.frozen is None, "the coordinator takes a checkpoint before it begins the next"
+        sends = self._apply(self._ahead)  # all of it came before the markers
         names = (self.settings.name, *self.settings.rule.keeps)
-        everybody = {**self._ended, **self._sessions}
-        self._frozen = checkpoint
         self.frozen = Frozen(
             checkpoint,
             {
@@ -485,6 +514,33 @@ class Updates(Generic[Values]):
                 for name in names
             },
             tuple(self.versions[number] for number in self._server.numbers),
-            tuple((number, session.samples) for number, session in sorted(everybody.items())),
+            _said({**self._gone, **self._sessions}),
         )
+        self._frozen, self._gone = checkpoint, {}
         return sends
+
+    def _frozen_part(self, pull: PullFrozen) -> FrozenPart:
+        """Shards of a vector as the checkpoint has them."""
+        frozen, place = self.frozen, {number: place for place, number in enumerate(self._server.numbers)}
+        error = None
+        if frozen is None or frozen.checkpoint != pull.checkpoint:
+            error = f"checkpoint {pull.checkpoint} is not kept"
+        elif pull.name not in frozen.vectors:
+            error = f"there is no vector {pull.name!r}"
+        elif not place.keys() >= set(pull.shards):
+            error = f"shards {sorted(set(pull.shards) - place.keys())} are not here"
+        if error is not None or frozen is None:
+            return FrozenPart(self._server.name, pull.checkpoint, pull.name, (), (), (), error)
+        return FrozenPart(
+            self._server.name,
+            pull.checkpoint,
+            pull.name,
+            pull.shards,
+            tuple(frozen.versions[place[number]] for number in pull.shards),
+            tuple(self._arithmetic.write(frozen.vectors[pull.name][place[number]]) for number in pull.shards),
+        )
+
+
+def _said(sessions: Mapping[int, _Session]) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    """What orders are answered with."""
+    return tuple((number, session.samples, session.missed) for number, session in sorted(sessions.items()))

@@ -7,12 +7,9 @@ does.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-
-from torch import Tensor
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.geometry import Grid
 from cotswold.host import ForkServer
@@ -21,7 +18,6 @@ from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.server.replica import Pace
-from cotswold.server.samples import Samples
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
@@ -122,7 +118,7 @@ def build(setting: Setting) -> ReplicaRuns:
     logs = setting.run.path / "logs"
     network = supervised_network(recipe, store.outputs)
 
-    def opened(ledger: Samples | None, vectors: Mapping[str, Tensor]) -> Replicas:
+    def opened(snapshot: Snapshot | None) -> Replicas:
         write_rows(store, "train", rows)
         logs.mkdir(parents=True, exist_ok=True)
         work = work_of(recipe)
@@ -134,8 +130,7 @@ def build(setting: Setting) -> ReplicaRuns:
             settings_of(recipe, of_norm_1(network) if training.unit_norm else frozenset()),
             work,
             {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            ledger=ledger,
-            vectors=vectors,
+            snapshot=snapshot,
             processes=processes,
             logs=logs,
             on_event=lambda kind, more: tell(setting.recorder, kind, more),

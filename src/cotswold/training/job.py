@@ -20,11 +20,15 @@ from cotswold.data import Store
 from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
 from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
+from cotswold.host.stacks import answering_into
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
+from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.recorder import Log
+from cotswold.run.scraping import Scraped
+from cotswold.run.status_file import StatusFile
 from cotswold.training import table
 from cotswold.training.agreement import check_recipe, metadata, remembered
 from cotswold.training.fit import check_fit
@@ -111,6 +115,8 @@ class Job(ABC):
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
                     self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
+                    if team.ranks.size == 1:
+                        open_things.enter_context(answering_into(self.run.main_log))
                 identity = self.run.identity
             log = self._log(watch, open_things) if team.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
@@ -123,12 +129,25 @@ class Job(ABC):
 
     def _log(self, on_event: OnEvent, open_things: ExitStack) -> EventLog:
         curves = tensorboard(self.run.tensorboard)
-        observers: list[Observer] = [_Callback(on_event)]
+        observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
         observers += [] if curves is None else [curves]
+        place = metrics_place(self.recipe.cluster.metrics)
+        scraped = None if place is None else Scraped(*place, self._about)
+        if scraped is not None:
+            open_things.callback(scraped.close)
+            observers.append(scraped)
         log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
+        if scraped is not None:
+            log.show("metrics", url=scraped.url)
         if note(self.run, self.totals):
             log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
         return log
+
+    @property
+    def _about(self) -> Mapping[str, str]:
+        """What metrics say of the run itself."""
+        recipe = self.recipe
+        return {"run": self.run.path.name, "recipe": recipe.name, "strategy": recipe.training.strategy}
 
     def _built(self, recorder: Recorder, open_things: ExitStack) -> Runner:
         """The runner; a start that fails is among the events, for its time counts."""

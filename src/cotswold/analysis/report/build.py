@@ -20,6 +20,7 @@ from cotswold.analysis.report.blocks import Block, Details, Items, Page, PageSec
 from cotswold.analysis.report.filters import filters
 from cotswold.analysis.report.printed_set import printed_set
 from cotswold.analysis.report.render import page_html
+from cotswold.analysis.report.replicas import replicas
 from cotswold.analysis.report.whole_set import whole_set
 from cotswold.analysis.report.wording import classifies, lead, samples_word
 from cotswold.analysis.run_history import History, number
@@ -79,6 +80,7 @@ def build_report(
     )
     page.add("Learning", lambda: training.curves(history, word))
     page.add("Whole-set optimisation", lambda: whole_set(recipe, history))
+    page.add("Replicas", lambda: replicas(recipe, history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
     if errors is not None or (supervised and not module and not classifies(recipe, history)):
         page.add("Errors", lambda: findings.regression(errors, page.name))

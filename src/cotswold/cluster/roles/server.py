@@ -31,11 +31,13 @@ def main(
     dtype: str,
     reach: Mapping[str, Any],
     updates: Mapping[str, Any] | None = None,
+    versions: Sequence[int] = (),
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
-    `asynchronous_of` reads, for servers of replicas. The token is in the environment. Raises MachineError
+    `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
+    on. The token is in the environment. Raises MachineError
     where the coordinator ends first.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
@@ -44,11 +46,10 @@ def main(
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))
-        serve(
-            machine,
-            post,
-            None if updates is None else Draining(machine, asynchronous_of(updates), dtype, post),
-        )
+        draining = None
+        if updates is not None:
+            draining = Draining(machine, asynchronous_of(updates), dtype, post, versions)
+        serve(machine, post, draining)
     return 0
 
 

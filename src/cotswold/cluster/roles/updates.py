@@ -32,10 +32,20 @@ _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Mo
 class Draining:
     """The updates of a server's shards, between its messages."""
 
-    def __init__(self, server: Server[Array], settings: Asynchronous, dtype: str, post: Post) -> None:
+    def __init__(
+        self,
+        server: Server[Array],
+        settings: Asynchronous,
+        dtype: str,
+        post: Post,
+        versions: Sequence[int] = (),
+    ) -> None:
+        """``versions``: of all shards of the run, by number, where it goes on; a number anew where it is cut
+        otherwise."""
         arithmetic = NumpyArithmetic(dtype)
+        begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
-        self._updates = Updates(server, settings, arithmetic, arithmetic, products=products)
+        self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products)
         self._name, self._post = server.name, post
         self._taken_bytes = 0
         self._is_due = False
@@ -70,11 +80,11 @@ class Draining:
 
     def _counts(self) -> Counts:
         histograms = list(self._updates.staleness.values())
-        updates = sum(each.updates for each in histograms)
+        measured = sum(each.updates for each in histograms)
         return Counts(
             self._name,
-            updates,
-            sum(each.total for each in histograms) / max(1, updates),
+            sum(self._updates.versions.values()),
+            sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
             tuple(sorted(self._updates.refused.items())),
@@ -84,6 +94,7 @@ class Draining:
             tuple(
                 (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
             ),
+            tuple(sorted(self._updates.versions.items())),
             self._taken_bytes,
         )
 

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from cotswold.recipe.limits import at_most
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
 
+LOOPBACK = "127.0.0.1"
 Processes = Annotated[int, Field(gt=0), at_most(100_000)]
 
 
@@ -54,6 +55,10 @@ class Cluster(Section):
     """Seconds for which a worker may be silent before its portions are given to others."""
     wait: Span = 300.0
     """Seconds for which the run waits where there is no worker at all, before it saves and ends."""
+    metrics: Text | None = None
+    """Where the run serves metrics for Prometheus while it is trained, `127.0.0.1:9100`, at the path
+    `/metrics`; a port alone is one of this machine's loopback. Whoever reaches it may read it. None where
+    nothing is said."""
 
     @property
     def alone(self) -> bool:
@@ -67,11 +72,37 @@ class Cluster(Section):
             raise ValueError("address is empty; write HOST:PORT, or take it out")
         return value
 
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _is_a_text(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
+
+    @field_validator("metrics")
+    @classmethod
+    def _is_a_place(cls, value: str | None) -> str | None:
+        metrics_place(value)
+        return value
+
     @field_validator("ports")
     @classmethod
     def _are_ports(cls, value: str | None) -> str | None:
         port_range(value)
         return value
+
+
+def metrics_place(text: str | None) -> tuple[str, int] | None:
+    """The address and the port at which metrics are served; raises ValueError for what names none.
+
+    >>> metrics_place("9100"), metrics_place("[::1]:9100")
+    (('127.0.0.1', 9100), ('::1', 9100))
+    """
+    if text is None:
+        return None
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise ValueError(f"{text!r} names no port; write one, such as 9100, or an address, 127.0.0.1:9100")
+    return host, int(port)
 
 
 def port_range(text: str | None) -> tuple[int, int] | None:

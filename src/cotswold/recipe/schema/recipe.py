@@ -344,7 +344,7 @@ class Recipe(Section):
             )
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
-        own = {"workers", "processes", "servers", "ports", "encrypt", "silence"}
+        own = {"workers", "processes", "servers", "ports", "encrypt", "silence", "metrics"}
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")

@@ -20,9 +20,11 @@ from .of_rounds import Round as Round
 from .of_rounds import Write as Write
 from .of_rounds import Written as Written
 from .of_updates import Applied as Applied
+from .of_updates import FrozenPart as FrozenPart
 from .of_updates import Order as Order
 from .of_updates import Ordered as Ordered
 from .of_updates import PulledNewer as PulledNewer
+from .of_updates import PullFrozen as PullFrozen
 from .of_updates import PullNewer as PullNewer
 from .of_updates import Ranges as Ranges
 from .of_updates import Update as Update
@@ -90,6 +92,7 @@ __all__ = [
     "FromServer",
     "FromUpdates",
     "FromWorker",
+    "FrozenPart",
     "Grant",
     "Grants",
     "Heard",
@@ -106,6 +109,7 @@ __all__ = [
     "Plan",
     "PortionResult",
     "Pull",
+    "PullFrozen",
     "PullNewer",
     "Pulled",
     "PulledNewer",

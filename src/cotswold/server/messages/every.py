@@ -12,9 +12,11 @@ from cotswold.server.messages.of_replicas import Admitted, Alive, Directions
 from cotswold.server.messages.of_rounds import Accept, Answer, Round, Write, Written
 from cotswold.server.messages.of_updates import (
     Applied,
+    FrozenPart,
     Order,
     Ordered,
     PulledNewer,
+    PullFrozen,
     PullNewer,
     Update,
     UpdateRefused,
@@ -87,9 +89,9 @@ FromReplica = Join | Alive | Leave
 """A replica to the coordinator."""
 ToReplica = Admitted | Directions | Rejoin | Dismiss | Applied | UpdateRefused | PulledNewer
 """The coordinator, or a server, to a replica."""
-ToUpdates = Update | PullNewer | Order
+ToUpdates = Update | PullNewer | Order | PullFrozen
 """A replica, or the coordinator, to the asynchronous half of a server."""
-FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered
+FromUpdates = Applied | UpdateRefused | PulledNewer | Ordered | FrozenPart
 Message = FromWorker | ToWorker | ToServer | FromServer | FromReplica | ToReplica | ToUpdates | FromUpdates
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -97,7 +99,7 @@ MESSAGES: tuple[type[Message], ...] = (
     *(Welcome, Begin, Grants, Apart, Flush, Heard, Settled, Reduce, End, Rejoin, Dismiss, Validate),
     *(Pull, Pulled, Push, Kept, Refused, Round, Answer, Accept, Write, Written),
     *(Admitted, Alive, Directions),
-    *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered),
+    *(Update, Applied, UpdateRefused, PullNewer, PulledNewer, Order, Ordered, PullFrozen, FrozenPart),
 )
 """Every message; a name says which it is."""
 PARTS: tuple[type, ...] = (

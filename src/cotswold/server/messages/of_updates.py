@@ -118,6 +118,8 @@ class Order:
     """The newest that was begun; 0 for none."""
     settled: int
     """Samples at places below this are wanted no more."""
+    taken: int = 0
+    """The newest checkpoint whose state the coordinator has, so that nobody need keep it."""
 
 
 @dataclass(frozen=True)
@@ -133,3 +135,29 @@ class Ordered:
     """The newest checkpoint whose state this server has kept."""
     waiting: int
     """Bytes of updates that wait."""
+    cut: tuple[tuple[int, Ranges, Ranges], ...] = ()
+    """(session, applied, refused for ever), as that state has it; nothing once it was taken."""
+
+
+@dataclass(frozen=True)
+class PullFrozen:
+    """The coordinator wants shards as a checkpoint has them; answered by `FrozenPart`."""
+
+    checkpoint: int
+    name: str
+    """The weights, or a vector that the rule keeps."""
+    shards: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FrozenPart:
+    """Shards of a vector at a checkpoint."""
+
+    server: str
+    checkpoint: int
+    name: str
+    shards: tuple[int, ...]
+    versions: tuple[int, ...]
+    """How many updates each had had."""
+    buffers: tuple[object, ...]
+    error: str | None = None

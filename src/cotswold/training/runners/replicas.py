@@ -3,24 +3,27 @@
 Knows: when to validate, to save and to end, what a checkpoint says of replicas. Does not know: which
 processes learn, what is done with events, the terminal.
 
-Checkpoints are numbered by the samples that count. For one of them nobody is handed samples until all that
-were are settled: then the vectors have exactly what the ledger says, and any number of replicas and servers
-goes on from there. Validation judges what it pulled, in a thread, while replicas go on, and saves the best.
+Checkpoints are numbered by the samples that count. When one is due servers keep a state behind markers, which
+is read and written while replicas go on; before a stop nobody is handed samples until all that were are
+settled. In both cases the vectors have exactly what the ledger says, and any number of replicas and servers
+goes on from there: what was in hand is computed again. Beside the servers' copy this process has one of the
+vectors, until it is written. Validation judges what it pulled, in a thread, and saves the best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from math import inf
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cotswold.checkpoint import Checkpoint, Piece
+from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.messages import Learnt
-from cotswold.cluster.replicas import Replicas
+from cotswold.cluster.replicas import Replicas, Snapshot
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
@@ -29,14 +32,14 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
 from cotswold.training.runners.pushes import Pushes
+from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
 
 POLL_SECONDS = 0.2
 _POINT = "x"
-_VECTOR = "vector."
-Open = Callable[[Samples | None, Mapping[str, Tensor]], AbstractContextManager[Replicas]]
-"""Starts processes; with the ledger and vectors to go on from, if any."""
+Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
+"""Starts processes; with what to go on from, if anything."""
 Judge = Callable[[Tensor], Mapping[str, float] | None]
 """Means over validation samples at some parameters; None without samples."""
 
@@ -59,10 +62,13 @@ class ReplicaRuns:
         self._open, self._judge, self._flat, self._samples = open_replicas, judge, flat, samples
         self._training, self._recorder, self._describe = training, recorder, describe
         self._ledger: Samples | None = None
-        self._vectors: dict[str, Tensor] = {}
+        self._snapshot: Snapshot | None = None
+        self._is_finished = False
         self._best = inf
         self._saved = 0
         self._sent = 0
+        self._replicas = 0
+        """That had joined when means were told."""
         self._untold = 0
         """Metrics since means were told."""
         self._pushes = Pushes()
@@ -90,28 +96,33 @@ class ReplicaRuns:
         vectors = {_POINT: self._flat.vector.clone()}
         for name in map(str, kept["vectors"]):
             vectors[name] = torch.empty_like(self._flat.vector)
-            checkpoint.read_into(f"{_VECTOR}{name}", vectors[name])
-        state = kept["ledger"]
-        goes_on = state["is_stopped"] and state["epoch"] + 1 < self._training.epochs
-        ledger = Samples.restored(self._samples, {**state, "is_stopped": state["is_stopped"] and not goes_on})
+            checkpoint.read_into(f"{VECTOR}{name}", vectors[name])
+        snapshot = Snapshot.of(kept, self._samples, vectors)
+        ledger = snapshot.ledger
+        goes_on = ledger.is_stopped and ledger.epoch + 1 < self._training.epochs
         if goes_on:  # it is asked for more epochs than it had
+            ledger.is_stopped = False
             ledger.next_epoch()
         best = kept.get("best_loss")
-        self._ledger, self._vectors, self._saved = ledger, vectors, position.total
+        self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
+        self._is_finished = kept.get("is_finished") is True and not goes_on
         self._best = best if isinstance(best, float) else inf
 
     def run(self) -> bool:
         """Learn to the end (True) or until a stop is asked for (False); saves in both cases."""
-        recorder, is_new = self._recorder, self._ledger is None
-        if self._ledger is not None and self._ledger.is_stopped:
+        recorder, is_new = self._recorder, self._snapshot is None
+        if self._is_finished:
             return True
         if is_new:
             recorder.event("stack", **self._describe)
         with (
-            self._open(self._ledger, self._vectors) as replicas,
+            Saving(recorder, self._flat) as saving,
+            self._open(self._snapshot) as replicas,
             ThreadPoolExecutor(1, "validation") as thread,
         ):
+            self._snapshot = None  # it is on the servers
             self._ledger = replicas.ledger
+            self._saving = saving
             recorder.sent_bytes = lambda: self._take_sent(replicas)
             judging = _Judging(self._judge, thread)
             showing = Showing(replicas, recorder, self._training.epochs)
@@ -134,7 +145,10 @@ class ReplicaRuns:
                     **self._pushes.said,
                 )
             with showing.during("saving a checkpoint"):
-                self._save(replicas)
+                self._tell_saved(saving.wait())
+                if finished or self.number != self._saved:
+                    self._save(replicas.snapshot(), is_finished=finished)
+                self._tell_saved(saving.wait())
         return finished
 
     def _learn(self, replicas: Replicas, judging: _Judging, showing: Showing) -> bool:
@@ -155,11 +169,7 @@ class ReplicaRuns:
                 with showing.during("stopping: what is in hand is finished first"):
                     replicas.pause()
                 return False
-            if recorder.save_due:
-                with showing.during("saving a checkpoint, once what is in hand is finished"):
-                    replicas.pause()
-                    self._save(replicas)
-                    replicas.go_on()
+            self._save_if_due(replicas)
         for learnt in replicas.finish():
             self._count(learnt, replicas.flops[1])
         self._tell_means(replicas)
@@ -188,6 +198,9 @@ class ReplicaRuns:
         self._untold = 0
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
+        staleness = sum(each.staleness * each.updates for each in counts) / updates
+        self._recorder.account.staleness = staleness
+        self._replicas = status.replicas or self._replicas  # none is left at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
@@ -200,8 +213,8 @@ class ReplicaRuns:
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
-            replicas=status.replicas,
-            staleness=sum(each.staleness * each.updates for each in counts) / updates,
+            replicas=self._replicas,
+            staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
             updates=updates,
@@ -213,14 +226,14 @@ class ReplicaRuns:
         if found is None or found.means is None:
             return
         number, means = found.number, found.means
-        self._recorder.event("validation", stack="layers", step=number, at=number, **means)
+        seconds = self._recorder.seconds
+        self._recorder.event(
+            "validation", stack="layers", step=number, at=number, training_seconds=seconds, **means
+        )
         if means["loss"] < self._best:
             self._best = means["loss"]
             if number:
-                self._flat.vector.copy_(found.parameters)
-                pieces = (Piece(name, each) for name, each in network_tensors(self._flat.module).items())
-                state = {"position": {"phase": 0, "step": number, "total": number}}
-                self._recorder.save_best(number, pieces, state, f"sample {number}")
+                self._saving.save_best(number, found.parameters)
 
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes
@@ -228,30 +241,34 @@ class ReplicaRuns:
 
     # ---- checkpoints
 
-    def _save(self, replicas: Replicas) -> None:
-        """Write a checkpoint, while nothing is open."""
-        number = self.number
-        if number == self._saved and not replicas.is_over:
+    def _save_if_due(self, replicas: Replicas) -> None:
+        """Have a checkpoint begun, taken, or told of, whatever is next."""
+        self._tell_saved(self._saving.take())
+        if self._saving.is_busy:
             return
+        if replicas.is_frozen:
+            self._save(replicas.take_checkpoint(), is_finished=False)
+        elif self._recorder.save_due and self.number != self._saved:
+            replicas.begin_checkpoint()
+
+    def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
+        """Begin to write what a run goes on from."""
+        number = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
-                "ledger": replicas.ledger.state(),
-                "vectors": [name for name in replicas.vectors if name != _POINT],
+                **snapshot.said(),
                 "best_loss": None if self._best == inf else self._best,
+                "is_finished": is_finished,
             },
             "position": {"phase": 0, "step": number, "total": number},
         }
-        path = self._recorder.save(number, self._pieces(replicas), state, f"sample {number}")
-        self._recorder.event("checkpoint", step=number, path=path.name)
-        self._saved = number
+        others = {name: vector for name, vector in snapshot.vectors.items() if name != _POINT}
+        self._saving.save(number, snapshot.vectors[_POINT], others, state)
 
-    def _pieces(self, replicas: Replicas) -> Iterator[Piece]:
-        self._flat.vector.copy_(replicas.read(_POINT))
-        for name, tensor in network_tensors(self._flat.module).items():
-            yield Piece(name, tensor)
-        for name in replicas.vectors:
-            if name != _POINT:
-                yield Piece(f"{_VECTOR}{name}", replicas.read(name))
+    def _tell_saved(self, written: Sequence[tuple[int, Path]]) -> None:
+        for number, path in written:
+            self._recorder.event("checkpoint", step=number, path=path.name)
+            self._saved = number
 
 
 class _Judged:

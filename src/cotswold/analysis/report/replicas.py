@@ -1,0 +1,167 @@
+"""The section on replicas: curves against time, staleness, who was there, what became of the samples.
+
+Knows: the history of a run of strategy `downpour`. Does not know: networks, rules, processes.
+"""
+
+from __future__ import annotations
+
+from cotswold.analysis.learning_curves import thinned
+from cotswold.analysis.plots import Line, plot
+from cotswold.analysis.report.blocks import (
+    Block,
+    Drawing,
+    Facts,
+    Figure,
+    FigureGrid,
+    Heading,
+    PageSection,
+    Paragraph,
+    Table,
+    TableCell,
+)
+from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
+from cotswold.analysis.words import count, counted, percent, plain, scaled
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+
+_SECONDS = "seconds of training"
+_RULES = {
+    "sgd": "SGD",
+    "momentum": "SGD with momentum",
+    "adagrad": "Adagrad, whose sums all replicas share",
+}
+_FATES = (
+    ("counted", "Counted", "every server has applied their updates"),
+    ("torn", "Torn", "some servers have applied them, others have not"),
+    ("refused", "Refused", "no server has taken them: not finite, or too stale"),
+    ("lost", "Lost", "their replica ended; they were handed out again, or left out"),
+    ("left_out", "Left out", "nobody had them when the epoch ended"),
+)
+_FINAL = ("counted", "torn", "refused", "left_out")
+"""What is lost is handed out again, and so in one of these, too."""
+
+
+def replicas(recipe: Recipe, history: History) -> PageSection | None:
+    """None for other strategies, and before anything is learnt."""
+    training, phase = recipe.training, history.phases.get(0)
+    if not isinstance(training, DownpourTraining) or phase is None or not phase.training.get("loss"):
+        return None
+    curves = [_learning(phase, name) for name in ("loss", "accuracy")]
+    more = [
+        _figure(phase, "staleness", [("staleness", "mean"), ("staleness_most", "most")], "updates", _STALE),
+        _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Replicas that had joined"),
+        _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Updates that waited on the servers"),
+    ]
+    figures = [each for each in (*curves, *more) if each is not None]
+    blocks: list[Block] = [FigureGrid(figures), FigureGrid([Facts(_facts(recipe, training, history, phase))])]
+    fates = _fates(phase)
+    if fates:
+        blocks += [
+            Heading("What became of the samples"),
+            Table(["", ""], fates, "words"),
+            Paragraph(_SHARES, "note"),
+        ]
+    return PageSection("Replicas", "replicas", blocks)
+
+
+_STALE = (
+    "Staleness: how many updates a shard had had since the parameters were pulled that an update was "
+    "computed from; the mean and the greatest of all updates so far"
+)
+_SHARES = (
+    "Parts are of all samples of the epochs that have ended or are on; what is lost and handed out again is "
+    "also where it came to in the end."
+)
+
+
+def _learning(phase: PhaseHistory, name: str) -> Figure | None:
+    """Training and validation against seconds."""
+    lines = [
+        Line(label, x, y, colour=colour, dots=len(x) < 40)
+        for colour, (label, curves) in enumerate(
+            (("training", phase.training), ("validation", phase.validation))
+        )
+        for x, y in [_against_seconds(curves, name)]
+        if x
+    ]
+    if not lines:
+        return None
+    drawn = plot(f"replicas-{name}", lines, x=_SECONDS, y=name)
+    return Figure(Drawing(drawn), f"{name.capitalize()} against time")
+
+
+def _figure(
+    phase: PhaseHistory, identity: str, named: list[tuple[str, str]], unit: str, caption: str
+) -> Figure | None:
+    """Some curves of training against seconds, from 0."""
+    lines = [
+        Line(label, x, y, colour=colour, dots=len(x) == 1)
+        for colour, (name, label) in enumerate(named)
+        for x, y in [_against_seconds(phase.training, name)]
+        if x
+    ]
+    if not lines or not any(max(line.y) for line in lines):
+        return None
+    drawn = plot(f"replicas-{identity}", lines, x=_SECONDS, y=unit, bottom=0)
+    return Figure(Drawing(drawn), caption)
+
+
+def _against_seconds(curves: dict[str, Curve], name: str) -> tuple[list[float], list[float]]:
+    values, at = curves.get(name, Curve()), curves.get("training_seconds", Curve())
+    common = Curve({step: values.points[step] for step in values.steps if step in at.points})
+    if not common:
+        return [], []
+    steps, shown = thinned(common)
+    return [at.points[step] for step in steps], shown
+
+
+def _facts(
+    recipe: Recipe, training: DownpourTraining, history: History, phase: PhaseHistory
+) -> list[tuple[str, str]]:
+    cluster = recipe.cluster
+    last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
+    asked = f"{counted(cluster.workers, 'replica')}, {counted(cluster.servers, 'server')}"
+    found = [
+        ("Processes asked for", asked),
+        ("Rule on the servers", _RULES.get(training.rule, training.rule)),
+        ("Learning rate", plain(training.learning_rate)),
+        ("Steps between pulls, between pushes", f"{training.fetch_every}, {training.push_every}"),
+        ("Bound of staleness", "none" if training.staleness is None else _bound(training)),
+        ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
+    ]
+    for name, label, shown in (
+        ("updates", "Updates applied, each shard's by itself", count),
+        ("staleness", "Their mean staleness", plain),
+        ("staleness_most", "The greatest", count),
+    ):
+        if name in last:
+            found.append((label, shown(last[name])))
+    wire = number(history.end, "wire_bytes")
+    if wire:
+        found.append(("Sent by the coordinator", scaled(wire, "B")))
+    lost = history.happened.get("cluster_lost", 0)
+    if lost:
+        found.append(("Replicas that were lost, and started again", count(lost)))
+    return found
+
+
+def _bound(training: DownpourTraining) -> str:
+    return f"{training.staleness}, beyond which updates {_BEYOND[training.stale or 'wait']}"
+
+
+_BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
+
+
+def _fates(phase: PhaseHistory) -> list[list[TableCell]]:
+    """A row for each thing that may become of a sample."""
+    known = {name: number(phase.ended, name) for name, _, _ in _FATES}
+    if not any(known.values()):
+        known = {name: curve.values[-1] for name, _, _ in _FATES if (curve := phase.training.get(name))}
+    whole = sum(known.get(name) or 0.0 for name in _FINAL)
+    if not whole:
+        return []
+    return [
+        [TableCell(label), TableCell(f"{count(value)} ({percent(value / whole, 2)})", said)]
+        for name, label, said in _FATES
+        for value in [known.get(name) or 0.0]
+    ]

@@ -1,0 +1,115 @@
+"""What a run with replicas would take: processes, shards and where they lie, memory, bytes, time, cost.
+
+Knows: what each kind of process holds and sends. Does not know: how anything is trained, what runs of other
+strategies take (`plan`). Nothing is trained; a few batches are measured on random numbers for the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cotswold.api import plan
+
+if TYPE_CHECKING:
+    from cotswold.recipe import Recipe
+    from cotswold.recipe.schema import DownpourTraining
+    from cotswold.server.messages import Shard
+    from cotswold.training.learning_works import LearningWork
+    from cotswold.training.strategy import Batch
+
+REPLICA_VECTORS = 4
+"""The parameters, those that it was made with, what is added up, and what is being pushed."""
+MAIN_VECTORS = 3
+"""Of the process of `cotswold train`: the network that is saved, the one that is judged, what is pulled."""
+
+
+def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
+    """The counts of a recipe whose input is known, by name."""
+    from cotswold.cluster.layout import shards_of
+    from cotswold.cluster.replicas import QUEUE_VECTORS
+    from cotswold.training.downpour import pace_of, rule_of, settings_of
+    from cotswold.training.networks import layers_bytes
+    from cotswold.training.stores import class_count
+
+    outputs, cluster = class_count(recipe), recipe.cluster
+    work = _work(recipe, training, outputs)
+    settings, pace = settings_of(recipe), pace_of(recipe, training)
+    servers = [f"server-{number}" for number in range(cluster.servers)]
+    shards = shards_of(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
+    size = work.parameters.numel()
+    vector = plan.FLOAT_BYTES * size
+    kept = 1 + len(rule_of(training).keeps)
+    samples, exact = plan.patterns_in(recipe)
+    seconds = _seconds(work, training.batch_size)
+    own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
+    activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
+    processes = settings.processes.ranks
+    row: plan.Row = {
+        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes,
+        "replicas": cluster.workers,
+        **({"processes_a_replica": processes} if processes > 1 else {}),
+        "servers": sum(map(bool, own.values())),
+        "ports": "none: sockets of this machine's file system",
+        "parameters": size,
+        "samples": samples,
+        **({} if exact else {"samples_are": "about, before the data are prepared"}),
+        "steps_an_epoch": -(-samples // training.batch_size),
+        "shards": len(shards),
+        "routing": [
+            {"shard": each.number, "tensor": each.tensor, "block": each.block, "server": each.server}
+            | {"bytes": _bytes(each)}
+            for each in shards
+        ],
+        "server_bytes": {name: count for name, count in own.items() if count},
+        "replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations,
+        "server_memory_bytes": plan.PROCESS_BYTES + kept * max(own.values()) + max(own.values()),
+        "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
+        "main_memory_bytes": plan.PROCESS_BYTES + MAIN_VECTORS * vector,
+        "checkpoint_bytes": kept * vector,
+        "step_bytes": {"push": {"gradient": vector / pace.n_push}, "pull": vector / pace.n_fetch},
+        "step_flops": training.batch_size * work.flops[1],
+        "run_flops": training.epochs * samples * work.flops[1],
+        "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
+        "step_seconds": training.batch_size * seconds,
+        **plan.crowded(recipe),
+    }
+    learning = training.epochs * samples * seconds / plan.at_once(recipe)
+    row["run_seconds"] = plan.START_SECONDS + plan.CLUSTER_START_SECONDS + learning
+    return {**row, **plan.cost(recipe, float(str(row["run_seconds"])))}
+
+
+def _bytes(shard: Shard) -> int:
+    return plan.FLOAT_BYTES * (shard.stop - shard.start)
+
+
+def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
+    """What a replica computes, on random numbers."""
+    from cotswold.training.learning_works import LearningWork
+    from cotswold.training.losses import loss_of
+    from cotswold.training.restore import supervised_network
+
+    batch = plan.random_batch(recipe, outputs, training.batch_size)
+
+    class Random:
+        def __len__(self) -> int:
+            return training.batch_size
+
+        def batch(self, numbers: Sequence[int]) -> Batch:
+            return batch
+
+    return LearningWork(supervised_network(recipe, outputs), loss_of(recipe), Random())
+
+
+def _seconds(work: LearningWork, batch: int) -> float:
+    """Seconds that a sample takes here, of a step."""
+    import torch
+
+    gradient = torch.zeros_like(work.parameters)
+    work.compute(range(batch), gradient)  # kernels are made
+    steps, began = 0, time.perf_counter()
+    while steps == 0 or time.perf_counter() - began < plan.MEASURED_SECONDS:
+        work.compute(range(batch), gradient)
+        steps += 1
+    return (time.perf_counter() - began) / (steps * batch)

@@ -1,0 +1,104 @@
+"""The coordinator's side of replicas: hears processes and messages, and does what the state machine answers.
+
+Knows: the endpoint, the staff, clocks, the coordinator's state machine, when nothing goes on. Does not know:
+vectors' numbers, which samples count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import get_args
+
+from cotswold.cluster.listening import Listening, OnEvent, TroubleError
+from cotswold.cluster.messages import Count, Counts, Doing, Learnt
+from cotswold.cluster.pieces import Pieces
+from cotswold.cluster.post import AnyMessage, Post
+from cotswold.cluster.staff import Staff
+from cotswold.cluster.watching import Watching
+from cotswold.server import messages as m
+from cotswold.server.dispatching import Dispatcher, State
+
+_TICK_SECONDS = 0.02
+_HEARD = (*get_args(m.FromReplica), m.Ordered)
+
+
+class ReplicaConversation(Listening):
+    """Whatever the coordinator of replicas hears."""
+
+    tick_seconds = _TICK_SECONDS
+
+    def __init__(self, post: Post, staff: Staff, machine: Dispatcher, on_event: OnEvent) -> None:
+        super().__init__(post, staff, on_event)
+        self.machine = machine
+        self.learnt: list[Learnt] = []
+        """Since it was taken."""
+        self.watching = Watching()
+        self.on_tick: Callable[[], None] = lambda: None
+        """Called some times a second, whatever is waited for; it must not wait itself."""
+
+    @property
+    def servers(self) -> list[str]:
+        """Their names."""
+        return [name for name, _ in self.machine.servers]
+
+    def hear_again(self, sender: str, message: AnyMessage) -> None:
+        """A message that came while the cluster was opened."""
+        self._let_hear(sender, message)
+
+    def listen(self, hear: Callable[[AnyMessage], None]) -> None:
+        """Show every message that comes to ``hear`` as well, from here on."""
+        self._others.append(hear)
+
+    def read(self, pieces: Pieces) -> None:
+        """Hear until a vector is whole; raises MachineError where a server does not give it."""
+
+        def hear(message: AnyMessage) -> None:
+            self.deliver(pieces.hear(message))
+
+        self.deliver(pieces.begin())
+        self.hearing(hear, lambda: not pieces.owing)
+
+    def close(self) -> None:
+        """Dismiss all, and end their processes."""
+        self._end(self.machine.members, self.servers)
+
+    def _let_hear(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, Learnt | Doing) and message.name == sender:
+            self.watching.hear(message, time.monotonic())
+        if isinstance(message, Counts) and message.server == sender:
+            self.watching.hear(message, time.monotonic())
+        elif isinstance(message, Learnt) and message.name == sender:
+            self.learnt.append(message)
+            self.staff.joined(sender)  # whoever ends before its first step ended in vain
+        elif isinstance(message, _HEARD):
+            self.deliver(self.machine.receive(sender, message, time.monotonic()))
+            if self.machine.state is State.OVER:  # who asks now is dismissed
+                self.staff.start_no_more()
+
+    def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
+        self.machine.ended(name, why)
+        self.watching.forget(name)
+        return []
+
+    def _tick(self, now: float) -> None:
+        self._give_up_lost(now)
+        self.deliver(self.machine.tick(now))
+        self.staff.tick(now)
+        for event in self.machine.take_events():
+            told = asdict(event)
+            self._on_event(told.pop("kind"), told)
+        for server in self.servers:
+            if self.watching.to_ask(server, now):
+                self.post.send(server, Count())
+        self.on_tick()
+        if lost := self.lost_servers(self.servers):
+            raise TroubleError(f"{lost} is gone{self.why_ended(self.servers)}; resume the run")
+        seconds = self.machine.rules.silent_seconds
+        if silent := " and ".join(self.machine.silent_servers(now, seconds)):
+            raise TroubleError(f"{silent} has not answered for {seconds:g} s; end it, and resume the run")
+        is_alone = self.staff.is_hopeless and not len(self.machine.members)
+        if is_alone and self.machine.state is not State.OVER:
+            last = f"; the last of them: {self.staff.last_words}" if self.staff.last_words else ""
+            raise TroubleError(f"every replica is dead{last}; resume the run")

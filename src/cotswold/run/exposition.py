@@ -1,0 +1,69 @@
+"""Metrics in Prometheus' text format, version 0.0.4.
+
+Knows: the format: HELP, TYPE, labels, how what is in them is escaped. Does not know: which metrics there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf, isnan
+from typing import Literal
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric, with a value for each set of labels; raises ValueError for what has no such name."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    """A counter only grows, and its name ends with ``_total``."""
+    about: str
+    values: Sequence[tuple[Mapping[str, str], float]]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or (self.kind == "counter") != self.name.endswith("_total"):
+            raise ValueError(f"no {self.kind} is called {self.name!r}")
+        for name in {name for labels, _ in self.values for name in labels}:
+            if not _LABEL.fullmatch(name):
+                raise ValueError(f"no label is called {name!r}")
+
+
+def exposition(families: Iterable[Family]) -> str:
+    """The text of these metrics; those without values are left out.
+
+    >>> print(exposition([Family("cpu_total", "counter", "Seconds.", [({"mode": "user"}, 1.5)])]), end="")
+    # HELP cpu_total Seconds.
+    # TYPE cpu_total counter
+    cpu_total{mode="user"} 1.5
+    """
+    lines: list[str] = []
+    for each in families:
+        if each.values:
+            lines.append(f"# HELP {each.name} {_escaped(each.about)}")
+            lines.append(f"# TYPE {each.name} {each.kind}")
+            lines += [f"{each.name}{_labels(labels)} {_value(value)}" for labels, value in each.values]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    inside = ",".join(f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+    return f"{{{inside}}}" if inside else ""
+
+
+def _escaped(text: str, *, quotes: bool = False) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quotes else text
+
+
+def _value(value: float) -> str:
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(float(value))

@@ -1,0 +1,71 @@
+"""What a run does now, in a file that is written anew every second: `status.json`.
+
+Knows: which events say it, that the file goes when the run ends. Does not know: what they mean, who asks.
+A run that was killed leaves the file: it says what was being done then.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cotswold.errors import MachineError
+from cotswold.files import MalformedError, read_object, writing_whole
+
+WRITE_SECONDS = 1.0
+_BYTES_MAX = 1 << 26
+_NEWS = 10
+_KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed")
+"""Kinds of which the newest event is kept."""
+_NEWS_KINDS = ("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined")
+"""Kinds of which the last few are."""
+
+
+class StatusFile:
+    """An observer of an EventLog; reads back by `status_in`."""
+
+    name = "status.json"
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._newest: dict[str, object] = {}
+        self._news: list[object] = []
+        self._written = float("-inf")
+
+    def write(self, event: Mapping[str, object]) -> None:
+        """Keep an event, and write all that is kept once a second."""
+        kind = str(event["kind"])
+        if kind in _KEPT:
+            self._newest[kind] = event
+        elif kind in _NEWS_KINDS:
+            self._news = [*self._news[1 - _NEWS :], event]
+        else:
+            return
+        if self._clock() - self._written < WRITE_SECONDS:
+            return
+        self._written = self._clock()
+        content = {"written": time.time(), "newest": self._newest, "news": self._news}
+        with writing_whole(self._path) as file:
+            file.write(json.dumps(content, separators=(",", ":")).encode())
+
+    def close(self) -> None:
+        """The run has ended: its events say how."""
+        self._path.unlink(missing_ok=True)
+
+
+def status_in(path: Path) -> dict[str, object] | None:
+    """What a `StatusFile` wrote: ``written`` (unix seconds), ``newest`` events by kind, and ``news``; None
+    where there is none. Raises MachineError for a file that is none."""
+    try:
+        found = read_object(path, bytes_max=_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror}; look as the run's user") from error
+    except MalformedError as error:
+        raise MachineError(f"{path} {error}; remove it, a run that goes on writes it again") from error
+    if not isinstance(found.get("written"), int | float) or not isinstance(found.get("newest"), dict):
+        raise MachineError(f"{path} is no status of a run; remove it, a run that goes on writes it again")
+    return found

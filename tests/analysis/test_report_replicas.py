@@ -1,0 +1,106 @@
+"""The page of a run with replicas: curves against time, and what became of every sample."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cotswold.analysis.report import build_report
+from cotswold.recipe import dump, parse
+from cotswold.run import EventLog, RunDirectory
+
+RECIPE = """
+name = "x"
+data = { type = "vectors", source = "x.npy", labels = "file", features = 5 }
+network = { layers = [{ type = "linear", features = 8 }] }
+training = { strategy = "downpour", rule = "adagrad", staleness = 4, stale = "drop", push_every = 2 }
+cluster = { workers = 3, servers = 2 }
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory.create(tmp_path / "run", dump(parse(RECIPE)), {})
+    with EventLog(run.events) as log:
+        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+        log.write("stack", stack="layers", parameters=75)
+        for second in range(1, 20):
+            log.write(
+                "step",
+                stack="layers",
+                step=100 * second,
+                at=100 * second,
+                of=2000,
+                training_seconds=float(second),
+                loss=1 / second,
+                accuracy=1 - 1 / (1 + second),
+                staleness=1.5,
+                staleness_most=4,
+                replicas=3 if second < 9 else 2,
+                waiting_bytes=1000 * (second % 3),
+                updates=50 * second,
+                counted=90 * second,
+                refused=10 * second,
+                lost=second,
+                pictures_per_second=100.0,
+                gflops=0.1,
+                interval_seconds=1.0,
+                waited_seconds=0.0,
+            )
+            validation = {"training_seconds": second + 0.5, "loss": 1.1 / second, "accuracy": 0.5}
+            log.write("validation", stack="layers", step=100 * second, at=100 * second, **validation)
+        log.write("cluster_lost", name="replica-2", sentence="it is silent")
+    return run
+
+
+def section(run: RunDirectory) -> str:
+    page = build_report(run).read_text()
+    found = re.search(r'<section[^>]*id="replicas".*?</section>', page, re.DOTALL)
+    assert found is not None
+    return found[0]
+
+
+def fates(run: RunDirectory) -> dict[str, str]:
+    rows = re.findall(r'<th scope="row">(\w[\w ]*)</th>\s*<td[^>]*>([^<]*)<', section(run))
+    return {name: re.sub(r"\s+", " ", value).strip() for name, value in rows}
+
+
+def test_curves_are_drawn_against_time_with_a_line_for_validation(run: RunDirectory) -> None:
+    page = section(run)
+    for caption in (
+        "Loss against time",
+        "Accuracy against time",
+        "Replicas that had joined",
+        "Updates that waited",
+    ):
+        assert caption in page
+    assert page.count("<svg") == 5 and page.count("seconds of training") == 5
+    assert page.count(">validation<") == 2 and ">most<" in page
+    assert "Adagrad, whose sums all replicas share" in page
+    assert "4, beyond which updates are dropped" in page and "3 replicas, 2 servers" in page
+    assert re.search(r"Replicas that were lost, and started again</dt>\s*<dd>1</dd>", page)
+
+
+def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: RunDirectory) -> None:
+    before = fates(run)
+    assert before["Counted"] == "1 710 (90.00 %)" and before["Refused"] == "190 (10.00 %)"
+    assert before["Lost"] == "19 (1.00 %)" and before["Torn"] == "0 (0.00 %)"
+    with EventLog(run.events) as log:
+        log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400)
+    after = fates(run)
+    assert after["Counted"] == "1 500 (75.00 %)" and after["Left out"] == "400 (20.00 %)"
+
+
+def test_the_axis_of_learning_is_samples_for_replicas_have_no_step_in_common(run: RunDirectory) -> None:
+    page = build_report(run).read_text()
+    learning = re.search(r'<section[^>]*id="learning".*?</section>', page, re.DOTALL)
+    assert learning is not None and ">samples<" in learning[0] and ">step<" not in learning[0]
+
+
+def test_before_anything_is_learnt_there_is_no_such_section(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", dump(parse(RECIPE)), {})
+    with EventLog(run.events) as log:
+        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+    assert 'id="replicas"' not in build_report(run).read_text()

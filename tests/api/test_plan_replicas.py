@@ -1,0 +1,91 @@
+"""What `--dry-run` says of a run with replicas, beside what such a run then does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import events
+from tests.training.test_downpour import job_of, recipe_of
+
+from cotswold.api import plan as planned
+from cotswold.api.plan import plan
+from cotswold.run import Stop
+
+SIZE = 5 * 8 + 8 + 8 * 3 + 3
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planned, "MEASURED_SECONDS", 0.01)
+
+
+def planned_for(
+    folder: Path, cluster: str = "workers = 2, servers = 2", *more: str, **training: object
+) -> Any:
+    return plan(recipe_of(folder, cluster, **{"shard_kilobytes": 1, **training}), overrides=list(more))
+
+
+def test_the_routing_table_has_every_number_once(tmp_path: Path) -> None:
+    found = planned_for(tmp_path, "workers = 3, servers = 2")
+    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == SIZE and found["samples"] == 240
+    routing = found["routing"]
+    assert sum(row["bytes"] for row in routing) == 4 * SIZE
+    assert len({(row["tensor"], row["block"]) for row in routing}) == len(routing) == found["shards"]
+    by_server: Counter[str] = Counter()
+    for row in routing:
+        by_server[row["server"]] += row["bytes"]
+    assert by_server == found["server_bytes"]
+
+
+def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) -> None:
+    found = planned_for(tmp_path, push_every=2, fetch_every=4, rule="adagrad")
+    assert found["step_bytes"] == {"push": {"gradient": 4 * SIZE / 2}, "pull": 4 * SIZE / 4}
+    assert found["checkpoint_bytes"] == 2 * 4 * SIZE
+    assert found["step_flops"] == 16 * (4 * 5 * 8 + 6 * 8 * 3)
+    assert found["run_flops"] == 4 * 240 * (4 * 5 * 8 + 6 * 8 * 3) and found["steps_an_epoch"] == 15
+
+
+def test_money_is_said_where_there_is_a_price_and_the_limits_hold(tmp_path: Path) -> None:
+    assert "dollars" not in planned_for(tmp_path)
+    priced = planned_for(tmp_path, "workers = 2", "price.rent_dollars_per_hour=36.0")
+    assert priced["dollars"] == pytest.approx(priced["run_seconds"] / 100)
+    limited = planned_for(
+        tmp_path, "workers = 2", "price.rent_dollars_per_hour=36.0", "price.max_hours=0.001"
+    )
+    assert limited["limit_seconds"] == pytest.approx(3.6) and limited["dollars"] == pytest.approx(0.036)
+    assert "4000 processes would share" in planned_for(tmp_path, "workers = 4000")["workers_are"]
+
+
+def test_shards_lie_on_real_servers_as_the_plan_says(tmp_path: Path) -> None:
+    shown: list[Mapping[str, Any]] = []
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "replicas":
+            shown.append(event)
+
+    found = planned_for(tmp_path)
+    job = job_of(tmp_path, "workers = 2, servers = 2", shard_kilobytes=1)
+    assert job.train(watch=watch, stop=Stop())
+    there = {row["name"]: row["shards"] for row in shown[-1]["servers"]}
+    assert there == Counter(row["server"] for row in found["routing"])
+    (end,) = events(job.run, "end")
+    assert end["flops"] == end["samples"] * found["step_flops"] // 16
+
+
+def test_a_run_ends_at_its_limit_of_money_and_goes_on(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, "workers = 2", epochs=100_000)
+    recipe.write_text(
+        f"{recipe.read_text()}\nprice = {{ rent_dollars_per_hour = 3600.0, max_dollars = 8.0 }}\n"
+    )
+    from cotswold.training import open_job
+
+    job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    stop = Stop()
+    assert not job.train(watch=lambda event: None, stop=stop) and stop.limited
+    (end,) = events(job.run, "end")
+    assert end["status"] == "limited" and "max_dollars" in str(end["why"])
+    assert events(job.run, "checkpoint") or not end["samples"], "it was saved"

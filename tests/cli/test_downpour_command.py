@@ -1,0 +1,181 @@
+"""`cotswold train` with replicas, as a user governs it: looked at, stopped, killed, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.command import cotswold
+from tests.run.test_exposition import parsed
+from tests.training.runs import events
+from tests.training.test_downpour import recipe_of
+
+from cotswold.host.stacks import family
+from cotswold.run import RunDirectory
+
+SLOW_SECONDS = 60.0
+
+
+class Command:
+    """`cotswold train` of a recipe with two replicas and two servers, in a process of its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.run = folder / "run"
+        self._log = (folder / "said").open("a+")
+        words = ("--run", str(self.run), "--stores", str(folder / "stores"), *words)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cotswold", "train", *words], stderr=self._log, start_new_session=True
+        )
+
+    @property
+    def said(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
+
+    def until(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """What `why` says, once something holds of what replicas do."""
+        deadline = time.monotonic() + SLOW_SECONDS
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.said
+            if (self.run / "status.json").exists():
+                found: dict[str, Any] = json.loads(cotswold("why", self.run, "--json").out)
+                now = found["status"].get("newest", {}).get("replicas")
+                if now is not None and holds(now):
+                    return found
+            time.sleep(0.1)
+        raise AssertionError(f"it did not come to that: {self.said}")
+
+    def ended(self, number: int | None = None) -> int:
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(SLOW_SECONDS)
+        self._log.close()
+        return code
+
+
+def learning(now: dict[str, Any]) -> bool:
+    return bool(
+        now["samples"]["counted"] and all(row["samples"] for row in now["each"]) and len(now["each"]) == 2
+    )
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", epochs=100_000, shard_kilobytes=1)
+    begun: list[Command] = []
+
+    def begin(*words: str) -> Command:
+        begun.append(Command(tmp_path, *([] if "--resume" in words else [str(recipe)]), *words))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        if each.process.poll() is None:
+            os.killpg(each.process.pid, signal.SIGKILL)
+            each.process.wait()
+
+
+@pytest.mark.slow
+def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
+    command: Callable[..., Command],
+) -> None:
+    first = command("--metrics", "0")
+    found = first.until(learning)
+    now = found["status"]["newest"]["replicas"]
+    assert found["state"] == "goes on"
+    pids = [row["pid"] for row in (*now["each"], *now["servers"])]
+    assert {row["name"] for row in now["each"]} == {"replica-1", "replica-2"}
+    assert set(pids) < set(family(first.process.pid))
+    # stacks of all
+    said = cotswold("why", first.run, "--stacks").out
+    for name in ("main", "replica-1", "replica-2", "server-0", "server-1"):
+        assert f"\n{name} (process" in said
+    assert "roles/replica.py" in said and "runners/replicas.py" in said
+    assert "most recent call first" in (first.run / "logs" / "replica-1.log").read_text()
+    # metrics
+    (url,) = re.findall(
+        r"^metrics for Prometheus: (http://127\.0\.0\.1:\d+/metrics)$", first.said, re.MULTILINE
+    )
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        metrics = parsed(answer.read().decode())
+    assert metrics["cotswold_samples_total"]["values"][("outcome", "counted"),] > 0
+    assert (("replica", "replica-2"),) in metrics["cotswold_replica_samples_total"]["values"]
+    # a second one in the same directory
+    refused = cotswold("train", "--run", first.run, "--resume")
+    assert refused.status == 1 and "two runs in one directory" in refused.error
+    # a replica that is stopped is named
+    os.kill(pids[0], signal.SIGSTOP)
+    first.until(lambda now: any(row["silent_seconds"] > 3 for row in now["each"]))
+    said = cotswold("why", first.run).out
+    assert "replica-1 is stopped, and has said nothing for" in said and f"kill -CONT {pids[0]}" in said
+    os.kill(pids[0], signal.SIGCONT)
+    # stopped once
+    assert first.ended(signal.SIGINT) == 130
+    assert not (first.run / "status.json").exists()
+    run = RunDirectory.open(first.run)
+    counted = events(run, "checkpoint")[-1]["step"]
+    assert isinstance(counted, int) and counted > 0
+    assert "was stopped and saved; --resume goes on with it" in cotswold("why", first.run).out
+    # goes on, and is killed
+    second = command("--resume")
+    second.until(lambda now: learning(now) and now["samples"]["counted"] > counted)
+    started = family(second.process.pid)
+    assert len(started) >= 6
+    assert second.ended(signal.SIGKILL) == -signal.SIGKILL
+    deadline = time.monotonic() + 20.0
+    while any(Path(f"/proc/{each}").exists() for each in started):
+        assert time.monotonic() < deadline, "processes are left"
+        time.sleep(0.05)
+    said = cotswold("why", first.run).out
+    assert "was killed: no process trains it" in said and "before, training; epoch" in said
+    assert "cotswold train --run" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
+    number: signal.Signals, command: Callable[..., Command]
+) -> None:
+    begun = command()
+    found = begun.until(learning)
+    server = found["status"]["newest"]["replicas"]["servers"][0]["pid"]
+    os.kill(server, signal.SIGSTOP)  # so that what is in hand is not settled
+    begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
+    started = family(begun.process.pid)
+    begun.process.send_signal(number)
+    while "once more to leave at once" not in begun.said:
+        time.sleep(0.05)
+    time.sleep(0.4)  # the same again within a moment is an echo
+    before = time.monotonic()
+    assert begun.ended(number) == 128 + number
+    assert time.monotonic() - before < 3.0
+    deadline = time.monotonic() + 20.0
+    while any(Path(f"/proc/{each}").exists() for each in started):
+        assert time.monotonic() < deadline, "processes are left"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_is_one_sentence_that_names_it(command: Callable[..., Command]) -> None:
+    begun = command()
+    found = begun.until(learning)
+    os.kill(found["status"]["newest"]["replicas"]["servers"][1]["pid"], signal.SIGKILL)
+    before = time.monotonic()
+    while begun.process.poll() is None:
+        time.sleep(0.05)
+    assert time.monotonic() - before < 10.0
+    lines = begun.said.splitlines()
+    assert begun.ended() == 1
+    assert [line for line in lines if line.startswith("cotswold: ")] == [lines[-1]]
+    assert "server-1" in lines[-1] and "resume the run" in lines[-1]
+    assert "Traceback" not in "\n".join(lines)

@@ -1,0 +1,55 @@
+"""Commands that count or predict, asked about a recipe with replicas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.command import cotswold
+from tests.training.test_downpour import recipe_of
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return recipe_of(tmp_path, "workers = 3, servers = 2", shard_kilobytes=1)
+
+
+def test_info_counts_the_network_and_names_the_command_that_counts_processes(recipe: Path) -> None:
+    said = cotswold("info", recipe)
+    assert said.status == 0 and "x: downpour, batches of 16" in said.out
+    assert "parameters: 75" in said.out and f"cotswold train {recipe} --dry-run" in said.out
+
+
+def test_simulate_predicts_a_step_of_one_replica(recipe: Path) -> None:
+    said = cotswold("simulate", "ethernet", recipe, "--ranks", 2, "--set", "data.features=5")
+    assert said.status == 0 and "x, downpour, batches of 16, on ethernet: a step of one replica" in said.out
+
+
+def test_the_command_dry_runs_replicas(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = cotswold("train", recipe, "--dry-run", "--workers", 5)
+    assert said.status == 0 and json.loads(said.out)["replicas"] == 5
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("metrics", ["nowhere", "1:2:x", "127.0.0.1:99999"])
+def test_a_place_for_metrics_that_is_none_is_refused_with_a_sentence(metrics: str, recipe: Path) -> None:
+    said = cotswold("train", recipe, "--metrics", metrics)
+    assert said.status == 2 and "names no port; write one, such as 9100" in said.error
+
+
+def test_metrics_of_a_strategy_without_processes_are_refused(tmp_path: Path) -> None:
+    said = cotswold("train", "demo", "--run", tmp_path / "run", "--metrics", "9100")
+    assert said.status == 2 and "[cluster] is for strategies batch and downpour" in said.error
+
+
+def test_why_of_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
+    assert "it has no recipe.toml" in cotswold("why", tmp_path).error
+
+
+@pytest.mark.parametrize("command", ["train", "why", "simulate", "info", "report"])
+def test_help_has_examples(command: str) -> None:
+    said = cotswold(command, "--help")
+    assert said.status == 0 and f"cotswold {command}" in said.out
+    assert command != "train" or "downpour" in said.out
