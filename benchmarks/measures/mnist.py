@@ -19,17 +19,20 @@ from cotswold.recipe import Recipe
 SIZES = {"train": 60_000, "t10k": 10_000}
 
 
-def recipe_here(name: str, folder: Path, overrides: list[str]) -> Recipe:
-    """A recipe; where its source is MNIST and that is not here, with drawn pictures in ``folder`` instead.
-
-    The name of such a recipe says so.
-    """
+def source(folder: Path) -> Path:
+    """Where MNIST is, or drawn pictures in ``folder``."""
     root = os.environ.get("COTSWOLD_DATA")
-    if name != "adam-mnist" or (root is not None and (Path(root) / "mnist").is_dir()):
-        return recipes.load(name, overrides)
+    if root is not None and (Path(root) / "mnist").is_dir():
+        return Path(root) / "mnist"
     draw(folder / "drawn-mnist")
-    source = f"data.source={folder.absolute() / 'drawn-mnist'}"
-    return recipes.load(name, [source, "name=adam-mnist-drawn", *overrides])
+    return folder.absolute() / "drawn-mnist"
+
+
+def recipe_here(name: str, folder: Path, overrides: list[str]) -> Recipe:
+    """A recipe; adam-mnist, where MNIST is not at hand, on drawn pictures, and called so."""
+    if name == "adam-mnist" and (found := source(folder)).name != "mnist":
+        overrides = [f"data.source={found}", "name=adam-mnist-drawn", *overrides]
+    return recipes.load(name, overrides)
 
 
 def draw(folder: Path, sizes: dict[str, int] = SIZES) -> None:

@@ -19,6 +19,7 @@ from . import server as server
 from . import simulate as simulate
 from . import testing as testing
 from . import training as training
+from .api.connecting import connect as connect
 from .api.evaluate import evaluate as evaluate
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
@@ -32,6 +33,7 @@ from .api.predict import predict as predict
 from .api.prepare import prepare as prepare
 from .api.report import report as report
 from .api.run import Run as Run
+from .api.serving import serve as serve
 from .api.simulate import PredictedUpdates as PredictedUpdates
 from .api.simulate import predict_updates as predict_updates
 from .api.train import train as train
@@ -63,6 +65,7 @@ __all__ = [
     "bench",
     "checkpoint",
     "cluster",
+    "connect",
     "data",
     "errors",
     "evaluate",
@@ -85,6 +88,7 @@ __all__ = [
     "recipe",
     "report",
     "run",
+    "serve",
     "server",
     "simulate",
     "testing",

@@ -7,7 +7,7 @@ from tests.bench.small import SMALLEST
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import OURS
 from cotswold.bench.server import applying, factors
-from cotswold.bench.server.applying import READ, Applying
+from cotswold.bench.server.applying import MEMORY, Applying
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.picture import draw
@@ -19,8 +19,8 @@ from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 def test_a_rule_has_its_transfers_and_one_more_for_each_further_push(rule: Rule, one: int) -> None:
     rows = applying.measured(Applying(rule, 256, 1024), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (one + more) for more in (0, 3, 15)]
-    assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, None]] * 3
-    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED, READ}
+    assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, 0.8]] * 3
+    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED, MEMORY}
 
 
 def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:
@@ -29,9 +29,17 @@ def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:
     assert row.verdicts[0].ratio.least == pytest.approx(min(shares))
 
 
+def test_memory_allows_no_more_than_y_plus_x_nor_than_reads() -> None:
+    for row in applying.measured(Applying(Sgd(), 256, 1024), SMALLEST):
+        assert all(a <= b for a, b in zip(row.samples[ADDED], row.samples[MEMORY], strict=True))
+
+
 def test_factors_say_how_many_weights_they_write() -> None:
-    rows = factors.measured(Factors(5, 7, 1000), SMALLEST)
-    assert [row.facts["work"] for row in rows] == [2 * 35 * k for k in factors.EXAMPLES]
+    rows = factors.measured(Factors(Sgd(), 5, 7, 350), SMALLEST)
+    assert [row.facts["work"] for row in rows] == [2 * 350 * queue * k for queue, k in factors.QUEUES]
+    assert [row.facts["bytes"] for row in rows] == [
+        40 * (2 * 35 + queue * k * 12) for queue, k in factors.QUEUES
+    ]
     assert all(row.facts["weights_per_second"] > 0 for row in rows)  # type: ignore[operator]  # a rate
     assert [verdict.bar for row in rows for verdict in row.verdicts] == [0.8] * len(rows)
 

@@ -22,14 +22,19 @@ from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
 SCRIPTS = (
+    "adam_mnist",
+    "ddp",
     "downpour",
+    "downpour_vs_sandblaster",
     "evaluate",
     "hogwild",
+    "in_flight",
     "offload",
     "predictions",
     "prepare",
     "processes",
     "scaling",
+    "staleness",
     "start",
     "training",
 )

@@ -5,6 +5,7 @@ import pytest
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.admission import Factors
 
 RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]
@@ -61,21 +62,46 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None
     assert [one.tobytes() for one in kept_together] == [one.tobytes() for one in kept_apart]
 
 
+@pytest.mark.parametrize("rule", RULES[1:], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("unit_norm", [False, True])
+def test_factors_among_gradients_are_applied_in_their_place(rule: Rule, unit_norm: bool) -> None:
+    arithmetic, rows, columns = NumpyArithmetic("float64"), 5, 7
+    pushes: list[tuple[float, Array | Factors[Array]]] = []
+    plain: list[tuple[float, Array | Factors[Array]]] = []
+    for seed, examples in enumerate((0, 6, 1, 0, 0, 300)):
+        errors, seen = (_numbers(max(1, examples) * n, seed, "float64") for n in (rows, columns))
+        product = (errors.reshape(-1, rows).T @ seen.reshape(-1, columns)).reshape(-1)
+        plain.append((0.1 * (1 + seed), product))
+        pushes.append((0.1 * (1 + seed), Factors(errors, seen, examples) if examples else product))
+    found, expected = (_numbers(rows * columns, 9, "float64") for _ in range(2))
+    kept, beside = ([np.zeros(rows * columns) for _ in rule.keeps] for _ in range(2))
+    arithmetic.apply(rule, found, kept, pushes, columns, unit_norm)
+    arithmetic.apply(rule, expected, beside, plain, columns, unit_norm)
+    np.testing.assert_allclose([found, *kept], [expected, *beside], rtol=1e-11, atol=1e-11)
+
+
+def test_factors_are_finite_where_no_number_of_their_product_can_overflow() -> None:
+    arithmetic, ones = NumpyArithmetic("float32"), np.ones(6, np.float32)
+    assert arithmetic.is_finite(Factors(ones, ones * np.float32(1e15), 2))
+    assert not arithmetic.is_finite(Factors(ones * np.float32(1e15), ones * np.float32(1e15), 2))
+    for value in (np.nan, np.inf):
+        broken = ones.copy()
+        broken[3] = value
+        assert not arithmetic.is_finite(Factors(broken, ones, 2))
+        assert not arithmetic.is_finite(Factors(ones, broken, 2))
+        assert not arithmetic.is_finite(Factors(np.zeros(6, np.float32), broken, 2))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_product_of_factors_is_flat_and_row_major(dtype: str) -> None:
-    errors, activations = _numbers(6 * 5, 0, dtype), _numbers(6 * 7, 1, dtype)
-    found = NumpyArithmetic(dtype).product(errors, activations, 6)
-    assert found.shape == (35,) and found.dtype == dtype
-    np.testing.assert_allclose(
-        found, (errors.reshape(6, 5).T @ activations.reshape(6, 7)).reshape(-1), rtol=1e-4, atol=1e-5
-    )
+@pytest.mark.parametrize("size", [1, 1003])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_found(dtype: str, size: int, value: float) -> None:
+    arithmetic, numbers = NumpyArithmetic(dtype), _numbers(size, 0, dtype)
+    assert arithmetic.is_finite(numbers)
+    numbers[size // 2] = value
+    assert not arithmetic.is_finite(numbers)
 
 
-@pytest.mark.parametrize(("errors", "activations", "examples"), [(6, 6, 0), (7, 6, 3), (6, 7, 3)])
-def test_factors_that_are_not_of_so_many_examples_are_refused(
-    errors: int, activations: int, examples: int
-) -> None:
-    with pytest.raises(ValueError, match="examples"):
-        NumpyArithmetic("float32").product(
-            np.ones(errors, np.float32), np.ones(activations, np.float32), examples
-        )
+def test_numbers_whose_squares_float64_holds_are_finite_and_others_are_not() -> None:
+    assert NumpyArithmetic("float32").is_finite(np.full(5, 1e30, np.float32))
+    assert not NumpyArithmetic("float64").is_finite(np.full(5, 1e200))

@@ -9,7 +9,7 @@ from tests.kernels.shard_updates import KINDS, Operands, alike, shard_of
 
 from cotswold.kernels.updates import CHAINS, Kind
 from cotswold.ops import updates
-from cotswold.ops.updates import Update, apply_pushes, product_of_factors
+from cotswold.ops.updates import Update, apply_factors, apply_pushes
 
 
 def _apply(given_: Operands) -> None:
@@ -79,23 +79,44 @@ def test_what_does_not_fit_is_refused_before_anything_is_changed() -> None:
 
 @pytest.mark.parametrize("kernels", ["llvm", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("examples", [1, 2, 7, 32, 257, 512])
-def test_products_of_factors_are_errors_transposed_times_activations(
-    kernels: str, dtype: torch.dtype, examples: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS)
+def test_factors_are_applied_as_their_products_are(
+    kernels: str, dtype: torch.dtype, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
-    for rows, columns in ((1, 1), (5, 3), (17, 130), (64, 96)):
-        errors, activations = torch.randn(examples, rows), torch.randn(examples, columns)
-        expected = errors.double().t() @ activations.double()
-        found = product_of_factors(errors.to(dtype), activations.to(dtype))
-        assert found.is_contiguous() and found.dtype == dtype
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    for unit_norm in (False, True):
+        for rows, columns in ((1, 1), (17, 130)):
+            update = Update(kind, 0.5 if kind != "add" else 0.0, columns, unit_norm)
+            weights, beside = (
+                torch.randn(rows * columns, dtype=dtype),
+                torch.rand(rows * columns, dtype=dtype),
+            )
+            kept = None if kind == "add" else beside
+            pairs = [
+                (0.1, torch.randn(k, rows, dtype=dtype), torch.randn(k, columns, dtype=dtype))
+                for k in (1, 7, 300)
+            ]
+            products = [(f, (e.double().t() @ a.double()).view(-1)) for f, e, a in pairs]
+            found, also = weights.clone(), None if kept is None else kept.clone()
+            expected, beside_it = weights.double(), None if kept is None else kept.double()
+            apply_factors(update, found, also, pairs)
+            apply_pushes(update, expected, beside_it, products)
+            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+            if also is not None and beside_it is not None:
+                torch.testing.assert_close(also.double(), beside_it, rtol=1e-4, atol=1e-4)
 
 
-def test_factors_of_no_examples_are_a_gradient_of_zeros() -> None:
-    assert not product_of_factors(torch.ones(0, 3), torch.ones(0, 4)).any()
-
-
-def test_factors_of_different_examples_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 examples"):
-        product_of_factors(torch.ones(3, 2), torch.ones(4, 2))
+def test_factors_that_do_not_fit_are_refused_before_anything_is_changed() -> None:
+    weights, good = torch.ones(6), (1.0, torch.ones(4, 2), torch.ones(4, 3))
+    for bad in (
+        (1.0, torch.ones(4, 2), torch.ones(5, 3)),
+        (1.0, torch.ones(4, 3), torch.ones(4, 3)),
+        (1.0, torch.ones(4, 2), torch.ones(4, 2)),
+        (1.0, torch.ones(0, 2), torch.ones(0, 3)),
+        (1.0, torch.ones(4, 2, dtype=torch.float64), torch.ones(4, 3)),
+    ):
+        with pytest.raises(ValueError, match="no factors of 2 rows of 3"):
+            apply_factors(Update("add", columns=3), weights, None, [good, bad])
+    with pytest.raises(ValueError, match="no whole rows"):
+        apply_factors(Update("add", columns=4), weights, None, [good])
+    assert alike([weights], [torch.ones(6)])

@@ -18,13 +18,13 @@ from cotswold.training.gang import inherited_gang
 from cotswold.training.works import INHERITED, ModuleWork
 
 
-def compare(grid: str, out: str) -> None:
+def compare(grid: str, out: str, in_flight: int) -> None:
     """Sums of a gang, and those of one process, at two points; each leaves a file in ``out``."""
     whole = inherited(INHERITED)
     assert isinstance(whole, ModuleWork)
     torch.manual_seed(5)
     points = [whole.parameters.clone(), torch.randn_like(whole.parameters) * 0.1]
-    with inherited_gang(grid, 20.0) as work:
+    with inherited_gang(grid, 20.0, in_flight) as work:
         for number, point in enumerate(points):
             work.parameters.copy_(point)
             mine, theirs = torch.ones_like(point), torch.ones_like(point)

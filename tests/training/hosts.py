@@ -52,6 +52,13 @@ def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100)
         yield host
 
 
+@contextmanager
+def regression(*, patterns: int, size: int, processes: int, seconds: float = 0.0) -> Iterator[HostWork]:
+    """What ``"tests.training.hosts:regression"`` names: a replica's work."""
+    with on_host(Shareable(patterns, size, seconds), processes, 10, 10 * processes) as host:
+        yield host
+
+
 def steps_of_one_process_are_plain_sgd() -> None:
     """What a leader of one process does, and asserts."""
     plain = Shareable()

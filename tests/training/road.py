@@ -61,7 +61,7 @@ def work(*, way: Way | None, decay: float = 0.0, clip: float | None = None) -> L
         ).double()
     network = LayerNetwork(layers, [LayerPlan("linear", (3,), 1, 1)], None, False)
     ways = None if way is None else dict.fromkeys((name.removesuffix(".weight") for name in FACTORED), way)
-    return LearningWork(network, loss_of, Pictures(), ways, decay, clip)
+    return LearningWork(network, loss_of, Pictures(), (1, 3), ways, decay, clip)
 
 
 @dataclass(frozen=True)

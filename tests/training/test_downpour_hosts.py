@@ -26,8 +26,10 @@ def started() -> list[int]:
     return [each for leader in leaders for fork in children(leader) for each in children(fork)]
 
 
-def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(tmp_path: Path) -> None:
-    run = finish(job_of(tmp_path, "workers = 2, processes = 2", push_every=2, epoch_fraction=1.0))
+@pytest.mark.parametrize("rule", ["sgd", "deltas"])
+def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(rule: str, tmp_path: Path) -> None:
+    settings: dict[str, object] = {"rule": rule, "push_every": 2, "epoch_fraction": 1.0}
+    run = finish(job_of(tmp_path, "workers = 2, processes = 2", **settings))
     assert accounted(run, 4)["counted"] == 960
     found = losses(run)
     assert found[-1] < 0.8 * found[0]
@@ -53,17 +55,18 @@ def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, 
     assert not any(map(runs, killed))
 
 
-def with_grid(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> StoreJob:
-    recipe = recipe_of(folder, cluster, **training)
-    recipe.write_text(f'{recipe.read_text()}\nmesh = {{ grid = "{grid}" }}\n')
+def with_grid(folder: Path, grid: str, in_flight: int = 1, **training: object) -> StoreJob:
+    recipe = recipe_of(folder, "workers = 1", **training)
+    mesh = f'grid = "{grid}", in_flight = {in_flight}'
+    recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {mesh} }}\n")
     return cotswold.training.open_job(recipe, folder / "run", stores=folder / "stores")
 
 
 def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: Path) -> None:
     found = []
-    for grid in ("1x1", "1x2"):
+    for grid, in_flight in (("1x1", 1), ("1x2", 2)):
         (tmp_path / grid).mkdir()
-        run = finish(with_grid(tmp_path / grid, grid, staleness=0, epoch_fraction=1.0))
+        run = finish(with_grid(tmp_path / grid, grid, in_flight, staleness=0, epoch_fraction=1.0))
         assert accounted(run, 4)["counted"] == 960
         found.append(last(run.checkpoints).tensors())
     one, other = found
@@ -78,12 +81,15 @@ def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: 
         ("workers = 2, processes = 2", {"threads": 2}, "1x1", "one thread"),
         ("workers = 2, processes = 2", {}, "1x2", "processes and mesh.grid"),
         ("workers = 2", {}, "auto", "auto is no grid"),
+        ("workers = 2", {}, "1x1, 2", "in_flight is for the ranks"),
     ],
 )
 def test_what_cannot_be_is_refused(
     cluster: str, training: dict[str, object], mesh: str, complaint: str, tmp_path: Path
 ) -> None:
     recipe = recipe_of(tmp_path, cluster, **training)
-    recipe.write_text(f'{recipe.read_text()}\nmesh = {{ grid = "{mesh}" }}\n')
+    grid, _, in_flight = mesh.partition(", ")
+    words = f'grid = "{grid}", in_flight = {in_flight or 1}'
+    recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {words} }}\n")
     with pytest.raises(RecipeError, match=complaint):
         load(str(recipe))

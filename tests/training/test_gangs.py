@@ -66,11 +66,14 @@ def led(
         server.close()
 
 
-@pytest.mark.parametrize("grid", ["1x2", "3x1"])
-def test_sums_of_a_gang_are_those_of_one_process_to_rounding(grid: str, data: Data, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("grid", "in_flight"), [("1x2", 1), ("3x1", 1), ("1x2", 3)])
+def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
+    grid: str, in_flight: int, data: Data, tmp_path: Path
+) -> None:
     patterns = SamplePatterns(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
     work = ModuleWork(network(), named_loss("cross_entropy"), patterns, patterns)
-    with led(live_processes({INHERITED: work}), "compare", grid=grid, out=str(tmp_path)) as process:
+    server = live_processes({INHERITED: work})
+    with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
 

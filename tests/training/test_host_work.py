@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Iterator, Mapping
 
 import pytest
+import torch
+from tests.cluster.test_replicas import BATCH, PATTERNS, SIZE, by_sgd, check_account, finish
+from tests.training.test_gangs import children, runs
 
+from cotswold.cluster import ClusterSettings
+from cotswold.cluster.replicas import Replicas, ReplicaSettings, open_replicas
 from cotswold.host import Call, ForkServer
 from cotswold.host.shared_memory import is_supported
+from cotswold.optim.updates import Deltas, Rule, Sgd
+from cotswold.server.replica import Pace
 from cotswold.testing.processes import ended
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
@@ -44,3 +53,70 @@ def test_a_process_that_ends_is_named_and_ends_its_host(
     process = server.start(Call("leader", f"{LEADERS}:learn_until_it_ends", {"bad": bad}))
     assert ended(process) == code
     assert "of the replica" in process.why() and said in process.why(), process.why()
+
+
+def opened(
+    server: ForkServer,
+    processes: int,
+    replicas: int,
+    pace: Pace,
+    rule: Rule,
+    epochs: int,
+    seconds: float = 0.0,
+    events: list[tuple[str, Mapping[str, object]]] | None = None,
+) -> Replicas:
+    settings = ReplicaSettings(
+        ClusterSettings(workers=replicas, servers=2, shard_bytes=64, seed=3, ranks=processes),
+        pace,
+        0.03125,
+        epochs,
+        rule,
+        1.0,
+        own="pushed" if isinstance(rule, Deltas) else "plain",
+    )
+    heard = [] if events is None else events
+    return open_replicas(
+        settings,
+        f"{LEADERS}:regression",
+        {"patterns": PATTERNS, "size": SIZE, "processes": processes, "seconds": seconds},
+        processes=server,
+        on_event=lambda kind, more: heard.append((kind, more)),
+    )
+
+
+@pytest.mark.parametrize("rule", [Sgd(), Deltas()], ids=lambda each: str(each.name))
+def test_one_replica_of_one_process_has_the_bits_of_sgd(rule: Rule, server: ForkServer) -> None:
+    with opened(server, 1, 1, Pace(BATCH, overlap=False), rule, epochs=2) as replicas:
+        # a rate that is a power of two: a delta is then rounded as a step is
+        assert torch.equal(finish(replicas), by_sgd(2, 0.03125))
+        assert replicas.ledger.total.counted == 2 * PATTERNS
+
+
+def test_every_sample_is_accounted_for_when_processes_of_replicas_are_killed(server: ForkServer) -> None:
+    events: list[tuple[str, Mapping[str, object]]] = []
+    with opened(server, 2, 2, Pace(2 * BATCH), Deltas(), 8, 0.005, events) as replicas:
+        killed = []
+        for _ in range(2):
+            before = len(events)
+            while not (there := [one for pid in replicas.replicas.values() for one in computing(pid)]):
+                replicas.proceed(0.05)
+            killed.append(there[-1])
+            os.kill(there[-1], signal.SIGKILL)
+            while "ended" not in [kind for kind, _ in events[before:]]:
+                replicas.proceed(0.05)
+                assert not replicas.is_over
+            check_account(replicas)
+        learnt = finish(replicas)
+        check_account(replicas)
+        reasons = [str(more["why"]) for kind, more in events if kind == "ended"]
+        assert len([why for why in reasons if "of the replica was killed by SIGKILL" in why]) == 2, reasons
+        assert not any(map(runs, killed))
+        assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
+
+
+def computing(leader: int) -> list[int]:
+    """The processes that a replica's leads."""
+    try:
+        return [each for fork in children(leader) for each in children(fork)]
+    except FileNotFoundError:
+        return []

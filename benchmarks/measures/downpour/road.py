@@ -36,13 +36,14 @@ def arguments(recipe: Recipe, store: Store, rows: Path) -> dict[str, str]:
 def opened(
     recipe: Recipe, store: Store, rows: Path, vectors: Mapping[str, Tensor] | None = None
 ) -> Iterator[Replicas]:
-    """Replicas that have begun to learn, all of them; ``vectors``: what they begin with."""
+    """Replicas that are all there, and paused; ``vectors``: what they begin with."""
     processes = ForkServer((*PRELOADED, WORK))
     given = arguments(recipe, store, rows)
     try:
         with open_replicas(
             settings_of(recipe), f"{WORK}:in_replica", given, vectors=vectors, processes=processes
         ) as replicas:
+            replicas.pause()
             while replicas.status().replicas < recipe.cluster.workers and not replicas.is_over:
                 replicas.proceed(POLL_SECONDS)
             yield replicas

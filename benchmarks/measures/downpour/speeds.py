@@ -50,6 +50,7 @@ class Speeds:
         """Opened when they are needed first."""
         if self._replicas is None:
             self._replicas = self._open.enter_context(opened(self._recipe, self._store, self._rows))
+            self._replicas.go_on()
         return self._replicas
 
     def two(self, seconds: float) -> Document:

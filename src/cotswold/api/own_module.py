@@ -173,7 +173,7 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "servers", "address", "ports", "spread_servers", "encrypt", "travel"),
+    *("workers", "processes", "servers", "address", "ports", "spread_servers", "encrypt", "travel"),
     *("copies", "link_megabits", "replay", "silence", "wait"),
 )
 """What `train` takes for `[cluster]`, by name."""
@@ -190,7 +190,7 @@ def training_section(
     fields of `[training]` only those that are given count as set. Raises RecipeError for a field or a value
     that it does not have."""
     from cotswold.recipe import from_values
-    from cotswold.recipe.schema import BatchTraining, SupervisedTraining
+    from cotswold.recipe.schema import LayerTraining
 
     before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     clustered = {} if kept is None else kept.cluster.model_dump()
@@ -206,13 +206,14 @@ def training_section(
         },
         "cluster": {k: v for k, v in {**clustered, **(spread or {})}.items() if v is not None},
         # of other strategies the ranks know their grid themselves
-        "mesh": {"grid": cut} if strategy == "batch" and cut is not None else {},
+        "mesh": {"grid": cut} if strategy in ("batch", "downpour") and cut is not None else {},
     }
     made = from_values(table, "train()")
     found = made.training
-    if not isinstance(found, SupervisedTraining | BatchTraining):
+    if not isinstance(found, LayerTraining):
         raise UserError(
-            f"strategy {strategy} trains what a recipe describes; a module is trained by supervised or batch"
+            f"strategy {strategy} trains what a recipe describes; a module is trained by supervised, batch "
+            "or downpour"
         )
     return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster, made.mesh
 
@@ -230,7 +231,7 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
             request.make()
             with team(world, request, grid) as members:
                 return _trained(request, members, hearing)
-    gangs = request.training.strategy == "batch"  # workers lead ranks of their own
+    gangs = request.training.strategy in ("batch", "downpour")  # workers lead ranks of their own
     shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleWords.from_request(request, shape)

@@ -105,7 +105,7 @@ def _counted(recipe: Recipe, training: BatchTraining) -> Row:
         "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
         "workers": workers,
         "servers": servers,
-        "ports": _ports(recipe, servers + workers),
+        "ports": ports(recipe, servers + workers),
         "parameters": size,
         "patterns": patterns,
         **({} if exact else {"patterns_are": "about, before the data are prepared"}),
@@ -201,8 +201,9 @@ def _worker_vectors(recipe: Recipe) -> int:
     return 3 if recipe.cluster.travel == "bunyip" else 2
 
 
-def _ports(recipe: Recipe, processes: int) -> str:
-    if recipe.alone:
+def ports(recipe: Recipe, processes: int) -> str:
+    """At which ports so many processes, and this one, listen, in words."""
+    if recipe.alone and recipe.training.strategy == "batch":
         return "none"
     if recipe.cluster.address is None:
         return "none: sockets of this machine's file system"

@@ -51,7 +51,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
         "servers": sum(map(bool, own.values())),
-        "ports": "none: sockets of this machine's file system",
+        "ports": plan.ports(recipe, sum(map(bool, own.values())) + cluster.workers),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "about, before the data are prepared"}),
@@ -86,7 +86,7 @@ def _bytes(shard: Shard) -> int:
 
 def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
     """What a replica computes, on random numbers."""
-    from cotswold.training.learning_works import LearningWork
+    from cotswold.training.learning_works import LearningWork, flops_of
     from cotswold.training.losses import loss_of
     from cotswold.training.restore import supervised_network
 
@@ -99,7 +99,8 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
         def batch(self, numbers: Sequence[int]) -> Batch:
             return batch
 
-    return LearningWork(supervised_network(recipe, outputs), loss_of(recipe), Random())
+    network = supervised_network(recipe, outputs)
+    return LearningWork(network, loss_of(recipe), Random(), flops_of(network))
 
 
 def _seconds(work: LearningWork, batch: int) -> float:

@@ -21,6 +21,8 @@ from cotswold.launch import own_log
 LINE_SECONDS = 5.0
 _REFRESHES = 4
 """A second: a table of replicas takes a core some milliseconds, which they compute with."""
+ENDED_WELL = "ended with exit code 0"
+"""Why a process has ended that was let go: nobody needs a line for it."""
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
 """Of steps that take long, fewer are enough."""
@@ -344,7 +346,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{phase_name(event['stack'])} ended after {event['step']} iterations: {event['why']}"
         case "stack_end" if "pushed" in event:
             return f"{phase_name(event['stack'])} ended; {_pushed(event)}"
-        case "cluster_ended":
+        case "cluster_ended" if event["why"] != ENDED_WELL:
             return f"{event['name']} {event['why']}"
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"

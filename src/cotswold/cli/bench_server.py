@@ -24,20 +24,30 @@ def server(
     only: Only = None,
     match: str = "",
     quick: Flag = False,
+    trace: Path | None = None,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
     """What a parameter server does, beside what memory and products allow.
 
-    Applying 1, 4 and 16 queued pushes to shards of 1 and 64 MB, by every rule, beside
-    y += x; gradients from factors of 1 to 512 examples beside the lesser of the fastest
-    dense product and memory. Each row has its bar, and says whether it is met.
+    Applying 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every rule,
+    beside y += x and beside what memory allows for just these reads and writes; gradients
+    that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
+    and memory; pushes to and pulls from a server's process beside raw ZeroMQ frames over
+    the same kind of socket, and beside memcpy; how many replicas of adam-mnist one server
+    process serves. Each row has its bar, and says whether it is met.
 
     Examples:
 
       cotswold bench server --quick
 
       cotswold bench server --only apply --match adagrad
+
+      cotswold bench server --only push --only pull --match "shared memory"
+
+      cotswold bench server --only replicas --out .
+
+      cotswold bench server --trace runs/mine --out .
 
       cotswold bench server --threads 1,2 --out benchmarks/results
 
@@ -46,13 +56,17 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, factors; may be given again.
+        A group: apply, factors, push, pull, replicas; may be given again.
     match
         Only what has this text in its name.
     quick
         Small shards, few rounds: to try the command, not to quote.
+    trace
+        A run with training.record_traffic: what its replicas sent is replayed against
+        real servers, at its own speed and as fast as can be; updates of weights a second
+        by deltas and by factors on 1 and 2 servers, and simulated on more.
     out
-        A directory for server.json (every sample) and server.svg.
+        A directory for server.json (every sample) and pictures (server*.svg).
     json_
         Print JSON.
     """
@@ -66,14 +80,16 @@ def server(
         only=only or [],
         match=match,
         quick=quick,
+        trace=trace,
         command=command(),
         say=say,
         leave=lambda so_far: write(so_far, "server", out),
     )
     leave(found, "server", out, json_)
     if out is not None:
-        from cotswold.bench.server.picture import draw
+        from cotswold.bench.server.picture import PICTURES
 
-        draw(found, out / "server.svg")
+        for name, draw in PICTURES.items():
+            draw(found, out / name)
     if not json_:
         print_rows(found)

@@ -35,9 +35,10 @@ def train(
 ) -> int:
     """Train a recipe.
 
-    Ctrl-C finishes the step (with strategy batch: the portion), saves and leaves, as
-    does SIGTERM, the notice that a spot machine gives, and a terminal that closes; a
-    second Ctrl-C leaves at once, and nothing since the last checkpoint is kept.
+    Ctrl-C finishes the step (with strategy batch: the portion; with downpour: what
+    replicas have in hand), saves and leaves, as does SIGTERM, the notice that a spot
+    machine gives, and a terminal that closes; a second Ctrl-C leaves at once, and
+    nothing since the last checkpoint is kept.
 
     Exit code 0: trained; 1: the machine or its files failed; 2: a mistake of the
     caller's; 75: a rank that ended because of another one; 128 + N: signal N, such
@@ -52,6 +53,7 @@ def train(
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
+      cotswold train replicas.toml --workers 4 --metrics 9100
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
 
@@ -77,12 +79,12 @@ def train(
     restarts
         How often to begin again from the last checkpoint when a rank has died; for ranks of this machine.
     workers
-        For strategy batch: over how many processes the patterns are spread; short for
-        --set cluster.workers=4.
+        For strategy batch: over how many processes the patterns are spread; for downpour: how many replicas
+        there are. Short for --set cluster.workers=4.
     address
-        For strategy batch: HOST:PORT of the head of a cluster, on whose machines these processes are started;
-        short for --set cluster.address=.... `cotswold worker` makes the head, and adds machines, this one
-        too. Needs the secret of these machines in COTSWOLD_TOKEN.
+        For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
+        processes are started; short for --set cluster.address=.... `cotswold worker` makes the head, and adds
+        machines, this one too. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
         For strategy batch with a training.fraction below 1: a run; count in each cycle the patterns that it
         counted. Short for --set cluster.replay=....

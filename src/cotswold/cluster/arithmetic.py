@@ -7,6 +7,8 @@ is where, where pushes come from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import Kind, Update, apply_pushes, product_of_factors
+from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes
 from cotswold.optim import blocks
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.admission import Factors
 
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
@@ -40,6 +43,18 @@ class NumpyArithmetic:
                 f"{memoryview(buffer).nbytes} bytes are no {size} numbers of {self._dtype.itemsize} bytes"
             )
         return np.frombuffer(buffer, self._dtype).copy()
+
+    def take(self, buffer: object, size: int) -> Array:
+        """What came in a message, in the message's memory where numbers can be read there; only to be read.
+
+        Raises ValueError where it is no vector of this size.
+        """
+        assert isinstance(buffer, bytes | bytearray | memoryview)
+        if memoryview(buffer).nbytes == size * self._dtype.itemsize:
+            values: Array = np.frombuffer(buffer, self._dtype)
+            if values.flags.aligned and values.flags.writeable:  # as torch wants it
+                return values
+        return self.read(buffer, size)
 
     def write(self, values: Array) -> memoryview:
         """What goes into a message, which is sent before the values change."""
@@ -80,34 +95,69 @@ class NumpyArithmetic:
         rule: Rule,
         weights: Array,
         kept: Sequence[Array],
-        pushes: Sequence[tuple[float, Array]],
+        pushes: Sequence[tuple[float, Array | Factors[Array]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
-        """All pushes, in order, in one pass over the shard, in place: each is its rate or scale, and numbers.
+        """All pushes, in order, in place: each is its rate or scale, and numbers or factors of a gradient.
 
-        ``kept`` are the vectors that the rule keeps, in its order. With ``unit_norm`` each row of ``columns``
-        numbers has norm 1 afterwards. Raises ValueError for vectors of other lengths or types.
+        Neighbours of one kind are one pass over the shard. ``kept`` are the vectors that the rule keeps, in
+        its order. With ``unit_norm`` each row of ``columns`` numbers has norm 1 afterwards. Raises ValueError
+        for vectors of other lengths or types.
         """
-        update = Update(_kind(rule), _constant(rule), columns, unit_norm)
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
-        (beside,) = map(torch.from_numpy, kept) if kept else (None,)
-        numbers = [(sign * factor, torch.from_numpy(values)) for factor, values in pushes]
-        apply_pushes(update, torch.from_numpy(weights), beside, numbers)
+        beside = torch.from_numpy(kept[0]) if kept else None
+        target = torch.from_numpy(weights)
+        first = 0
+        while first < len(pushes):
+            alike = isinstance(pushes[first][1], Factors)
+            stop = first + 1
+            while stop < len(pushes) and isinstance(pushes[stop][1], Factors) is alike:
+                stop += 1
+            update = _update(rule, columns, unit_norm and stop == len(pushes))
+            some = pushes[first:stop]
+            if alike:
+                apply_factors(update, target, beside, [_factors(sign * each, one) for each, one in some])
+            else:
+                numbers = [(sign * each, torch.from_numpy(one)) for each, one in some]
+                apply_pushes(update, target, beside, numbers)
+            first = stop
 
-    def product(self, errors: Array, activations: Array, examples: int) -> Array:
-        """A gradient block from factors, both flat: errors (examples, rows) and activations (examples,
-        columns), row major → (rows · columns), errorsᵀ · activations.
-
-        Raises ValueError where either has no whole examples.
-        """
-        if examples < 1 or len(errors) % examples or len(activations) % examples:
-            raise ValueError(
-                f"{len(errors)} errors and {len(activations)} activations are not of {examples} examples"
-            )
-        left, right = (torch.from_numpy(one).view(examples, -1) for one in (errors, activations))
-        found: Array = product_of_factors(left, right).view(-1).numpy()
+    def product(self, factors: Factors[Array]) -> Array:
+        """errorsᵀ · activations, row major (rows · columns)."""
+        push = _factors(1.0, factors)
+        found = np.zeros(push[1].shape[1] * push[2].shape[1], self._dtype)
+        apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
+
+    def is_finite(self, pushed: Array | Factors[Array]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64.
+
+        Of factors: the product of both sums, which bounds the square of every number of their gradient; it
+        must be a finite number of their own type.
+        """
+        if isinstance(pushed, Factors):
+            bound = _squares(pushed.errors) * _squares(pushed.activations)
+            return bound < float(np.finfo(self._dtype).max)
+        return isfinite(_squares(pushed))
+
+
+def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
+    assert isinstance(pushed, Factors), "only factors are among factors"
+    errors, activations = (torch.from_numpy(one) for one in (pushed.errors, pushed.activations))
+    return factor, errors.view(pushed.examples, -1), activations.view(pushed.examples, -1)
+
+
+def _squares(values: Array) -> float:
+    """Σ x², in float64; where it is finite in the numbers' own type, in that, at the speed of memory."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = float(np.dot(values, values))
+    return found if isfinite(found) else dot(values, values)
+
+
+@lru_cache(maxsize=256)
+def _update(rule: Rule, columns: int, unit_norm: bool) -> Update:
+    return Update(_kind(rule), _constant(rule), columns, unit_norm)
 
 
 def _kind(rule: Rule) -> Kind:

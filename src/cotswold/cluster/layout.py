@@ -6,6 +6,7 @@ Knows: integers, names of tensors. Does not know: numbers, messages' ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cotswold.cluster.work import Slot
 from cotswold.server.messages import Shard
@@ -38,4 +39,15 @@ def shards_of(
             server = servers[(start + stop) * len(servers) // (2 * size)]  # where its middle lies
             found.append(Shard(len(found), server, start, stop, slot.name, block))
             start = stop
+    return tuple(found)
+
+
+def dealt(shards: Sequence[Shard], servers: Sequence[str]) -> tuple[Shard, ...]:
+    """The same shards on other servers, in runs of about as many numbers each."""
+    size = sum(one.stop - one.start for one in shards)
+    found, before = [], 0
+    for one in shards:
+        count = one.stop - one.start
+        found.append(replace(one, server=servers[(2 * before + count) * len(servers) // (2 * size)]))
+        before += count
     return tuple(found)

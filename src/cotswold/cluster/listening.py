@@ -56,6 +56,9 @@ class Listening(ABC):
     def _let_know(self, name: str, why: str, now: float) -> Sequence[m.Send]:
         """A process has ended, or is behind a link that was cut."""
 
+    def _visitor_lost(self, name: str, why: str) -> None:  # noqa: B027  # most have no visitors
+        """The connection to a process has ended that is none of the staff, or none any more."""
+
     @abstractmethod
     def _tick(self, now: float) -> None:
         """Do what is due; raises TroubleError where nothing goes on."""
@@ -98,6 +101,8 @@ class Listening(ABC):
                 self._ended(descriptor)
             case Lost(peer, why) if self.staff.is_watched(peer):
                 self._cut.setdefault(peer, (time.monotonic(), why))
+            case Lost(peer, why):
+                self._visitor_lost(peer, why)
             case _:
                 pass
         return event is not None

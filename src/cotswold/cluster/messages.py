@@ -89,6 +89,31 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """A client wants to know what is served; answered by `Terms`."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is served to clients that bring their own samples."""
+
+    run: str
+    dtype: str
+    """Of the parameters: float32 or float64."""
+    kind: str
+    """Of what is pushed: ``gradient`` or ``delta``."""
+    layout: tuple[tuple[str, int, int], ...]
+    """The tensors that lie in the parameters: name, rows, numbers a row."""
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """The servers end; `Dismiss` follows."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Count:
     """The coordinator wants a server's `Counts`."""
 
@@ -106,7 +131,7 @@ class Counts:
     waiting: int
     """Bytes of updates that wait."""
     refused: tuple[tuple[str, int], ...]
-    """Updates, by the first word of the reason."""
+    """Updates, by the first word of the reason; and what was no message, or of a stranger, by what it was."""
     shards: int
     queued: int
     """Updates that wait."""
@@ -114,14 +139,33 @@ class Counts:
     """Replicas that make it keep updates of others back."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """Of each that lives: updates applied, each shard's by itself, their mean staleness, and the most."""
-    versions: tuple[tuple[int, int], ...] = ()
-    """Of each shard: how many updates it has had, from the beginning of the run."""
     taken_bytes: int = 0
     """Of the numbers of all updates that were taken, as they came."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Of each shard: how many updates it has had, from the beginning of the run."""
+    applying_seconds: float = 0.0
+    """Of processor time, in which updates were read, checked and applied."""
+    cpu_seconds: float = 0.0
+    """Of processor time, of the whole process: beside that, what messages cost."""
 
 
-Message = Made | Give | Given | Serving | Peers | Finish | Learnt | Doing | Count | Counts
+Message = (
+    Made
+    | Give
+    | Given
+    | Serving
+    | Peers
+    | Finish
+    | Learnt
+    | Doing
+    | Count
+    | Counts
+    | Visit
+    | Terms
+    | Farewell
+)
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Doing, Count, Counts),
+    *(Visit, Terms, Farewell),
 )

@@ -129,6 +129,13 @@ class Opening:
         self.staff.hire(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
+        shards, names = self._served(made)
+        self._await("the first parameters", lambda: self._has_parameters(made))
+        assert self._given is not None, "it was awaited"
+        return Begun(made, shards, names, self._given)
+
+    def _served(self, made: Made) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+        """The servers are there, each with its shards: these, and the servers' names."""
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
         layout = [Slot(*one) for one in made.layout]
@@ -137,9 +144,7 @@ class Opening:
         for name in names:
             self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
-        self._await("the first parameters", lambda: self._has_parameters(made))
-        assert self._given is not None, "it was awaited"
-        return Begun(made, shards, tuple(names), self._given)
+        return shards, tuple(names)
 
     # --- what processes are told ---
 

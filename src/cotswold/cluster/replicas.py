@@ -84,6 +84,8 @@ class ReplicaSettings:
     """Tensors whose filters, rows of matrices, have norm 1 after each update."""
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
+    traffic: Path | None = None
+    """The folder in which each server writes down what replicas send, and when; None for nowhere."""
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
@@ -211,7 +213,12 @@ class _Opening(Opening):
             dict(made.products),
         )
         versions = () if self._snapshot is None else self._snapshot.versions
-        return {"updates": said(settings), "versions": versions}
+        traffic = self._learning.traffic
+        return {
+            "updates": said(settings),
+            "versions": versions,
+            "traffic": None if traffic is None else str(traffic),
+        }
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import or_torch, usable
 from cotswold.kernels.operands import name_of
-from cotswold.ops.products import product
+
+if TYPE_CHECKING:
+    from cotswold.kernels.updates import Block, Shard
 
 BLOCK = 1 << 14
 """Numbers that torch works on at a time: with what is beside them they stay in the second cache."""
@@ -27,6 +28,8 @@ CHAINS = 32
 Kind = Literal["add", "momentum", "adagrad"]
 Push = tuple[float, Tensor]
 """A factor and numbers."""
+FactorPush = tuple[float, Tensor, Tensor]
+"""A factor, errors ``(example, row)``, activations ``(example, column)``, contiguous."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Update:
     constant: float = 0.0
     """c"""
     columns: int = 1
+    """Numbers of a row, where rows matter: for factors, and for norms."""
     unit_norm: bool = False
     """Whether every row of ``columns`` numbers is divided by its norm afterwards. One of zeros, or of a norm
     that is not finite, stays as it is."""
@@ -65,15 +69,53 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
         return
     from cotswold.kernels import updates
 
-    shard = updates.Shard(
-        update.kind,
-        weights.numel(),
-        name_of(weights.dtype),
-        update.constant,
-        update.columns if update.unit_norm else 1,
-        update.unit_norm,
-    )
-    updates.run(shard, weights, kept, pushes)
+    updates.run(_shard(update, weights.numel(), weights.dtype), weights, kept, pushes)
+
+
+@lru_cache(maxsize=256)
+def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
+    from cotswold.kernels import updates
+
+    columns = update.columns if update.unit_norm else 1
+    return updates.Shard(update.kind, size, name_of(dtype), update.constant, columns, update.unit_norm)
+
+
+@or_torch
+def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
+    """As `apply_pushes` of the products of factors, none of which is ever in memory; `columns` are those of
+    the weights.
+
+    The gradient of a push is errorsᵀ · activations. In place, with the same bits as one push after the
+    other, whatever threads there are; torch rounds products otherwise. Raises ValueError for factors of other
+    shapes.
+    """
+    rows, rest = divmod(weights.numel(), max(1, update.columns))
+    if rest:
+        raise ValueError(f"{weights.numel()} weights are no whole rows of {update.columns}")
+    for _, errors, activations in pushes:
+        examples = errors.shape[0]
+        fit = examples > 0 and errors.shape[1:] == (rows,) and activations.shape == (examples, update.columns)
+        if not fit or errors.dtype != weights.dtype or activations.dtype != weights.dtype:
+            raise ValueError(
+                f"errors {tuple(errors.shape)} and activations {tuple(activations.shape)} ({errors.dtype}, "
+                f"{activations.dtype}) are no factors of {rows} rows of {update.columns}"
+            )
+    _check(update, weights, kept, [])
+    if not usable(weights):
+        products = [(factor, (errors.t() @ seen).view(-1)) for factor, errors, seen in pushes]
+        apply_pushes(update, weights, kept, products)
+        return
+    from cotswold.kernels import updates
+
+    updates.run_products(_block(update, rows, weights.dtype), weights, kept, pushes)
+
+
+@lru_cache(maxsize=256)
+def _block(update: Update, rows: int, dtype: torch.dtype) -> Block:
+    from cotswold.kernels import updates
+
+    dtype_name, unit_norm = name_of(dtype), update.unit_norm
+    return updates.Block(update.kind, rows, update.columns, dtype_name, update.constant, unit_norm)
 
 
 def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
@@ -129,25 +171,3 @@ def _scale_to_one(rows: Tensor) -> None:
         chains = chains[:, :half] + chains[:, half:]
     scalable = (chains > 0) & chains.isfinite()
     rows.copy_(torch.where(scalable, wide * _root(chains).reciprocal(), wide))
-
-
-def product_of_factors(errors: Tensor, activations: Tensor) -> Tensor:
-    """The gradient by weights ``(row, column)`` of a fully connected layer from its factors.
-
-    ``errors`` are ``(example, row)`` and ``activations`` ``(example, column)``, contiguous; it is their sum
-    over the examples, errorsᵀ · activations. Nothing is transposed: errors are filters with examples for a
-    fan-in, activations a map whose last dimension is the columns.
-    """
-    examples, rows = errors.shape
-    columns = activations.shape[1]
-    if activations.shape[0] != examples:
-        raise ValueError(f"errors of {examples} examples and activations of {activations.shape[0]}")
-    if examples == 0 or rows == 0 or columns == 0:
-        return errors.new_zeros(rows, columns)
-    seen = activations.t()[:, :, None, None]
-    return product(seen, errors[None, None, None], _layer(examples, rows))[:, :, 0, 0].t().contiguous()
-
-
-@lru_cache(maxsize=256)
-def _layer(examples: int, rows: int) -> BlockLocal:
-    return BlockLocal(MapShape(examples, 1, 1), Window(1), Window(1), 1, 1, rows)

@@ -1,3 +1,5 @@
+import cotswold.api.connecting as connecting
+
 from .admission import UpdateArithmetic as UpdateArithmetic
 from .asked import Account as Account
 from .asked import Counted as Counted
@@ -26,6 +28,8 @@ from .updating import Frozen as Frozen
 from .updating import Room as Room
 from .updating import Updates as Updates
 from .worker import Worker as Worker
+
+connect = connecting.connect
 
 __all__ = [
     "Account",

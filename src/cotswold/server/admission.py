@@ -15,8 +15,9 @@ are what all rows of the update together need.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.messages import Shard, Update
@@ -24,31 +25,54 @@ from cotswold.server.ranges import are_apart
 from cotswold.server.shard import Arithmetic, Values
 
 KINDS = ("gradient", "delta", "factors")
+Held = TypeVar("Held", covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors(Generic[Held]):
+    """A block of a gradient that was pushed as factors: (row, column) = errorsᵀ · activations, row major."""
+
+    errors: Held
+    """(example, row)"""
+    activations: Held
+    """(example, column); may be those of other shards of the tensor too."""
+    examples: int
 
 
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
+
+    def take(self, buffer: object, size: int) -> Values:
+        """What came in a message, only to be read; it may lie in the message's own memory, which it keeps.
+
+        Raises ValueError where it is no such vector.
+        """
+        ...
 
     def apply(
         self,
         rule: Rule,
         weights: Values,
         kept: Sequence[Values],
-        pushes: Sequence[tuple[float, Values]],
+        pushes: Sequence[tuple[float, Values | Factors[Values]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
-        """All pushes, in order, in one pass over the shard: each is (η or s, values); in place.
+        """All pushes, in order, in one pass over the shard: each is (η or s, what is pushed); in place.
 
         With ``unit_norm`` each row of ``columns`` numbers is scaled to norm 1 afterwards.
         """
         ...
 
-    def product(self, errors: Values, activations: Values, examples: int) -> Values:
-        """A block of a gradient from factors: (rows · columns) = errorsᵀ · activations, row major.
+    def is_finite(self, pushed: Values | Factors[Values]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares, in float64.
 
-        ``errors`` are (examples, rows), ``activations`` (examples, columns).
+        Of factors: the product of both sums, which bounds every number of their gradient.
         """
+        ...
+
+    def product(self, factors: Factors[Values]) -> Values:
+        """The block of a gradient that factors stand for, in memory of its own."""
         ...
 
 
@@ -132,11 +156,25 @@ class Admission(Generic[Values]):
             raise RefusedError("length", f"{len(update.buffers)} buffers where {buffers} are due")
 
     def size(self, update: Update) -> dict[int, int]:
-        """How many numbers of each shard such an update has."""
-        return {number: self._shards[number].stop - self._shards[number].start for number in update.shards}
+        """How many numbers are kept for each shard while such an update waits."""
+        examples = update.examples or (0,) * len(update.shards)
+        return {
+            number: self._size(number, count, update.decay)
+            for number, count in zip(update.shards, examples, strict=True)
+        }
 
-    def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values]:
-        """The gradient or delta of each shard, in memory that is ours; factors are multiplied.
+    def _size(self, number: int, examples: int, decay: float) -> int:
+        shard = self._shards[number]
+        size, columns = shard.stop - shard.start, self._columns[shard.tensor]
+        return examples * (size // columns + columns) if self._stays(shard, examples, decay) else size
+
+    def _stays(self, shard: Shard, examples: int, decay: float) -> bool:
+        """Whether factors stay factors until they are applied."""
+        return bool(examples) and not decay and shard.tensor not in self._products
+
+    def read(self, update: Update, weights: Mapping[int, Values]) -> list[Values | Factors[Values]]:
+        """The gradient, delta or factors of each shard, only to be read; factors of what is no matrix, and
+        those to which weights are added, are multiplied.
 
         ``weights`` of each shard are those that decay where its gradient comes as factors. Raises
         RefusedError for a buffer of the wrong length, and for numbers that are not finite.
@@ -145,39 +183,48 @@ class Admission(Generic[Values]):
         factored = self._tensors(update)
         try:
             activations = {
-                tensor: (self._arithmetic.read(buffer, count * self._seen(tensor, rows)), rows)
+                tensor: (self._updates.take(buffer, count * self._seen(tensor, rows)), rows)
                 for (tensor, (count, rows)), buffer in zip(
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
             }
-            found = []
+            found: list[Values | Factors[Values]] = []
             for number, count, buffer in zip(update.shards, examples, update.buffers, strict=False):
                 shard = self._shards[number]
                 if count:
-                    gradient = self._product(shard, count, buffer, *activations[shard.tensor])
-                    if update.decay:
-                        terms = [(1.0, gradient), (update.decay, weights[number])]
-                        gradient = self._arithmetic.combine(terms, gradient)
-                    found.append(gradient)
+                    seen = activations[shard.tensor]
+                    found.append(self._factored(update, shard, count, buffer, *seen, weights[number]))
                 else:
-                    found.append(self._arithmetic.read(buffer, shard.stop - shard.start))
+                    found.append(self._updates.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
-        for number, values in zip(update.shards, found, strict=True):
-            # one number that is not finite makes this so, and so do numbers of which no rule can take squares
-            if not isfinite(self._arithmetic.dot(values, values)):
+        for number, pushed in zip(update.shards, found, strict=True):
+            if not self._updates.is_finite(pushed):  # nor numbers of which no rule can take squares
                 raise RefusedError("finite", f"shard {number} has numbers that are not finite")
         return found
 
-    def _product(
-        self, shard: Shard, examples: int, buffer: object, activations: Values, seen_by: tuple[int, int]
-    ) -> Values:
+    def _factored(
+        self,
+        update: Update,
+        shard: Shard,
+        examples: int,
+        buffer: object,
+        activations: Values,
+        seen_by: tuple[int, int],
+        weights: Values,
+    ) -> Values | Factors[Values]:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
-        if product is None:
-            errors = self._arithmetic.read(buffer, examples * (stop - first))
-            return self._updates.product(errors, activations, examples)
-        errors = self._arithmetic.read(buffer, examples * product.errors(first, stop))
-        return product.gradient(errors, activations, (first, stop), seen_by)
+        if product is not None:
+            errors = self._updates.take(buffer, examples * product.errors(first, stop))
+            gradient = product.gradient(errors, activations, (first, stop), seen_by)
+        else:
+            factors = Factors(self._updates.take(buffer, examples * (stop - first)), activations, examples)
+            if not update.decay:
+                return factors
+            gradient = self._updates.product(factors)
+        if update.decay:
+            gradient = self._arithmetic.combine([(1.0, gradient), (update.decay, weights)], gradient)
+        return gradient
 
     def _seen(self, tensor: str, rows: tuple[int, int]) -> int:
         """Numbers of an example's activations."""

@@ -204,6 +204,11 @@ class Dispatcher:
         """Whether the one before was taken, and there is something to train."""
         return self.taken == self.checkpoint and self.state in (State.WARMING, State.RUNNING)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether a session has ended of which servers have not said what they had of it."""
+        return bool(self._over)
+
     def begin_checkpoint(self) -> int:
         """The number of a checkpoint, for which replicas send their markers from now on."""
         assert self.may_begin_checkpoint, "one checkpoint at a time, while there is something to train"

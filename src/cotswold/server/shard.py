@@ -175,6 +175,8 @@ class Server(Generic[Values]):
             error = f"there is no vector {pull.name!r}"
         elif not set(pull.shards) <= set(self.numbers):
             error = f"shards {sorted(set(pull.shards) - set(self.numbers))} are not on {self.name}"
+        elif len(set(pull.shards)) < len(pull.shards):
+            error = "it names a shard twice"
         if error is not None:
             return [Send(sender, Pulled(pull.session, pull.evaluation, pull.name, self.name, (), (), error))]
         place = {number: place for place, number in enumerate(self.numbers)}

@@ -41,7 +41,7 @@ from typing import Generic
 
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.admission import Admission, Product, RefusedError, UpdateArithmetic
+from cotswold.server.admission import Admission, Factors, Product, RefusedError, UpdateArithmetic
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
@@ -131,12 +131,15 @@ class _Waiting(Generic[Values]):
     session: int
     update: Update
     rate: float
-    values: list[Values]
+    values: list[Values | Factors[Values]]
     numbers: dict[int, int]
-    """How many, by shard."""
+    """How many are kept meanwhile, by shard."""
     checkpoint: int
     """It is in later ones alone."""
     is_dropped: bool = False
+
+
+_Pushed = tuple[float, Values | Factors[Values]]
 
 
 class Updates(Generic[Values]):
@@ -357,7 +360,7 @@ class Updates(Generic[Values]):
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[tuple[float, Values]]] = {number: [] for number in self._server.numbers}
+        pushes: dict[int, list[_Pushed[Values]]] = {number: [] for number in self._server.numbers}
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
@@ -376,7 +379,7 @@ class Updates(Generic[Values]):
                     self._products[shard.tensor].scale_to_norm_1(weights)
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[tuple[float, Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -455,6 +458,8 @@ class Updates(Generic[Values]):
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: shards {strange} are not here"
+        if len(set(pull.shards)) < len(pull.shards):
+            return "shard: it names a shard twice"
         if len(pull.versions) != len(pull.shards):
             return f"length: {len(pull.versions)} versions of {len(pull.shards)} shards"
         if self.settings.name not in self._server.vectors:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
+from cotswold.server.admission import Factors
 from cotswold.server.messages import Shard
 
 
@@ -67,18 +68,22 @@ class Lists:
 class ListUpdates:
     """What is done with updates of a shard (`cotswold.server.admission.UpdateArithmetic`)."""
 
+    def take(self, buffer: object, size: int) -> list[float]:
+        """A copy of what came."""
+        return Lists().read(buffer, size)
+
     def apply(
         self,
         rule: Rule,
         weights: list[float],
         kept: Sequence[list[float]],
-        pushes: Sequence[tuple[float, list[float]]],
+        pushes: Sequence[tuple[float, list[float] | Factors[list[float]]]],
         columns: int,
         unit_norm: bool,
     ) -> None:
         """One push after the other, number by number; then each row of ``columns`` is made of norm 1."""
-        for factor, values in pushes:
-            for place, each in enumerate(values):
+        for factor, pushed in pushes:
+            for place, each in enumerate(_product(pushed) if isinstance(pushed, Factors) else pushed):
                 _apply(rule, weights, kept, place, factor, each)
         if unit_norm:
             for start in range(0, len(weights), columns):
@@ -87,14 +92,30 @@ class ListUpdates:
                 if norm:
                     weights[start : start + columns] = [each / norm for each in row]
 
-    def product(self, errors: list[float], activations: list[float], examples: int) -> list[float]:
+    def product(self, factors: Factors[list[float]]) -> list[float]:
         """errorsᵀ · activations."""
-        rows, columns = len(errors) // examples, len(activations) // examples
-        return [
-            sum(errors[k * rows + row] * activations[k * columns + column] for k in range(examples))
-            for row in range(rows)
-            for column in range(columns)
-        ]
+        return _product(factors)
+
+    def is_finite(self, pushed: list[float] | Factors[list[float]]) -> bool:
+        """Whether all numbers are finite, and so is the sum of their squares."""
+        if isinstance(pushed, Factors):
+            return isfinite(_squares(pushed.errors) * _squares(pushed.activations))
+        return isfinite(_squares(pushed))
+
+
+def _squares(values: list[float]) -> float:
+    return sum(each * each for each in values)
+
+
+def _product(factors: Factors[list[float]]) -> list[float]:
+    """errorsᵀ · activations."""
+    errors, activations, examples = factors.errors, factors.activations, factors.examples
+    rows, columns = len(errors) // examples, len(activations) // examples
+    return [
+        sum(errors[k * rows + row] * activations[k * columns + column] for k in range(examples))
+        for row in range(rows)
+        for column in range(columns)
+    ]
 
 
 def _apply(

@@ -6,17 +6,20 @@ does.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
+from cotswold.cluster.roles.traffic import FOLDER
 from cotswold.geometry import Grid
-from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
+from cotswold.run import Recorder
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
@@ -26,7 +29,7 @@ from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
-from cotswold.training.spread import rows_folder, tell
+from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
 from cotswold.training.ways import of_norm_1
 
@@ -79,8 +82,11 @@ def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
     return "plain" if is_free and recipe.cluster.processes > 1 else own
 
 
-def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> ReplicaSettings:
-    """What `[cluster]` and `[training]` ask for; ``unit_norm``: tensors whose filters have norm 1."""
+def settings_of(
+    recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
+) -> ReplicaSettings:
+    """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
+    filters have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -93,6 +99,7 @@ def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> Repl
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
+            spread_servers=cluster.spread_servers,
             silent_seconds=cluster.silence,
         ),
         pace_of(recipe, training),
@@ -107,6 +114,7 @@ def settings_of(recipe: Recipe, unit_norm: frozenset[str] = frozenset()) -> Repl
         training.schedule,
         training.warmup,
         unit_norm,
+        traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )
 
 
@@ -114,34 +122,57 @@ def build(setting: Setting) -> ReplicaRuns:
     """The runner of a recipe."""
     recipe, training, store = setting.recipe, setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
-    rows = rows_folder(setting.run.path, setting.open_things)  # removes what a kill left there, too
-    logs = setting.run.path / "logs"
+    run = setting.run.path
+    rows = rows_folder(run, setting.open_things)  # removes what a kill left there, too
     network = supervised_network(recipe, store.outputs)
+    work = work_of(recipe)
 
-    def opened(snapshot: Snapshot | None) -> Replicas:
+    def started() -> Starting:
         write_rows(store, "train", rows)
-        logs.mkdir(parents=True, exist_ok=True)
-        work = work_of(recipe)
-        # torch is to say nothing of sockets where ranks of a gang end
-        environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-        processes = ForkServer((*PRELOADED, work.partition(":")[0]), environ)
-        setting.open_things.callback(processes.close)
-        return open_replicas(
-            settings_of(recipe, of_norm_1(network) if training.unit_norm else frozenset()),
-            work,
-            {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
-            snapshot=snapshot,
-            processes=processes,
-            logs=logs,
-            on_event=lambda kind, more: tell(setting.recorder, kind, more),
-        )
+        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
 
+    opening = Opening(
+        settings_of(recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
+        work,
+        {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
+        started,
+        run / "logs",
+        setting.recorder,
+    )
     return ReplicaRuns(
-        opened,
-        Judge(recipe, store).means,
+        opening,
+        Judge.of_recipe(recipe, store).means,
         FlatModule(network),
         store.splits["train"],
         training,
         setting.recorder,
         described(network),
     )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How the processes of a run are started, when it comes to that."""
+
+    settings: ReplicaSettings
+    work: str
+    arguments: Mapping[str, object]
+    started: Callable[[], Starting]
+    logs: Path
+    recorder: Recorder
+
+    def __call__(self, snapshot: Snapshot | None) -> Replicas:
+        """Go on from a snapshot, or begin."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        start = self.started()
+        return open_replicas(
+            self.settings,
+            self.work,
+            self.arguments,
+            snapshot=snapshot,
+            processes=start.processes,
+            token=start.token,
+            host=start.host,
+            logs=self.logs,
+            on_event=lambda kind, more: tell(self.recorder, kind, more),
+        )

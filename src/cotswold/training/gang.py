@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
@@ -31,7 +29,8 @@ from cotswold.geometry import Box, Grid
 from cotswold.host import raise_on_all
 from cotswold.launch import Led, Membership, follow, lead
 from cotswold.launch.watch.failure import peer_lost
-from cotswold.mesh import Mesh, own_box, partition
+from cotswold.mesh import own_box
+from cotswold.training.in_flight import InFlight, parts_of
 from cotswold.training.works import INHERITED, ModuleWork, inherited_work, of_recipe
 
 _IDLE = timedelta(days=7)
@@ -48,15 +47,15 @@ class _Verb(IntEnum):
 class Rank:
     """One rank: its part of the parameters, and what all ranks do together, called by all in one order."""
 
-    def __init__(self, whole: ModuleWork, grid: Grid, ranks: Membership) -> None:
-        """``whole``: the same on every rank; it is computed by none of them."""
-        self.whole, self._ranks = whole, ranks
+    def __init__(self, whole: ModuleWork, grid: Grid, ranks: Membership, in_flight: int = 1) -> None:
+        """``whole``: the same on every rank; it is computed by none of them. ``in_flight``: how many
+        micro-batches are computed at once."""
+        self.whole, self._ranks, self._in_flight = whole, ranks, in_flight
         torch.manual_seed(0)  # a partition asks that ranks draw alike
-        self.network: nn.Module = partition(whole.network, Mesh.of(grid))
-        found = dict(self.network.named_parameters())
-        self._parameters = [cast(DTensor, found[name]) for name in whole.flat.names]
+        self._copies = InFlight(whole.network, grid, in_flight)
+        self.network = self._copies.networks[0]
         self.wire = dist.new_group(backend="gloo", timeout=_IDLE)
-        boxes = [own_box(each) for each in self._parameters]
+        boxes = [own_box(each) for each in self._copies.parameters]
         self._boxes = [
             [Box(tuple(start), tuple(stop)) for start, stop in of_rank]
             for of_rank in ranks.gather([[each.start, each.stop] for each in boxes])
@@ -66,22 +65,20 @@ class Rank:
     def parts(self) -> list[Tensor]:
         """What this rank has of the parameters, live."""
         with torch.no_grad():
-            return [each.to_local() for each in self._parameters]
+            return [each.to_local() for each in self._copies.parameters]
 
     def add(self, numbers: Sequence[int], learn: bool) -> PortionSum:
         """The sum over patterns, whole on every rank; with ``learn`` this rank's parts have gradients."""
         with raise_on_all(self._ranks, MachineError):
-            batch = self.whole.read(numbers)
-        for parameter in self._parameters:
-            parameter.grad = None
-        return self.whole.summed(batch, self.network, learn)
+            batches = [self.whole.read(part) for part in parts_of(numbers, self._in_flight)]
+        self._copies.clear()
+        return _added(
+            self._copies.run(batches, lambda batch, network: self.whole.summed(batch, network, learn))
+        )
 
     def gradients(self) -> list[Tensor]:
         """What this rank has of the gradient, part by part."""
-        return [
-            torch.zeros_like(part) if each.grad is None else cast(DTensor, each.grad).to_local()
-            for each, part in zip(self._parameters, self.parts, strict=True)
-        ]
+        return self._copies.gradients()
 
     def sharded(self, rank: int) -> list[tuple[int, Box]]:
         """The parameters of which ranks have parts, with that of a rank: of others each has all."""
@@ -261,6 +258,13 @@ def _receive_point(rank: Rank) -> None:
         start += part.numel()
 
 
+def _added(sums: Sequence[PortionSum]) -> PortionSum:
+    if len(sums) == 1:
+        return sums[0]
+    details = {name: sum(each.details[name] for each in sums) for name in sums[0].details}
+    return PortionSum(sum(each.value for each in sums), sum(each.samples for each in sums), details)
+
+
 def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts]) if parts else like.new_empty(0)
 
@@ -274,35 +278,35 @@ def in_gang(recipe: str, store: str, rows: str | None = None) -> Iterator[GangWo
     with lead(
         f"{__name__}:follow_recipe", given, Grid.parse(mesh.grid).size, timeout_seconds=mesh.timeout
     ) as led:
-        yield from _led(lambda: _of_recipe(recipe, store, rows), mesh.grid, led)
+        yield from _led(lambda: _of_recipe(recipe, store, rows), mesh.grid, led, mesh.in_flight)
 
 
 def follow_recipe(recipe: str, store: str, rows: str | None, place: Mapping[str, object]) -> None:
     """The life of another rank than the leader of `in_gang`."""
-    grid = recipes.parse(recipe).mesh.grid
-    assert grid is not None, "a gang has a grid"
+    mesh = recipes.parse(recipe).mesh
+    assert mesh.grid is not None, "a gang has a grid"
     with follow(place) as ranks:
-        obey(Rank(_of_recipe(recipe, store, rows), Grid.parse(grid), ranks))
+        obey(Rank(_of_recipe(recipe, store, rows), Grid.parse(mesh.grid), ranks, mesh.in_flight))
 
 
 @contextmanager
-def inherited_gang(grid: str, timeout_seconds: float) -> Iterator[GangWork]:
+def inherited_gang(grid: str, timeout_seconds: float, in_flight: int = 1) -> Iterator[GangWork]:
     """As `works.inherited_work`, for a process that leads the ranks of a grid."""
-    work, given = inherited_work(), {"grid": grid}
+    work, given = inherited_work(), {"grid": grid, "in_flight": in_flight}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
     with lead(function, given, size, given={INHERITED: work}, timeout_seconds=timeout_seconds) as led:
-        yield from _led(lambda: work, grid, led)
+        yield from _led(lambda: work, grid, led, in_flight)
 
 
-def follow_inherited(grid: str, place: Mapping[str, object]) -> None:
+def follow_inherited(grid: str, in_flight: int, place: Mapping[str, object]) -> None:
     """The life of another rank than the leader of `inherited_gang`."""
     with follow(place) as ranks:
-        obey(Rank(inherited_work(), Grid.parse(grid), ranks))
+        obey(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
 
 
-def _led(make: Callable[[], ModuleWork], grid: str, led: Led) -> Iterator[GangWork]:
-    work = GangWork(Rank(make(), Grid.parse(grid), led.ranks), led)
+def _led(make: Callable[[], ModuleWork], grid: str, led: Led, in_flight: int) -> Iterator[GangWork]:
+    work = GangWork(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
     yield work
     work.close()
 

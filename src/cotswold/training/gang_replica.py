@@ -25,27 +25,16 @@ from cotswold.training.losses import Loss, loss_of
 from cotswold.training.networks import LayerNetwork
 from cotswold.training.patterns import Patterns, StorePatterns
 from cotswold.training.restore import supervised_network
-from cotswold.training.strategy import Batch
-from cotswold.training.supervised import needed
 from cotswold.training.ways import scale_to_norm_1
-from cotswold.training.works import LayerWork, right_of
+from cotswold.training.works import LayerWork
 
 
 class LearningLayers(LayerWork):
-    """Layers under a loss as they learn: dropout draws, and the sum over a batch is its mean loss."""
+    """Layers under a loss as they learn: dropout draws."""
 
     def __init__(self, network: LayerNetwork, loss: Loss, samples: Patterns) -> None:
         self.flat = FlatModule(network.train())
         self._loss, self._samples, self._held = loss, samples, None
-
-    def summed(self, batch: Batch, network: torch.nn.Module, learn: bool) -> PortionSum:
-        """As `ModuleWork.summed`, but the gradients are of the mean."""
-        with torch.set_grad_enabled(learn):
-            outputs, targets = network(batch.inputs), needed(batch.targets)
-            loss = self._loss(outputs, targets)
-            if learn:
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return PortionSum(float(loss.detach()) * len(targets), len(targets), right_of(outputs, targets))
 
 
 class GangReplica(GangWork):
@@ -56,9 +45,12 @@ class GangReplica(GangWork):
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of these samples' mean loss."""
+        whole = torch.zeros_like(gradient)
+        found = self.add(samples, whole)
+        gradient.add_(whole, alpha=1 / len(samples))
         if self.decay:
             gradient.add_(self.parameters, alpha=self.decay)
-        return self.add(samples, gradient)
+        return found
 
 
 @contextmanager
@@ -69,7 +61,8 @@ def in_gang_replica(recipe: str, store: str, rows: str) -> Iterator[GangReplica]
     assert isinstance(training, DownpourTraining) and mesh.grid is not None, "a gang has a grid"
     grid, given = Grid.parse(mesh.grid), {"recipe": recipe, "store": store, "rows": rows}
     with lead(f"{__name__}:follow_replica", given, grid.size, timeout_seconds=mesh.timeout) as led:
-        work = GangReplica(Rank(_learning(recipe, store, rows), grid, led.ranks), led)
+        rank = Rank(_learning(recipe, store, rows), grid, led.ranks, mesh.in_flight)
+        work = GangReplica(rank, led)
         work.decay = training.weight_decay
         yield work
         work.close()
@@ -77,10 +70,10 @@ def in_gang_replica(recipe: str, store: str, rows: str) -> Iterator[GangReplica]
 
 def follow_replica(recipe: str, store: str, rows: str, place: Mapping[str, object]) -> None:
     """The life of another rank than the leader of `in_gang_replica`."""
-    grid = recipes.parse(recipe).mesh.grid
-    assert grid is not None, "a gang has a grid"
+    mesh = recipes.parse(recipe).mesh
+    assert mesh.grid is not None, "a gang has a grid"
     with follow(place) as ranks:
-        obey(Rank(_learning(recipe, store, rows), Grid.parse(grid), ranks))
+        obey(Rank(_learning(recipe, store, rows), Grid.parse(mesh.grid), ranks, mesh.in_flight))
 
 
 def _learning(recipe: str, store: str, rows: str) -> LearningLayers:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold import recipe as recipes
 from cotswold.cluster.work import PortionSum, Slot
@@ -31,23 +31,25 @@ from cotswold.training.works import right_of
 
 
 class LearningWork:
-    """The layers of a recipe under a loss, as in training: dropout draws.
+    """Any module under a loss, as in training: dropout draws.
 
     Some layers' gradients come as factors (`FactoringWork`), once it has heard where rows lie.
     """
 
     def __init__(
         self,
-        network: LayerNetwork,
+        network: nn.Module,
         loss: Loss,
         samples: Patterns,
+        flops: tuple[int, int],
         ways: Mapping[str, Way] | None = None,
         decay: float = 0.0,
         clip: float | None = None,
     ) -> None:
-        """``ways``: as for `ModuleUpdates`; ``decay``: this times a weight is added to its gradient;
-        ``clip``: the greatest norm of a batch's gradient without that."""
-        self.network = network.train()
+        """``flops``: of one sample, the value, and the gradient with it; ``ways``: as for `ModuleUpdates`;
+        ``decay``: this times a weight is added to its gradient; ``clip``: the greatest norm of a batch's
+        gradient without that."""
+        self.network, self.flops = network.train(), flops
         self.flat = FlatModule(network)
         self.decay = decay
         self._updates = ModuleUpdates(self.flat, ways)
@@ -74,11 +76,6 @@ class LearningWork:
     def patterns(self) -> int:
         """How many samples there are."""
         return len(self._samples)
-
-    @property
-    def flops(self) -> tuple[int, int]:
-        """Of one sample, by the network's plan: the value, and the gradient with it."""
-        return sum(plan.forward_flops for plan in self.network.plans), self.network.update_flops
 
     @property
     def costs(self) -> Mapping[str, Cost]:
@@ -136,18 +133,30 @@ def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
         scale_to_norm_1(network)
     torch.seed()  # what a replica drops is its own
     samples = StorePatterns(opened, "train", Path(rows))
-    ways = ways_of(network, training)
-    return LearningWork(network, loss_of(parsed), samples, ways, training.weight_decay, training.clip)
+    ways, decay = ways_of(network, training), training.weight_decay
+    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
+
+
+def flops_of(network: LayerNetwork) -> tuple[int, int]:
+    """Of one sample, by the network's plan: the value, and the gradient with it."""
+    return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
 class Judge:
     """The loss of validation samples at any parameters, by a network of its own."""
 
-    def __init__(self, recipe: Recipe, store: Store) -> None:
+    def __init__(self, network: nn.Module, loss: Loss, held: Patterns | None, batch: int) -> None:
+        """``network``: is put into evaluation; ``held``: the samples, if there are any; ``batch``: how many
+        at a time."""
+        self._flat, self._loss = FlatModule(network.eval()), loss
+        self._held, self._batch = held, batch
+
+    @classmethod
+    def of_recipe(cls, recipe: Recipe, store: Store) -> Judge:
+        """The layers of a recipe on its store."""
+        held = StorePatterns(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
-        self._flat, self._loss = FlatModule(network.eval()), loss_of(recipe)
-        self._held = StorePatterns(store, "validation") if store.splits.get("validation") else None
-        self._batch = recipe.training.batch_size
+        return cls(network, loss_of(recipe), held, recipe.training.batch_size)
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:

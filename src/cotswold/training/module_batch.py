@@ -68,7 +68,7 @@ def check(
     check_steady(module)
     for what, given in (("the data set", dataset), ("the validation set", validation)):
         if not isinstance(given, float | int | None):
-            _map_style(what, given, training.portion)
+            map_style(what, given, training.portion, "batch")
 
 
 def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
@@ -86,8 +86,8 @@ def work_of(given: GivenModule, portion: int) -> ModuleWork:
     """What a process computes of it; raises UserError for data that give no samples by number."""
     held = None
     if given.validation is not None:
-        held = SamplePatterns(_map_style("the validation set", given.validation, portion))
-    learnt = SamplePatterns(_map_style("the data set", given.samples, portion))
+        held = SamplePatterns(map_style("the validation set", given.validation, portion, "batch"))
+    learnt = SamplePatterns(map_style("the data set", given.samples, portion, "batch"))
     return ModuleWork(given.module, given.loss, learnt, held)
 
 
@@ -116,7 +116,11 @@ def build(
         where, arguments = "cotswold.training.works:inherited_work", dict[str, object]()
         if recipe.gang is not None:
             where = "cotswold.training.gang:inherited_gang"
-            arguments = {"grid": recipe.gang, "timeout_seconds": recipe.mesh.timeout}
+            arguments = {
+                "grid": recipe.gang,
+                "timeout_seconds": recipe.mesh.timeout,
+                "in_flight": recipe.mesh.in_flight,
+            }
         there = spread(
             recipe,
             run,
@@ -157,13 +161,14 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
     }
 
 
-def _map_style(what: str, given: Given | Samples, portion: int) -> Samples:
-    found = given if isinstance(given, Samples) else samples_of(given, portion)
+def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Samples:
+    """What gives its samples by number, in batches of ``size``; raises UserError for what does not."""
+    found = given if isinstance(given, Samples) else samples_of(given, size)
     if found is None:
         kind = "an IterableDataset" if isinstance(given, IterableDataset) else "a DataLoader"
         of = given.dataset if isinstance(given, DataLoader) else given
         raise UserError(
-            f"strategy batch asks for samples by their numbers, and {what} is {kind} ({type(of).__name__}) "
-            "that gives them in an order of its own; give a map-style data set"
+            f"strategy {strategy} asks for samples by their numbers, and {what} is {kind} "
+            f"({type(of).__name__}) that gives them in an order of its own; give a map-style data set"
         )
     return found

@@ -27,6 +27,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import (
     BatchTraining,
     Cluster,
+    DownpourTraining,
     GivenData,
     LayerTraining,
     LossObjective,
@@ -35,7 +36,7 @@ from cotswold.recipe.schema import (
     SupervisedTraining,
 )
 from cotswold.run import Metrics, Recorder, RunDirectory, describe_environment
-from cotswold.training import module_batch
+from cotswold.training import module_batch, module_downpour
 from cotswold.training.datasets import (
     Given,
     Samples,
@@ -76,7 +77,8 @@ def open_module_job(
     resume: Resume = Resume.NEVER,
     team: Team = SOLO,
 ) -> ModuleJob:
-    """A job that trains any module by the strategy `supervised` or `batch`, in a new directory or an old one.
+    """A job that trains any module by the strategy `supervised`, `batch` or `downpour`, in a new directory or
+    an old one.
 
     ``dataset`` gives pairs (input, target) of tensors: a map-style or iterable data set, of which mini-
     batches of ``settings.batch_size`` are made (the last of an epoch may be smaller), a DataLoader, which
@@ -115,12 +117,15 @@ def open_module_job(
     _check(module)
     if isinstance(training, BatchTraining):
         module_batch.check(module, data, judged_on, training)
+    elif isinstance(training, DownpourTraining):
+        module_downpour.check(module, data, judged_on, training)
     else:
         training = _with_batch_size(training, data)
     samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
-    if training.patience is not None and judged_on is None:
+    patience = getattr(training, "patience", None)
+    if patience is not None and judged_on is None:
         raise UserError(
-            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
+            f"patience={patience} stops a run whose validation gets no better, and there is none; "
             "give validation, a data set or a fraction, or leave patience out"
         )
     wanted = _recipe(module, data, samples, loss, judged_on, training)
@@ -146,6 +151,11 @@ def open_module_job(
 
     def opened() -> ModuleJob:
         if wanted.cluster.address is not None:
+            if isinstance(training, DownpourTraining):
+                raise UserError(
+                    "replicas of a program's module are forked from it, on this machine; leave address out, "
+                    "or train a recipe"
+                )
             module_batch.check_elsewhere(factory, wanted)
             check_joinable(wanted.cluster.address)
         if not check_started(path, resume):
@@ -198,6 +208,9 @@ class ModuleJob(Job):
             return module_batch.build(
                 given, self.factory, self.recipe, self.run.path, recorder, open_things, self.team
             )
+        if isinstance(self.recipe.training, DownpourTraining):
+            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            return module_downpour.build(given, self.recipe, self.run.path, recorder, open_things)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -191,33 +192,51 @@ def spread(
 ) -> There:
     """A cluster for a recipe, which ends with ``open_things``. ``processes``: what starts them, by default a
     fork server of this machine, or Ray where the recipe has an address."""
-    secret, host = token_of(os.environ) or Token.new(), None
-    given: RayProcesses | ForkServer | None = None
-    if recipe.cluster.address is not None:
-        secret = secret_of_machines()
-        ray = RayProcesses(recipe.cluster.address, secret, (*PRELOADED, work.partition(":")[0]))
-        open_things.callback(ray.close)
-        given, host = ray, ray.own_address
-    else:
-        given = processes() if processes is not None else _fork_server(work)
-        open_things.callback(given.close)
+    start = starting(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
     cluster = open_cluster(
         settings_of(recipe),
         work,
         arguments,
-        processes=given,
-        token=secret,
-        host=host,
+        processes=start.processes,
+        token=start.token,
+        host=start.host,
         logs=_made(run / "logs"),
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
     return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
 
 
-def _fork_server(work: str) -> ForkServer:
+@dataclass(frozen=True)
+class Starting:
+    """What starts the processes of a cluster, and by what they know each other."""
+
+    processes: RayProcesses | ForkServer
+    token: Token
+    host: str | None
+    """The address at which other machines reach this one; None where there are none."""
+
+
+def starting(
+    recipe: Recipe,
+    preloaded: Sequence[str],
+    open_things: ExitStack,
+    processes: Callable[[], ForkServer] | None = None,
+) -> Starting:
+    """Ray where the recipe has an address, otherwise a fork server of this machine; it ends with
+    ``open_things``. ``preloaded``: modules that are imported once; ``processes``: another fork server."""
+    if recipe.cluster.address is not None:
+        secret = secret_of_machines()
+        ray = RayProcesses(recipe.cluster.address, secret, preloaded)
+        open_things.callback(ray.close)
+        return Starting(ray, secret, ray.own_address)
+    given = processes() if processes is not None else _fork_server(preloaded)
+    open_things.callback(given.close)
+    return Starting(given, token_of(os.environ) or Token.new(), None)
+
+
+def _fork_server(preloaded: Sequence[str]) -> ForkServer:
     """Starts processes of this host; torch is to say nothing of sockets where ranks of a gang end."""
-    environ = {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ}
-    return ForkServer((*PRELOADED, work.partition(":")[0]), environ)
+    return ForkServer(preloaded, {"TORCH_CPP_LOG_LEVEL": "FATAL", **os.environ})
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:

@@ -22,6 +22,7 @@ from tests.ports import free_ports
 from cotswold.cluster.transport import Endpoint, Event, Lost, Message, Ready
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys, call_as, new_nonce
+from cotswold.cluster.transport.frames import framed
 from cotswold.errors import ClusterError, MachineError, UserError
 from cotswold.host import Token
 
@@ -293,11 +294,24 @@ def test_a_caller_who_proves_nothing_or_says_again_what_another_said_is_refused(
                 call_as(caller, Keys.of(TOKEN), "hmac", address.challenge, "caller", nonce)
             caller.connect(endpoint)
             with suppress(zmq.Again):  # refused already
-                caller.send_multipart([b"H", b"?"], zmq.NOBLOCK)
+                caller.send(b"H?", zmq.NOBLOCK)
             expected = "malformed" if attempt == 1 else "strangers"
             before = one.refused[expected]
             until(lambda: one.refused[expected] > before, one)  # noqa: B023  # called here
             caller.close()
+
+
+def test_short_buffers_share_a_frame_and_come_apart_as_they_were(
+    make: Make, settings: dict[str, Any]
+) -> None:
+    one, other = make("one", **settings), make("other", **settings)
+    one.connect("other", other.address)
+    random = np.random.default_rng(1)
+    lengths = [0, 1, 70_000, 0, 190_000, 3, 262_144, 262_145, 5, 0]
+    sent = [random.bytes(length) for length in lengths]
+    one.send("other", {}, sent)
+    assert [bytes(each) for each in message(other, one).buffers] == sent
+    assert len(framed([memoryview(each) for each in sent], lengths)) == 4
 
 
 def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> None:
@@ -319,8 +333,8 @@ def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> No
         [b"H", msgpack.packb({"name": "a b", "address": "x", "nonce": "x", "to": "one", "probe": 1})],
         [b"D", b"[" * 100_000],
     ]
-    for frames in bad:
-        raw.send_multipart(frames)
+    for kind, *rest in bad:
+        raw.send_multipart([kind + b"".join(rest[:1]), *rest[1:]])
     until(lambda: one.refused["malformed"] == len(bad), one)
     other.send("one", {}, [bytes(1 << 20)])
     assert message(one, other).buffers[0].nbytes == 1 << 20
@@ -370,7 +384,7 @@ def test_an_impostor_at_a_peers_address_is_sent_nothing(make: Make, tmp_path: Pa
         asked.send_multipart([version, request, b"200", b"OK", b"", b""])
         assert impostor.poll(10_000)
         number, kind, *_ = impostor.recv_multipart()
-        assert kind == b"H"
+        assert kind[:1] == b"H"
         impostor.send_multipart([number, b"W", b"0" * 64, b"1"])
         lost = heard(one)
         assert isinstance(lost, Lost) and "another process" in lost.why

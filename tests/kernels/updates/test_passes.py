@@ -103,6 +103,6 @@ def test_an_update_that_computes_wrongly_is_found_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
-    monkeypatch.setattr(write._Task, "_scale_to_one", lambda *_: None)
+    monkeypatch.setattr(write._Rows, "_scale", lambda *_: [])
     with pytest.raises(WrongKernelError, match="update add float32"):
         passes.kernel("add", "float32", dataclasses.replace(here))

@@ -8,33 +8,59 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, factors
+from cotswold.bench.server import applying, exchanging, factors, replicas
 from cotswold.bench.server.applying import Applying
+from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.bench.server.replicas import Crowd
+from cotswold.bench.server.served import ROADS, Road
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
-GROUPS = ("apply", "factors")
+GROUPS = ("apply", "factors", "push", "pull", "replicas")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
-RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
+KILO = MEGA >> 10
+RULES: tuple[Rule, ...] = (Deltas(), Sgd(), Momentum(0.9), Adagrad())
+FACTOR_RULES: tuple[Rule, ...] = (Sgd(), Momentum(0.9), Adagrad())
 
 
 def cases() -> list[Case[Any]]:
-    """All of them: shards of 1 and 64 MB."""
-    return _cases((MEGA, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096)))
+    """All of them: shards of 16 KB, 1 and 64 MB to apply to; of 16 KB, 1 and 16 MB to push and pull."""
+    shards = (1 << 14, 1 << 20, 16 << 20)
+    return [
+        *_cases((MEGA, 16 * KILO, 64 * MEGA), 64 * MEGA, ((256, 1024), (4096, 4096))),
+        *_exchanges(shards, 16 << 20, ROADS),
+        Case("replicas", "adam-mnist", replicas.measured, Crowd(), once=True),
+    ]
 
 
 def quick_cases() -> list[Case[Any]]:
     """Small ones, to try the command."""
-    return _cases((MEGA // 64,), MEGA // 16, ((16, 96),))
+    return [
+        *_cases((16 * KILO,), MEGA // 16, ((16, 96),)),
+        *_exchanges((1 << 14,), 1 << 16, ("shared memory",)),
+        Case("replicas", "adam-mnist", replicas.measured, Crowd((1, 2), 0.3), once=True),
+    ]
+
+
+def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Road, ...]) -> list[Case[Any]]:
+    return [
+        Case(one.verb, one.name, exchanging.measured, one, once=True)
+        for one in exchanges(shards, vector_bytes, roads)
+    ]
 
 
 def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int], ...]) -> list[Case[Any]]:
     applied = [
         *(Applying(rule, shard, numbers) for shard in shards for rule in RULES),
-        Applying(Sgd(), shards[0], numbers, unit_norm=True),
+        *(Applying(rule, shards[0] // 2, numbers // 2, dtype="float64") for rule in (Sgd(), Adagrad())),
+        *(Applying(rule, shards[0], numbers, unit_norm=True) for rule in (Sgd(), Adagrad())),
     ]
-    multiplied = [Factors(*block, numbers) for block in blocks]
+    first, *others = blocks
+    multiplied = [
+        *(Factors(rule, *first, numbers) for rule in FACTOR_RULES),
+        *(Factors(Sgd(), *block, numbers) for block in others),
+    ]
     return [
         *(Case("apply", one.name, applying.measured, one) for one in applied),
         *(Case("factors", one.name, factors.measured, one) for one in multiplied),

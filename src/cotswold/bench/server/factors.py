@@ -1,6 +1,9 @@
-"""Gradients from factors, errorsᵀ · activations, beside the lesser of the product's ceiling and memory.
+"""Applying gradients that come as factors, errorsᵀ · activations, beside the lesser of products and memory.
 
-Knows: FLOPs and the least bytes of such a product, the bar. Does not know: how it is done, processes.
+Knows: FLOPs and the least bytes of such an update, the bar. Does not know: how it is done, processes.
+
+Blocks of weights are many, and are updated in turn: caches are cold. The least bytes: weights and what is
+kept are read and written once, factors are read once.
 """
 
 from __future__ import annotations
@@ -16,16 +19,20 @@ from cotswold.bench.kernels.ceilings import ADDED, added, beside_fastest_dense
 from cotswold.bench.measure import rates, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, giga
 from cotswold.cluster.arithmetic import NumpyArithmetic
+from cotswold.optim.updates import Rule
+from cotswold.server import admission
 
 BAR = 0.8
 FLOAT_BYTES = 4
-EXAMPLES = (1, 8, 32, 128, 512)
+QUEUES = ((1, 1), (1, 8), (1, 32), (1, 128), (1, 512), (16, 8))
+"""Pushes that wait, and examples of each."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """A block of weights ``(row, column)``, and over how many numbers memory is measured."""
+    """A rule, and blocks of weights ``(row, column)`` that together have about so many elements."""
 
+    rule: Rule
     rows: int
     columns: int
     elements: int
@@ -33,50 +40,72 @@ class Factors:
     @property
     def name(self) -> str:
         """As tables have it."""
-        return f"{self.rows} x {self.columns}"
+        return f"{self.rule.name}, {self.rows} x {self.columns}"
 
-    def flops(self, examples: int) -> int:
-        """Two for each multiplication and addition."""
-        return 2 * examples * self.rows * self.columns
+    @property
+    def count(self) -> int:
+        """Blocks."""
+        return max(1, self.elements // (self.rows * self.columns))
 
-    def bytes(self, examples: int) -> int:
-        """Factors are read once, the gradient is written once."""
-        return FLOAT_BYTES * (self.rows * self.columns + examples * (self.rows + self.columns))
+    def flops(self, pushes: int, examples: int) -> int:
+        """Two for each multiplication and addition of the products of all blocks."""
+        return 2 * pushes * examples * self.rows * self.columns * self.count
 
-    def action(self, examples: int) -> Action:
-        """The product of random factors."""
+    def bytes(self, pushes: int, examples: int) -> int:
+        """What goes through memory at least."""
+        weights = 2 * (1 + len(self.rule.keeps)) * self.rows * self.columns
+        return FLOAT_BYTES * self.count * (weights + pushes * examples * (self.rows + self.columns))
+
+    def action(self, pushes: int, examples: int) -> Action:
+        """Update all blocks once, each by random factors."""
         random, arithmetic = np.random.default_rng(examples), NumpyArithmetic("float32")
-        errors = random.standard_normal(examples * self.rows, np.float32)
-        activations = random.standard_normal(examples * self.columns, np.float32)
-        return lambda: arithmetic.product(errors, activations, examples)
+        size = self.rows * self.columns
+        weights = np.ones((self.count, size), np.float32)
+        kept = np.ones((self.count, len(self.rule.keeps), size), np.float32)
+        pool = [
+            admission.Factors(
+                random.standard_normal(examples * self.rows, np.float32),
+                random.standard_normal(examples * self.columns, np.float32),
+                examples,
+            )
+            for _ in range(max(pushes, 8))
+        ]
+        queue = [[(1e-6, pool[(n + each) % len(pool)]) for each in range(pushes)] for n in range(len(pool))]
+
+        def act() -> None:
+            for number, (one, beside) in enumerate(zip(weights, kept, strict=True)):
+                waiting = queue[number % len(queue)]
+                arithmetic.apply(self.rule, one, list(beside), waiting, self.columns, False)
+
+        return act
 
 
 def measured(what: Factors, effort: Effort) -> list[Row]:
-    """Every number of examples beside what bounds it."""
-    actions: dict[int | str, Action] = {examples: what.action(examples) for examples in EXAMPLES}
+    """Every queue beside what bounds it."""
+    actions: dict[object, Action] = {queue: what.action(*queue) for queue in QUEUES}
     samples, dense = beside_fastest_dense(actions | {ADDED: added(what.elements)}, effort)
     flops_s = [dense.work / one for one in dense.seconds]
     bytes_s = [3 * FLOAT_BYTES * what.elements / one for one in samples[ADDED]]
     rows = []
-    for examples in EXAMPLES:
-        flops, taken = what.flops(examples), samples[examples]
-        pairs = [
-            (flops / product, what.bytes(examples) / memory)
-            for product, memory in zip(flops_s, bytes_s, strict=True)
-        ]
+    for pushes, examples in QUEUES:
+        flops, taken = what.flops(pushes, examples), samples[pushes, examples]
+        moved = what.bytes(pushes, examples)
+        pairs = [(flops / product, moved / memory) for product, memory in zip(flops_s, bytes_s, strict=True)]
         of_memory = median(memory - product for product, memory in pairs) > 0
         against = f"memory ({ADDED})" if of_memory else dense.name
         limit = [max(pair) for pair in pairs]
-        written = rounded(examples * what.rows * what.columns / median(taken))
+        written = rounded(what.rows * what.columns * what.count / median(taken))
+        word = "example" if examples == 1 else "examples"
+        operation = f"{examples} {word}" if pushes == 1 else f"{pushes} pushes of {examples} {word}"
         rows.append(
             Row(
-                RowKey("factors", what.name, f"{examples} {'example' if examples == 1 else 'examples'}"),
+                RowKey("factors", what.name, f"{operation}, {written / 1e9:.3g} G weights/s"),
                 "GFLOP/s",
                 {OURS: giga(rates(flops, taken)), f"ceiling, {against}": giga(rates(flops, limit))},
                 {OURS: taken, against: limit},
                 "seconds",
                 [Comparison(against, ratios(limit, taken), BAR)],
-                facts={"work": flops, "bytes": what.bytes(examples), "weights_per_second": written},
+                facts={"work": flops, "bytes": moved, "weights_per_second": written},
             )
         )
     return rows

@@ -26,6 +26,8 @@ class Reach:
     """The first and the last port that they may take; None for any."""
     lost_seconds: float = 30.0
     """After how long a host that acknowledges nothing is taken for gone."""
+    apart: bool = False
+    """As if each process had a host of its own: see `Endpoint`."""
 
     @classmethod
     def of(cls, settings: ClusterSettings, towards: str | None) -> Reach:
@@ -57,6 +59,7 @@ def own_endpoint(name: str, reach: Reach) -> Endpoint:
         ports=reach.one_of_ports,
         encrypt=reach.encrypt,
         lost_seconds=reach.lost_seconds,
+        apart=reach.apart,
     )
 
 

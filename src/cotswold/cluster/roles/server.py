@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, get_args
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.cluster.messages import Count, Finish, Serving
 from cotswold.cluster.post import Letter, Post
 from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.traffic import Traffic
 from cotswold.cluster.roles.updates import Draining, asynchronous_of
 from cotswold.cluster.transport import Lost
 from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
 from cotswold.server.messages import COORDINATOR, Shard, ToServer, ToUpdates
 from cotswold.server.shard import Server
 
@@ -32,24 +36,32 @@ def main(
     reach: Mapping[str, Any],
     updates: Mapping[str, Any] | None = None,
     versions: Sequence[int] = (),
+    traffic: str | None = None,
 ) -> int:
     """The life of the server called ``name``, whose coordinator is at the address ``coordinator``.
 
     ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
     `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
-    on. The token is in the environment. Raises MachineError
+    on; what replicas say is written down in the folder ``traffic``. The token is in the environment. Raises
+    MachineError
     where the coordinator ends first.
     """
+    keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it
     machine: Server[Array] = Server(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
     with own_endpoint(name, Reach(**reach)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
         post = Post(endpoint)
         post.send(COORDINATOR, Serving(name, endpoint.address))
-        draining = None
-        if updates is not None:
-            draining = Draining(machine, asynchronous_of(updates), dtype, post, versions)
-        serve(machine, post, draining)
+        with ExitStack() as held:
+            draining = None
+            if updates is not None:
+                settings, written = asynchronous_of(updates), None
+                if traffic is not None:
+                    written = Traffic(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
+                    held.callback(written.close)
+                draining = Draining(machine, settings, dtype, post, versions, written)
+            serve(machine, post, draining)
     return 0
 
 

@@ -4,11 +4,14 @@ Knows: when the queue is drained, how settings are said as plain values. Does no
 waits (`server.updating`).
 
 Messages that have come are heard first, so no pull waits behind updates; they are applied when nothing more
-has come, or when many wait. What is pulled is sent before anything is applied, for it is the live memory.
+has come, or when many wait. What is pulled is sent before anything is applied, for it is the live memory. Who
+does not read what it pulled gets no more, so that a slow reader takes a bounded part of this memory.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,15 +20,18 @@ from cotswold.cluster.arithmetic import Array, NumpyArithmetic, bytes_of
 from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import Post
+from cotswold.cluster.roles.traffic import Traffic
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.messages import Send, ToUpdates, Update
+from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates
 
 _QUEUED = 64
 """With so many updates waiting they are applied, whatever else has come."""
+_AHEAD, _AHEAD_LEAST_BYTES = 4, 1 << 20
+"""A replica that has not read so many times all shards here, or so many bytes, gets no further answer."""
 _RULES: Mapping[str, type[Rule]] = {each.name: each for each in (Deltas, Sgd, Momentum, Adagrad)}
 
 
@@ -39,17 +45,21 @@ class Draining:
         dtype: str,
         post: Post,
         versions: Sequence[int] = (),
+        traffic: Traffic | None = None,
     ) -> None:
         """``versions``: of all shards of the run, by number, where it goes on; a number anew where it is cut
-        otherwise."""
+        otherwise. ``traffic`` has all that comes written down."""
         arithmetic = NumpyArithmetic(dtype)
-        begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
-        self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products)
-        self._name, self._post = server.name, post
+        begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
+        self._updates = Updates(server, settings, arithmetic, arithmetic, begun, products=products)
+        self._name, self._post, self._traffic = server.name, post, traffic
         self._taken_bytes = 0
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
+        self._applying_seconds = 0.0
+        numbers = sum(one.stop - one.start for one in server.shards)
+        self._ahead_bytes = max(_AHEAD * numbers * settings.item_bytes, _AHEAD_LEAST_BYTES)
 
     @property
     def patience(self) -> float | None:
@@ -61,8 +71,14 @@ class Draining:
         if isinstance(message, Count):
             self._post.send(sender, self._counts())
             return
-        before = self._updates.queued
-        self._deliver(self._updates.receive(sender, message))
+        if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
+            return  # it has not read what it pulled before, and asks again
+        if self._traffic is not None:
+            self._traffic.note(sender, message)
+        before, began = self._updates.queued, time.thread_time()
+        sends = self._updates.receive(sender, message)
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
         if isinstance(message, Update) and self._updates.queued > before:
             self._taken_bytes += bytes_of(message.buffers)
         self._is_due = self._updates.queued > 0
@@ -72,7 +88,10 @@ class Draining:
     def drain(self) -> None:
         """Apply what waits."""
         self._is_due = False
-        self._deliver(self._updates.drain())
+        began = time.thread_time()
+        sends = self._updates.drain()
+        self._applying_seconds += time.thread_time() - began
+        self._deliver(sends)
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
@@ -87,15 +106,17 @@ class Draining:
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
             self._updates.waiting,
-            tuple(sorted(self._updates.refused.items())),
+            tuple(sorted((Counter(self._updates.refused) + self._post.endpoint.refused).items())),
             len(histograms),
             self._updates.queued,
             self._updates.waits_for,
             tuple(
                 (name, each.updates, each.mean, each.largest) for name, each in self._updates.replicas.items()
             ),
-            tuple(sorted(self._updates.versions.items())),
             self._taken_bytes,
+            tuple(sorted(self._updates.versions.items())),
+            self._applying_seconds,
+            time.process_time(),
         )
 
 

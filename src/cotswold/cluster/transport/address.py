@@ -21,6 +21,7 @@ Mode = Literal["hmac", "curve"]
 """How a connection over TCP is authenticated: by a challenge alone, or with encryption as well."""
 _MODES: tuple[Mode, ...] = ("hmac", "curve")
 _NONE = "-"
+_UNKNOWN = "?"
 _LONGEST = 1024
 
 
@@ -71,6 +72,17 @@ class Address:
             None if tcp == _NONE else tcp,
             known[0],
         )
+
+    @classmethod
+    def at_port(cls, host: str, port: int) -> Address:
+        """An endpoint of which no more is known than its port, where callers are asked by *curve*."""
+        shown = f"[{host}]" if ":" in host else host
+        return cls(_UNKNOWN, 0, _NONE, None, f"tcp://{shown}:{port}", "curve")
+
+    @property
+    def is_port_alone(self) -> bool:
+        """Whether `at_port` made it."""
+        return self.host == _UNKNOWN
 
     @property
     def is_here(self) -> bool:

@@ -63,9 +63,11 @@ class Endpoint:
 
     ``host`` is the address of this machine at which other hosts reach it, None where all peers are here;
     ``ports`` are those of which it takes one that is free, any without. With ``encrypt`` (CURVE) what
-    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it never is. A
-    message of more than ``message_bytes`` is refused; a peer for which more than ``waiting_bytes`` wait
-    is dropped; so is one whose host acknowledges nothing for ``lost_seconds``.
+    goes over TCP between hosts is secret, at about a fifth of the speed; on the loopback it is not, unless
+    ``mode`` says how callers over TCP prove themselves. A message of more than ``message_bytes`` is
+    refused; a peer for which more than ``waiting_bytes`` wait is dropped; so is one whose host acknowledges
+    nothing for ``lost_seconds``. An endpoint that is ``apart`` behaves as if it had a host of its own, to
+    measure and to test: TCP alone, encrypted if so said.
     """
 
     def __init__(
@@ -76,9 +78,11 @@ class Endpoint:
         host: str | None = None,
         ports: Sequence[int] = (),
         encrypt: bool = True,
+        mode: Mode | None = None,
         lost_seconds: float = LOST_SECONDS,
         message_bytes: int = 1 << 30,
         waiting_bytes: int = 1 << 30,
+        apart: bool = False,
     ) -> None:
         if not is_name(name):
             raise UserError(
@@ -114,11 +118,13 @@ class Endpoint:
         try:
             unix = f"ipc://{self._folder.path}/socket"
             self._listen(unix, "hmac")
-            mode: Mode = "curve" if encrypt and host is not None and not _loops(host) else "hmac"
+            secret = encrypt and host is not None and (apart or not _loops(host))
+            mode = mode or ("curve" if secret else "hmac")
             tcp = None
             if host is not None:
                 tcp = self._listen_at(host, ports, mode)
-            self._address = Address(this_host(), os.getpid(), challenge, unix, tcp, mode)
+            where = f"{this_host()}/{challenge}" if apart else this_host()
+            self._address = Address(where, os.getpid(), challenge, unix, tcp, mode)
         except BaseException:
             self.close()
             raise
@@ -127,6 +133,12 @@ class Endpoint:
     def address(self) -> str:
         """The text by which peers connect; it is no secret."""
         return str(self._address)
+
+    @property
+    def port_address(self) -> str:
+        """``HOST:PORT``, where callers of other hosts find it; raises AssertionError without a port."""
+        assert self._address.tcp is not None, "it has a host"
+        return self._address.tcp.removeprefix("tcp://")
 
     @property
     def peers(self) -> Sequence[str]:
@@ -385,20 +397,16 @@ class Endpoint:
             self.refused["oversized" if error.oversized else "malformed"] += 1
         return True
 
-    def _take(
-        self, listener: Listener, number: bytes, first: Sequence[bytes], rest: Sequence[memoryview]
-    ) -> None:
+    def _take(self, listener: Listener, number: bytes, first: bytes, rest: Sequence[memoryview]) -> None:
         """One message to here; raises MalformedError."""
-        if len(first) < 2:
-            raise MalformedError("no kind and header")
-        kind, packed = first
+        kind, packed = first[:1], memoryview(first)[1:]
         if kind == HELLO:
             self._greet(listener, number, Hello.read(packed))
             return
         peer = self._peers.get(self._names.get(number, ""))
         if peer is None:  # lost, and does not know
             return
-        size = len(kind) + len(packed) + sum(one.nbytes for one in rest)
+        size = len(first) + sum(one.nbytes for one in rest)
         if kind == MEMORY:
             self.traffic.received_bytes += size
             peer.heard_of_memory(*_numbers(unpack(packed)))
@@ -422,6 +430,8 @@ class Endpoint:
         if hello.to != self.name:  # it finds out from the answer
             return
         known = self._peers.get(name)
+        if known is not None and known.address.is_port_alone:
+            known.met(address)
         if known is not None and known.address != address:
             self._lose(name, "another process has its name now")
         self._names[number] = name

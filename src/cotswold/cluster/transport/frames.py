@@ -2,9 +2,10 @@
 
 Knows: msgpack, how long a frame may be. Does not know: sockets, who sends. Nothing is ever unpickled.
 
-Frames of a message: its kind (one byte), then msgpack. A message of the user's (`DATA`) has the pair (header,
-sizes of the buffers), and the bytes of the buffers in frames of `FRAME_BYTES` at most; or, where these lie in
-shared memory, the triple (header, sizes, `Loan`) and no further frames.
+The first frame of a message: its kind (one byte), then msgpack. A message of the user's (`DATA`) has the pair
+(header, sizes of the buffers), and the bytes of the buffers in frames of `FRAME_BYTES` at most, several short
+ones in one (`runs`); or, where these lie in shared memory, the triple (header, sizes, `Loan`) and no further
+frames.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ DATA, HELLO, WELCOME, GONE, MEMORY = b"D", b"H", b"W", b"G", b"M"
 """Kinds of messages: the user's; who calls; the answer; a peer is dropped; shared memory given back."""
 FRAME_BYTES = 16 << 20
 """Of a frame; ZeroMQ hangs up on whoever announces a longer one."""
+GATHERED_BYTES = 1 << 18
+"""Neighbouring buffers of no more bytes together share a frame: a frame costs as much as copying 100 KB, and
+so many bytes are copied within the second cache."""
 HEADER_BYTES = 1 << 20
 """Of a header, at most."""
 BUFFERS = 1 << 16
@@ -91,7 +95,7 @@ def _bounded(packed: bytes) -> bytes:
     return packed
 
 
-def unpack(data: bytes) -> object:
+def unpack(data: bytes | memoryview) -> object:
     """Plain values; raises MalformedError."""
     if len(data) > HEADER_BYTES:
         raise MalformedError("a header is too long", oversized=True)
@@ -112,13 +116,35 @@ def flat(buffer: Buffer) -> memoryview:
     return view.cast("B")
 
 
-def pieces(buffer: memoryview) -> list[memoryview]:
-    """The frames of a buffer; none for an empty one."""
-    return [buffer[at : at + FRAME_BYTES] for at in range(0, buffer.nbytes, FRAME_BYTES)]
+def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Which buffers travel together, from start to before stop.
+
+    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    found, start, held = [], 0, 0
+    for place, size in enumerate(sizes):
+        if place > start and held + size > GATHERED_BYTES:
+            found.append((start, place))
+            start, held = place, 0
+        held += size
+    return [*found, (start, len(sizes))] if sizes else []
+
+
+def framed(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes | memoryview]:
+    """The frames of buffers; those of a long one are parts of it, not copied."""
+    frames: list[bytes | memoryview] = []
+    for start, stop in runs(sizes):
+        if stop - start > 1:
+            if whole := b"".join(buffers[start:stop]):
+                frames.append(whole)
+        else:
+            frames += [buffers[start][at : at + FRAME_BYTES] for at in range(0, sizes[start], FRAME_BYTES)]
+    return frames
 
 
 def opened(
-    packed: bytes, frames: Sequence[memoryview], bytes_most: int
+    packed: bytes | memoryview, frames: Sequence[memoryview], bytes_most: int
 ) -> tuple[Header, list[int], Loan | None]:
     """Header, sizes of the buffers in the frames behind it, where else they lie; raises MalformedError."""
     said = unpack(packed)
@@ -144,12 +170,17 @@ def joined(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryvie
     """The buffers whose bytes came in these frames; raises MalformedError."""
     buffers: list[memoryview] = []
     at = 0
-    for size in sizes:
+    for start, stop in runs(sizes):
+        size = sum(sizes[start:stop])
         count = -(-size // FRAME_BYTES)
         mine = frames[at : at + count]
         if sum(frame.nbytes for frame in mine) != size:
             raise MalformedError("frames do not make up the buffers")
-        buffers.append(mine[0] if count == 1 else memoryview(bytearray().join(mine)))
+        whole = mine[0] if count == 1 else memoryview(bytearray().join(mine))
+        end = 0
+        for each in sizes[start:stop]:
+            buffers.append(whole[end : end + each])
+            end += each
         at += count
     if at != len(frames):
         raise MalformedError("more frames than buffers")

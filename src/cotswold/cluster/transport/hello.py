@@ -39,7 +39,7 @@ class Hello:
         return pack({**vars(self), "address": str(self.address)})
 
     @classmethod
-    def read(cls, data: bytes) -> Hello:
+    def read(cls, data: bytes | memoryview) -> Hello:
         """The inverse of `packed`; raises MalformedError for anything else."""
         said = unpack(data)
         if not isinstance(said, dict):

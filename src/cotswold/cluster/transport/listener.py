@@ -60,8 +60,8 @@ class Listener:
         """The address, with the port that was free."""
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
 
-    def take(self) -> tuple[bytes, list[bytes], list[memoryview]] | None:
-        """One message that has come: ZeroMQ's number of the connection, the first two frames, the others.
+    def take(self) -> tuple[bytes, bytes, list[memoryview]] | None:
+        """One message that has come: ZeroMQ's number of the connection, the first frame, the others.
 
         The others, which may be long, are not copied. None where nothing has come; only then does the
         descriptor tell of what comes next.
@@ -69,11 +69,9 @@ class Listener:
         socket = self.socket  # frame by frame: half the time of `recv_multipart`
         if not has_come(socket):
             return None
-        number, first, rest = socket.recv(), [socket.recv()], []
-        if has_more(socket):
-            first.append(socket.recv())
-            while has_more(socket):
-                rest.append(socket.recv(copy=False).buffer)
+        number, first, rest = socket.recv(), socket.recv(), []
+        while has_more(socket):
+            rest.append(socket.recv(copy=False).buffer)
         return number, first, rest
 
     def strangers(self) -> int:

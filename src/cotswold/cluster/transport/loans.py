@@ -9,12 +9,14 @@ nothing refers to the bytes any more (no view, no tensor made of one), the recei
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import weakref
 from collections import deque
 from collections.abc import Sequence
 
 from cotswold.cluster.transport.frames import Loan, MalformedError, places
+from cotswold.errors import MachineError
 from cotswold.host import Block
 from cotswold.host.shared_memory import BlockPool, is_supported
 
@@ -127,7 +129,7 @@ class Probe:
 
 
 def _mapped(process: int, loan: Loan) -> Block:
-    """A block of a process of this host and user."""
+    """A block of a process of this host and user; raises MalformedError, MachineError without memory."""
     try:
         descriptor = os.open(f"/proc/{process}/fd/{loan.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -138,6 +140,11 @@ def _mapped(process: int, loan: Loan) -> Block:
             raise MalformedError("a block of shared memory is too short")
         return Block.mapped(loan.number, descriptor, loan.block_bytes)
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MachineError(
+                f"no memory is left to read a message of {loan.block_bytes} bytes: free some, or spread what "
+                "is kept over more processes and machines"
+            ) from error
         raise MalformedError(f"a block of shared memory cannot be mapped: {error.strerror}") from error
     finally:
         os.close(descriptor)

@@ -18,7 +18,7 @@ import zmq
 from cotswold.cluster.transport import authentication
 from cotswold.cluster.transport.address import Address
 from cotswold.cluster.transport.authentication import Keys
-from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, Packed, pack, pack_data, pieces
+from cotswold.cluster.transport.frames import DATA, HELLO, MEMORY, Header, Packed, framed, pack, pack_data
 from cotswold.cluster.transport.hello import Hello
 from cotswold.cluster.transport.loans import LEAST_BYTES, Borrower, Lender
 from cotswold.cluster.transport.sockets import MESSAGES_AHEAD, REFUSED, has_come, has_come_and_room, has_room
@@ -70,6 +70,7 @@ class Peer:
         self._waiting: deque[list[zmq.Frame]] = deque()
         self._waiting_bytes = 0
         self.lender = Lender()
+        self._read = read
         self.borrower = Borrower(self.label, address.process, read)
         endpoint, mode = address.way
         self.socket = context.socket(zmq.DEALER)
@@ -95,10 +96,15 @@ class Peer:
                 raise ClusterError(f"{name} cannot be reached at {endpoint}: {error.strerror}") from error
             hello = Hello(own_name, own_address, self.nonce, name, probe)
             with suppress(zmq.Again):  # refused already, as the monitor says
-                socket.send_multipart([HELLO, hello.packed], zmq.NOBLOCK)
+                socket.send(HELLO + hello.packed, zmq.NOBLOCK)
         except BaseException:
             self.close()
             raise
+
+    def met(self, address: Address) -> None:
+        """It called back, and says where else it is reached: until now its port alone was known."""
+        self.address = address
+        self.borrower = Borrower(self.label, address.process, self._read)
 
     @property
     def waiting_bytes(self) -> int:
@@ -121,16 +127,15 @@ class Peer:
             else:
                 traffic.sent_shared_bytes += sum(sizes)
                 place = [loan.number, loan.descriptor, loan.block_bytes]
-                self._send([DATA, pack_data(header, sizes, place)], traffic)
+                self._send([DATA + pack_data(header, sizes, place)], traffic)
                 if dropped := self.lender.drop_surplus():
-                    self._send([MEMORY, pack([[], dropped])], traffic)
+                    self._send([MEMORY + pack([[], dropped])], traffic)
                 return
-        frames = [piece for one in buffers for piece in pieces(one)]
-        self._send([DATA, pack_data(header, sizes), *frames], traffic)
+        self._send([DATA + pack_data(header, sizes), *framed(buffers, sizes)], traffic)
 
     def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
         """Tell the peer which of its blocks are read."""
-        self._send([MEMORY, pack([blocks, []])], traffic)
+        self._send([MEMORY + pack([blocks, []])], traffic)
 
     def heard_of_memory(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer gave blocks back, or uses some of its own no more; raises MalformedError."""

@@ -147,6 +147,10 @@ class Writer:
         """The square root."""
         return self._call("llvm.sqrt", self.lanes.type, [value], f".{self._suffix}")
 
+    def root_of(self, value: ir.Value) -> ir.Value:
+        """The square root of one float64."""
+        return self._call("llvm.sqrt", value.type, [value], ".f64")
+
     def rounded(self, value: ir.Value) -> ir.Value:
         """The nearest whole number, the even one of two."""
         return self._call("llvm.rint", self.lanes.type, [value], f".{self._suffix}")

@@ -1,6 +1,9 @@
 from .passes import Shard as Shard
 from .passes import run as run
+from .products import Block as Block
+from .products import Factors as Factors
+from .products import run_products as run_products
 from .write import CHAINS as CHAINS
 from .write import Kind as Kind
 
-__all__ = ["CHAINS", "Kind", "Shard", "run"]
+__all__ = ["CHAINS", "Block", "Factors", "Kind", "Shard", "run", "run_products"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from struct import pack
+from functools import lru_cache, partial
+from struct import Struct, pack
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.known_answers import ROUNDING, Array
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
-from cotswold.kernels.maps.tasks import JobHead, bits, prepared, ready
+from cotswold.kernels.maps.tasks import JobHead, bits, prepared
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates.write import CHAINS, PUSH_FIELDS, VECTORS, Kind, UpdateJob, write_update
 
@@ -58,24 +57,32 @@ def run(
 ) -> None:
     """All pushes, in their order, in one pass: weights and what is kept, ``(size,)`` each, in place.
 
-    They begin at any number; all are contiguous. A push is its factor and its numbers.
+    They begin at any number; all are contiguous. A push is its factor and its numbers. Without pushes rows
+    are scaled, where they are to be.
     """
-    if not pushes or shard.size == 0:
+    if shard.size == 0:
         return
-    processor, threads = processor_of(overrides), overrides.threads or torch.get_num_threads()
+    threads = overrides.threads or torch.get_num_threads()
     threads = threads if shard.size * len(pushes) >= ALONE else 1
-    fields = chain.from_iterable((values.data_ptr(), factor) for factor, values in pushes)
-    table = ctypes.create_string_buffer(pack("=" + "qd" * len(pushes), *fields))
-    ready(
-        ("updates", shard, processor, threads),
-        lambda: _prepared(kernel(shard.kind, shard.dtype, processor), shard, threads),
-    ).run(
+    fields = [one for factor, values in pushes for one in (values.data_ptr(), factor)]
+    table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
+    _ready(shard, overrides, threads).run(
         weights.data_ptr(),
         0 if kept is None else kept.data_ptr(),
         ctypes.addressof(table),
         len(pushes),
     )
     del table  # the kernel has read it until here
+
+
+@lru_cache(maxsize=256)
+def _table(pushes: int) -> Struct:
+    return Struct("=" + "qd" * pushes)
+
+
+@lru_cache(maxsize=256)
+def _ready(shard: Shard, overrides: Overrides, threads: int) -> PreparedKernel:
+    return _prepared(kernel(shard.kind, shard.dtype, processor_of(overrides)), shard, threads)
 
 
 def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
@@ -125,15 +132,22 @@ def _updated(
 ) -> tuple[Array, Array]:
     """Weights and what is kept, by the formulas written plainly."""
     for factor, push in pushes:
-        if shard.kind == "add":
-            weights = weights + factor * push
-        elif shard.kind == "momentum":
-            kept = shard.constant * kept - factor * push
-            weights = weights + kept
-        else:
-            kept = kept + push**2
-            weights = weights - factor * push / (np.sqrt(kept) + shard.constant)
+        weights, kept = updated(shard.kind, shard.constant, (weights, kept), factor, push)
     if shard.unit_norm:
         rows = weights.reshape(-1, shard.columns)
         weights = (rows / np.sqrt((rows**2).sum(1, keepdims=True))).reshape(-1)
     return weights, kept
+
+
+def updated(
+    kind: Kind, constant: float, before: tuple[Array, Array], factor: float, push: Array
+) -> tuple[Array, Array]:
+    """Weights and what is kept after one push, by the formula of its kind written plainly."""
+    weights, kept = before
+    if kind == "add":
+        return weights + factor * push, kept
+    if kind == "momentum":
+        kept = constant * kept - factor * push
+        return weights + kept, kept
+    kept = kept + push**2
+    return weights - factor * push / (np.sqrt(kept) + constant), kept

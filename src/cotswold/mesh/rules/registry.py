@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -67,9 +68,7 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
 
     Raises UserError, which names the function, where there is no rule for it.
     """
-    if "conv2d" not in _RULES:
-        for module in _MODULES:
-            importlib.import_module(f"cotswold.mesh.rules.{module}")
+    _load()
     name = base_name(function)
     if name in AT_ONCE:
         first = widest([*args, *kwargs.values()])
@@ -91,6 +90,13 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
         f"{name} cannot be computed on a map that is cut over ranks; "
         "call full_tensor() on the map before, or write the layer as a cotswold.mesh.SpatialLayer"
     )
+
+
+@cache
+def _load() -> None:
+    """Import all rules; whichever thread calls, they are there when it returns."""
+    for module in _MODULES:
+        importlib.import_module(f"cotswold.mesh.rules.{module}")
 
 
 def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

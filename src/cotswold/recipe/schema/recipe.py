@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
-from cotswold.recipe.limits import VALUES_MAX, items, shown
+from cotswold.recipe.limits import VALUES_MAX, at_most, items, shown
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
@@ -43,6 +43,10 @@ class Mesh(Section):
     shortest update, or `none`. One process where nothing is said; `auto` under torchrun, mpirun and srun."""
     timeout: Span = 20.0
     """Seconds for which a rank may be silent before all others give it up and stop."""
+    in_flight: Annotated[int, Field(gt=0), at_most(64)] = 1
+    """For strategies `batch` and `downpour`: micro-batches that the ranks compute at once, each with messages
+    of its own, so that while one waits for a late message another computes (Chilimbi et al. 2014, section
+    3.2.5). A batch, or portion, is divided into so many."""
 
     @field_validator("grid")
     @classmethod
@@ -192,6 +196,8 @@ class Recipe(Section):
             self._check_downpour(self.training)
         elif self.cluster != Cluster():
             raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} has [mesh] grid")
+        if self.mesh.in_flight > 1:
+            self._check_in_flight()
         if self.network.tune and self.network.start is None:
             raise ValueError("network.tune needs network.start, a run of stacks to tune")
         return self
@@ -307,7 +313,13 @@ class Recipe(Section):
                     f"factors; those are layers {', '.join(able)}"
                 )
         if self.network.module is not None:
-            raise ValueError("strategy downpour trains [[network.layers]]; take network.module out")
+            for name in ("unit_norm", "send_factors", "send_gradient"):
+                if getattr(training, name):
+                    raise ValueError(
+                        f"training.{name} is for [[network.layers]], not for a program's module; take it out"
+                    )
+            if self.gang is not None:
+                raise ValueError("a program's module is not cut into a gang's ranks; take mesh.grid out")
         if self.network.start is not None:
             raise ValueError(
                 "strategy downpour trains layers on the samples themselves; take network.start out"
@@ -344,10 +356,23 @@ class Recipe(Section):
             )
         if training.device != "cpu":
             raise ValueError('strategy downpour computes on the CPU; set training.device to "cpu"')
-        own = {"workers", "processes", "servers", "ports", "encrypt", "silence", "metrics"}
+        own = {
+            *("workers", "processes", "servers", "address", "ports", "spread_servers"),
+            *("encrypt", "silence", "metrics"),
+        }
         for name in Cluster.model_fields.keys() - own:
             if getattr(self.cluster, name) != getattr(Cluster(), name):
                 raise ValueError(f"cluster.{name} is for strategy batch; take it out")
+
+    def _check_in_flight(self) -> None:
+        if self.gang is None:
+            raise ValueError(
+                "mesh.in_flight is for the ranks of a mesh.grid of strategies batch and downpour; take it out"
+            )
+        if any(layer.type == "dropout" for layer in self.network.layers):
+            raise ValueError(
+                "with mesh.in_flight ranks would draw dropout in different orders; take one of the two out"
+            )
 
     @property
     def gang(self) -> str | None:

@@ -311,6 +311,10 @@ class DownpourTraining(SharedTraining):
     """So many samples are learnt by one replica first; the others wait."""
     shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
     """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
+    record_traffic: bool = False
+    """Whether each server writes down, in the folder `traffic` of the run, when it was sent what by which
+    replica: kinds, shards and numbers of samples, for `cotswold bench server --trace`, and nothing of their
+    contents. When a run is resumed, its newest part alone is kept."""
 
     factored_layers: ClassVar[tuple[str, ...]] = ("linear", "local")
     """Types of layers that can be pushed as factors."""
@@ -372,7 +376,7 @@ class DownpourTraining(SharedTraining):
         return self
 
 
-LayerTraining = SupervisedTraining | BatchTraining
+LayerTraining = SupervisedTraining | BatchTraining | DownpourTraining
 """The strategies that train layers, or a program's module."""
 Training = Annotated[
     GreedyTraining | JointTraining | SupervisedTraining | BatchTraining | DownpourTraining,

@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.cluster.messages import Learnt
@@ -80,6 +80,11 @@ class ReplicaRuns:
     def number(self) -> int:
         """Samples that count so far: what checkpoints are numbered by."""
         return 0 if self._ledger is None else self._ledger.total.counted
+
+    @property
+    def module(self) -> nn.Module:
+        """The network, with the weights of the last checkpoint."""
+        return self._flat.module
 
     @property
     def parameters(self) -> int:

@@ -1,0 +1,176 @@
+"""Figures 4 and 5 of Dean et al. 2012: SGD, Downpour and Sandblaster on speech, from one warm start.
+
+Knows: the words of the command, which cell comes when, time to an accuracy. Does not know: how a cell is
+trained, pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cotswold import recipe as recipes
+from cotswold.bench.measure import Document, rounded
+from cotswold.cli.figures import at_least_one, leave, table
+from cotswold.recipe import dump
+from cotswold.training import open_store
+from measures.cells import Cells, Plan
+from measures.command import Json, Overrides, main, rows
+from measures.downpour.figure_4 import WAYS, Experiment, Way
+from measures.downpour.pictures import draw_figure_4
+
+TUNING_SEED = 1_000
+SIMULATED = {
+    "Downpour, fixed rate": Way("sgd", 2, (0.05, 0.2, 0.8)),
+    "Downpour, Adagrad": Way("adagrad", 2, (0.005, 0.02, 0.08)),
+}
+SIMULATED_REPLICAS = (1, 2, 4, 8, 16, 32, 64)
+TRAVEL_STEPS = 0.05
+"""A message one way, in steps of a replica."""
+
+
+def downpour_vs_sandblaster(
+    recipe: str = "distbelief-downpour-vs-sandblaster",
+    *,
+    seconds: float = 60.0,
+    seeds: int = 1,
+    warm_samples: int = 20_000,
+    simulated_epochs: float = 3.0,
+    minutes: float = 60.0,
+    set: Overrides = None,
+    stores: Path = Path("stores"),
+    out: Path = Path("benchmarks/results"),
+    json_: Json = False,
+) -> None:
+    """Training and held-out accuracy against seconds and processor time, and time to an accuracy.
+
+    Five ways from one warm start of plain SGD: SGD with one replica, Downpour with a fixed rate, Downpour
+    with Adagrad by two and by four replicas, Sandblaster L-BFGS. Rates are tuned on validation samples,
+    three runs each. Parameters are kept on the way and judged afterwards. Time to an accuracy against cores
+    is measured on the cores that there are; for more of them Downpour is simulated event by event with real
+    gradients, with the measured seconds of a step, tuned in the same way, and drawn as such. A cell is one
+    run; each is kept when it is finished; the same command goes on.
+
+    Example: python benchmarks/downpour_vs_sandblaster.py --minutes 90
+
+    Parameters
+    ----------
+    recipe
+        A recipe of strategy downpour with labels.
+    seconds
+        How long a run is.
+    seeds
+        Runs of each way at its best rate.
+    warm_samples
+        That one replica learns from first; everybody begins with what it had.
+    simulated_epochs
+        How long a simulated run is.
+    minutes
+        No cell begins that would end later.
+    set
+        Overrides a field of the recipe; may be given again.
+    stores
+        Where samples are prepared.
+    out
+        A directory for downpour-vs-sandblaster.json, which has the finished cells, and the .svg.
+    json_
+        Print JSON.
+    """
+    read = recipes.load(recipe, set or [])
+    at_least_one(seeds, "--seeds")
+    lengths = {"seconds": seconds, "warm_samples": warm_samples, "simulated_epochs": simulated_epochs}
+    name = "downpour-vs-sandblaster"
+    cells = Cells(name, out, minutes, summary, recipe=read.name, set=set or [], **lengths)
+    store = open_store(read, stores)
+    samples = round(simulated_epochs * store.splits["train"])
+
+    with TemporaryDirectory() as folder:
+        experiment = Experiment(dump(read), store, Path(folder), warm_samples, seconds)
+
+        def plan() -> Plan:
+            for place in range(max(len(way.rates) for way in WAYS.values())):
+                for key, way in WAYS.items():
+                    for rate in way.rates[place : place + 1]:
+                        yield f"tune; {key}; {rate:g}", partial(experiment.cell, way, rate, TUNING_SEED)
+            for seed in range(seeds):
+                for key, way in WAYS.items():
+                    best = tuned(cells.found, key)
+                    yield f"{key}; {seed}", partial(experiment.cell, way, best, seed)
+            one: Any = cells.found["SGD, one replica; 0"]
+            step = float(one["step_seconds"])
+            times = {"step_seconds": step, "travel_seconds": TRAVEL_STEPS * step}
+            for replicas in SIMULATED_REPLICAS:
+                for key, way in SIMULATED.items():
+                    for rate in way.rates:
+                        yield (
+                            f"simulated; {key}; {replicas}; {rate:g}",
+                            partial(experiment.simulated, way, replicas, rate, 0, times, samples),
+                        )
+
+        cells.run(plan())
+    found = cells.leave()
+    leave(found, name, None, json_)
+    draw_figure_4(found, out)
+    told: Any = found["summary"]
+    if not json_ and told["rows"]:
+        table(f"seconds to {told['accuracy']:.1%} of held-out samples", rows(told["rows"]))
+
+
+def tuned(cells: Mapping[str, Document], way: str) -> float:
+    """The rate with the best validation accuracy; 1 for a way that has none."""
+    own: list[Any] = [cell for key, cell in cells.items() if key.startswith(f"tune; {way};")]
+    return max(own, key=lambda cell: max(cell["accuracy"]["validation"]))["rate"] if own else 1.0
+
+
+def summary(cells: dict[str, Document]) -> Document:
+    """Seconds and cores to an accuracy on held-out samples: the best that all ways have reached."""
+    runs: dict[str, Any] = {
+        key: cell for key, cell in cells.items() if not key.startswith(("tune", "simulated"))
+    }
+    if not runs:
+        return {"accuracy": None, "rows": [], "simulated": []}
+    accuracy = min(max(cell["accuracy"]["held-out"]) for cell in runs.values())
+    found = []
+    for key, cell in runs.items():
+        place = next(n for n, one in enumerate(cell["accuracy"]["held-out"]) if one >= accuracy)
+        found.append(
+            {
+                "way": key.rpartition("; ")[0],
+                "seed": cell["seed"],
+                "rate": cell["rate"],
+                "best": max(cell["accuracy"]["held-out"]),
+                "best_training": max(cell["accuracy"]["train"]),
+                "seconds": cell["seconds"][place],
+                "cpu_seconds": cell["cpu_seconds"][place],
+                "cores": rounded(cell["cpu_seconds"][-1] / cell["seconds"][-1]),
+            }
+        )
+    return {"accuracy": accuracy, "rows": found, "simulated": _simulated(cells, accuracy)}
+
+
+def _simulated(cells: Mapping[str, Document], accuracy: float) -> Sequence[Document]:
+    """Of each way and number of replicas, at the rate with the best validation accuracy."""
+    found: list[Document] = []
+    for way in SIMULATED:
+        for replicas in SIMULATED_REPLICAS:
+            own: list[Any] = [
+                cell for key, cell in cells.items() if key.startswith(f"simulated; {way}; {replicas};")
+            ]
+            if not own:
+                continue
+            best = max(own, key=lambda cell: max(cell["accuracy"]["validation"]))
+            reached = [
+                at
+                for at, one in zip(best["seconds"], best["accuracy"]["held-out"], strict=True)
+                if one >= accuracy
+            ]
+            seconds = reached[0] if reached else None
+            found.append({"way": way, "replicas": replicas, "rate": best["rate"], "seconds": seconds})
+    return found
+
+
+if __name__ == "__main__":
+    main(downpour_vs_sandblaster)

@@ -1,0 +1,57 @@
+"""Ranks of a grid whose messages are late: one micro-batch under way, and several.
+
+Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotswold.bench.measure import document
+from cotswold.cli.figures import at_least_one, leave
+from measures.command import Json, command, main, spreads
+from measures.in_flight import Subject, measured
+
+
+def in_flight(
+    *,
+    grid: str = "1x2",
+    rate: str = "100mbit",
+    images: int = 100,
+    rounds: int = 9,
+    out: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """Images a second and idle time of adam-mnist's layers on ranks that have a host each, over slow links.
+
+    The hosts are network namespaces, which need root and `ip` and `tc` (Debian's iproute2).
+
+    Example: python benchmarks/in_flight.py --rate 100mbit
+
+    Parameters
+    ----------
+    grid
+        Rows and columns of ranks.
+    rate
+        Of each host's link.
+    images
+        In a batch, which is divided into 1, 2 and 4 micro-batches.
+    rounds
+        How many batches each.
+    out
+        A directory for in_flight.json.
+    json_
+        Print JSON.
+    """
+    subject = Subject(grid, rate, at_least_one(images, "--images"), at_least_one(rounds, "--rounds"))
+    found = document("in_flight", command(), grid=grid, rate=rate, **measured(subject, (1, 2, 4)))
+    leave(found, "in_flight", out, json_)
+    if json_:
+        return
+    spreads("images a second, by micro-batches under way", found["spread_images_a_second"])
+    for name, share in dict(found["idle"]).items():  # type: ignore[call-overload]  # a table of JSON
+        print(f"idle with {name}: {share}")
+
+
+if __name__ == "__main__":
+    main(in_flight)

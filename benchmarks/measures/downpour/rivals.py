@@ -1,0 +1,227 @@
+"""What else trains with two processes of a host: DistributedDataParallel, and torch's Hogwild.
+
+Knows: torch.distributed, torch.multiprocessing, pipes, the clock. Does not know: replicas, what is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed, multiprocessing, nn, optim
+from torch.nn.parallel import DistributedDataParallel
+
+from cotswold.data import Store
+from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
+from cotswold.recipe import parse
+from cotswold.testing import CpuQuota
+from cotswold.training.learning_works import in_replica
+from cotswold.training.losses import loss_of
+from cotswold.training.patterns import StorePatterns
+from cotswold.training.supervised import needed
+
+EXAMPLES_MOMENTUM = 0.5
+"""That of PyTorch's example `mnist_hogwild`."""
+READY_SECONDS = 120.0
+DONE_SECONDS = 3600.0
+LAST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Race:
+    """How far everybody learns, and how often the parameters are kept on the way."""
+
+    rate: float
+    seed: int
+    samples: int
+    """Of all processes together."""
+    kept_every: int
+    """Samples."""
+    batch: int
+    processes: int = 2
+    share: float = 1.0
+    """Of a core, that the second process has."""
+
+
+@dataclass
+class Kept:
+    """The parameters on the way: seconds since the first step, samples, values."""
+
+    seconds: list[float] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    vectors: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def keep(self, began: float, samples: int, vector: Tensor) -> None:
+        """One more."""
+        self.seconds.append(time.perf_counter() - began)
+        self.samples.append(samples)
+        self.vectors.append(vector.numpy().copy())
+
+
+Learn = Callable[["Rank"], Iterator[int]]
+"""Learns, and says after each step how many samples all processes have learnt from, as far as it knows."""
+
+
+@dataclass
+class Rank:
+    """One process of a rival."""
+
+    number: int
+    race: Race
+    arguments: Mapping[str, str]
+    meeting: str
+    """A file that does not exist yet, where processes meet."""
+    module: nn.Module
+
+    def __post_init__(self) -> None:
+        store = Store(Path(self.arguments["store"]))
+        self._patterns = StorePatterns(store, "train", Path(self.arguments["rows"]))
+        self._loss = loss_of(parse(self.arguments["recipe"]))
+
+    def batches(self) -> Iterator[list[int]]:
+        """Its own, of an order that is new each epoch."""
+        count, epoch = len(self._patterns), 0
+        while True:
+            chance = torch.Generator().manual_seed(1000 * self.race.seed + epoch)
+            own = torch.randperm(count, generator=chance)[self.number :: self.race.processes]
+            for start in range(0, len(own) - self.race.batch + 1, self.race.batch):
+                yield own[start : start + self.race.batch].tolist()
+            epoch += 1
+
+    def loss(self, network: nn.Module, numbers: list[int]) -> Tensor:
+        """The mean loss of these samples."""
+        batch = self._patterns.batch(numbers)
+        found: Tensor = self._loss(network(batch.inputs), needed(batch.targets))
+        return found
+
+
+def data_parallel(rank: Rank) -> Iterator[int]:
+    """Plain SGD on gradients that are averaged, step by step."""
+    race = rank.race
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{rank.meeting}", rank=rank.number, world_size=race.processes
+    )
+    network = DistributedDataParallel(rank.module)
+    optimizer = optim.SGD(network.parameters(), lr=race.rate)
+    return _steps(rank, network, optimizer, race.processes)
+
+
+def hogwild(rank: Rank) -> Iterator[int]:
+    """Each process steps on the parameters that all share, without locks."""
+    optimizer = optim.SGD(rank.module.parameters(), lr=rank.race.rate, momentum=EXAMPLES_MOMENTUM)
+    return _steps(rank, rank.module, optimizer, 1)
+
+
+def _steps(rank: Rank, network: nn.Module, optimizer: optim.Optimizer, counted: int) -> Iterator[int]:
+    samples = 0
+    for numbers in rank.batches():
+        optimizer.zero_grad()
+        rank.loss(network, numbers).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
+        samples += counted * len(numbers)
+        yield samples
+
+
+RIVALS: Mapping[str, Learn] = {"DistributedDataParallel": data_parallel, "torch Hogwild": hogwild}
+
+
+def race_of(name: str, race: Race, arguments: Mapping[str, str]) -> Kept:
+    """What a rival's processes have kept."""
+    context = multiprocessing.get_context("spawn")
+    learned = context.Value("q", 0)
+    module = in_replica(**arguments).network
+    module.share_memory()
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        pipes: list[Connection[object, object]] = []
+        for number in range(race.processes):
+            ours, theirs = context.Pipe()
+            words = (name, number, race, dict(arguments), f"{folder}/meeting", module, learned, theirs)
+            process = context.Process(target=_serve, args=words, daemon=True)
+            process.start()
+            theirs.close()
+            stack.callback(_end, process)
+            pipes.append(ours)
+        pids = [int(str(_heard(pipe, name, READY_SECONDS))) for pipe in pipes]
+        with slowed(pids[-1], race.share):
+            for pipe in pipes:
+                pipe.send(True)
+            found, *_ = [_heard(pipe, name, DONE_SECONDS) for pipe in pipes]
+        for pipe in pipes:  # nobody goes while another one may still wait for it
+            pipe.send(True)
+    assert isinstance(found, Kept), "the first one keeps"
+    return found
+
+
+def _heard(pipe: Connection[object, object], name: str, seconds: float) -> object:
+    try:
+        if pipe.poll(seconds):
+            return pipe.recv()
+    except EOFError as error:
+        raise MachineError(f"a process of {name} has ended; what it printed is above") from error
+    raise MachineError(f"a process of {name} has said nothing for {seconds:g} s; run it on a quiet machine")
+
+
+def _end(process: BaseProcess) -> None:
+    process.join(LAST_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def slowed(pid: int, share: float) -> Iterator[None]:
+    """A process at a share of a core; the whole of it for 1."""
+    if share >= 1:
+        yield
+        return
+    with CpuQuota(share) as quota:
+        quota.add(pid)
+        yield
+
+
+def _serve(
+    name: str,
+    number: int,
+    race: Race,
+    arguments: Mapping[str, str],
+    meeting: str,
+    module: nn.Module,
+    learned: object,
+    pipe: Connection[object, object],
+) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(race.seed + number)
+    keep_freed_bytes()
+    counts_all = RIVALS[name] is data_parallel
+    module = deepcopy(module) if counts_all else module
+    rank = Rank(number, race, arguments, meeting, module.train())
+    rank.loss(module, list(range(race.batch))).backward()  # type: ignore[no-untyped-call]  # torch
+    module.zero_grad()
+    steps, kept = RIVALS[name](rank), Kept()
+    pipe.send(os.getpid())
+    pipe.recv()
+    began, samples, before = time.perf_counter(), 0, 0
+    while samples < race.samples:
+        own = next(steps)
+        if counts_all:
+            samples = own
+        else:
+            with learned.get_lock():  # type: ignore[attr-defined]  # of multiprocessing, without types
+                learned.value += own - before  # type: ignore[attr-defined]  # the same
+                samples, before = learned.value, own  # type: ignore[attr-defined]  # the same
+        if number == 0 and samples >= race.kept_every * (len(kept.seconds) + 1):
+            kept.keep(began, samples, torch.cat([each.detach().reshape(-1) for each in module.parameters()]))
+    pipe.send(kept)
+    pipe.recv()

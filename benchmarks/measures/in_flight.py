@@ -1,0 +1,101 @@
+"""A batch on ranks whose messages are late, with one micro-batch under way and with several.
+
+Knows: a network, hosts with slow links, what is timed. Does not know: the command, tables, where results go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from cotswold.bench.measure import Document, Spread, rounded, rounded_all
+from cotswold.bench.ranks.pool import RankPool
+from cotswold.bench.ranks.rank import Rank
+from cotswold.geometry import Grid
+from cotswold.testing import Hosts
+from cotswold.training.in_flight import InFlight, parts_of
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is computed: images of a batch, over a grid whose ranks have a host each."""
+
+    grid: str
+    rate: str
+    """Of the links."""
+    images: int
+    rounds: int
+
+
+def network() -> nn.Sequential:
+    """The layers of `adam-mnist` (Chilimbi et al. 2014, section 4)."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 10, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(10, 20, 5, padding=2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(980, 400),
+        nn.ReLU(),
+        nn.Linear(400, 400),
+        nn.ReLU(),
+        nn.Linear(400, 10),
+    )
+
+
+def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
+    """Cut the network, once for each number of micro-batches."""
+    rank.kept.update({str(each): InFlight(network(), Grid.parse(subject.grid), each) for each in counts})
+    numbers = torch.Generator().manual_seed(1)
+    rank.kept["images"] = torch.randn(subject.images, 1, 28, 28, generator=numbers)
+    rank.kept["classes"] = torch.randint(10, (subject.images,), generator=numbers)
+
+
+def batch(rank: Rank, count: int) -> tuple[float, float]:
+    """Value and gradient of a batch in so many micro-batches: seconds, and how many of them this rank
+    computed, the kernel's work for it included."""
+    copies: InFlight = rank.kept[str(count)]
+    images, classes = rank.kept["images"], rank.kept["classes"]
+
+    def compute(part: Sequence[int], copy: nn.Module) -> None:
+        chosen = torch.tensor(part)
+        outputs: Tensor = copy(images[chosen])
+        loss = nn.functional.cross_entropy(outputs, classes[chosen], reduction="sum")
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    copies.clear()
+    dist.barrier()
+    began, busy = time.perf_counter(), time.process_time()
+    copies.run(parts_of(range(len(images)), count), compute)
+    return time.perf_counter() - began, time.process_time() - busy
+
+
+def measured(subject: Subject, counts: Sequence[int]) -> Document:
+    """Images a second, and how much of their time ranks were idle, by micro-batches under way."""
+    seconds: dict[str, list[float]] = {str(each): [] for each in counts}
+    idle: dict[str, list[float]] = {str(each): [] for each in counts}
+    grid = Grid.parse(subject.grid)
+    with Hosts(grid.size, subject.rate) as hosts, RankPool(grid.size, hosts=hosts) as pool:
+        pool.call(prepare, subject, counts)
+        for each in counts:
+            pool.call(batch, each)  # which connects the ranks
+        for _ in range(subject.rounds):
+            for each in counts:
+                found = pool.call(batch, each)
+                slowest = max(took for took, _ in found)
+                seconds[str(each)].append(slowest)
+                idle[str(each)].append(1 - sum(busy for _, busy in found) / (slowest * grid.size))
+    rates = {name: [subject.images / one for one in each] for name, each in seconds.items()}
+    return {
+        "images_a_second": {name: rounded_all(each) for name, each in rates.items()},
+        "spread_images_a_second": {name: Spread.of(each).as_dict() for name, each in rates.items()},
+        "idle": {name: rounded(Spread.of(each).median) for name, each in idle.items()},
+    }

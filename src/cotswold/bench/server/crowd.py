@@ -1,0 +1,160 @@
+"""The processes that push to and pull from servers in measurements: replicas without a network.
+
+Knows: one process's life, clocks, what it says of itself. Does not know: what is made of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Any
+
+import numpy as np
+
+from cotswold.bench.server.served import Client, Road, Served, environ_of
+from cotswold.errors import MachineError
+from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
+from cotswold.server.messages import Shard
+
+ASKED = "asked for"
+"""What replicas would do where no server kept them waiting."""
+_WAIT_SECONDS = 0.01
+_LATEST_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a process did between the signal to begin and its end."""
+
+    steps: int
+    seconds: float
+    cpu_seconds: float
+    wait_seconds: tuple[float, float]
+    """For a push and a pull to be answered: the median, and nine of ten."""
+
+
+def name_of(number: int) -> str:
+    """What the process of this number is called."""
+    return f"replica-{number}"
+
+
+def call_of(
+    served: Served, number: int, function: str, folder: Path, more: Mapping[str, object] | None = None
+) -> Call:
+    """What a process is to do that speaks with servers: ``function``, whose arguments are those of `step`."""
+    name = name_of(number)
+    arguments = {
+        "name": name,
+        "session": number + 1,
+        "road": served.road,
+        "addresses": served.addresses,
+        "shards": [astuple(one) for one in served.shards],
+        "folder": str(folder),
+        **(more or {}),
+    }
+    return Call(name, function, arguments, environ_of(served.road, served.token))
+
+
+def gathered(
+    processes: ForkServer, calls: Sequence[Call], folder: Path, seconds: float
+) -> list[dict[str, Any]]:
+    """Start processes, let all begin at once when all are ready, and hear what each says at its end.
+
+    Raises MachineError where one ends without a word or goes on for ``seconds`` more than it should.
+    """
+    started: list[Process] = []
+    try:
+        for call in calls:
+            started.append(processes.start(call))
+        _await(lambda: len(list(folder.glob("*.ready"))) == len(calls), started, _LATEST_SECONDS)
+        (folder / "begin").touch()
+        _await(lambda: len(list(folder.glob("*.json"))) == len(calls), started, seconds + _LATEST_SECONDS)
+        return [json.loads((folder / f"{call.name}.json").read_text()) for call in calls]
+    finally:
+        for one in started:
+            one.end()
+
+
+def ready(folder: Path, name: str) -> None:
+    """Say that this process is ready, and wait until all are."""
+    (folder / f"{name}.ready").touch()
+    while not (folder / "begin").exists():
+        time.sleep(_WAIT_SECONDS)
+
+
+def say(folder: Path, name: str, said: Mapping[str, object]) -> None:
+    """Leave what this process has to say."""
+    beside = folder / f"{name}.part"
+    beside.write_text(json.dumps(said))
+    beside.rename(folder / f"{name}.json")
+
+
+def client_of(
+    name: str, session: int, road: Road, addresses: Mapping[str, str], shards: Any, kind: str = "gradient"
+) -> Client:
+    """The connections of this process to servers; the token is in the environment."""
+    token = token_of(os.environ)
+    assert token is not None, "it was given to the process"
+    return Client(road, token, name, session, addresses, [Shard(*one) for one in shards], kind)
+
+
+def step(
+    *,
+    name: str,
+    session: int,
+    road: Road,
+    addresses: Mapping[str, str],
+    shards: Sequence[Sequence[Any]],
+    folder: str,
+    compute_seconds: float,
+    seconds: float,
+) -> int:
+    """The life of a replica that computes nothing: it sleeps as long as a step takes, pushes and pulls, for
+    ``seconds``; the next step goes on while messages are under way, as in Downpour."""
+    keep_freed_bytes()
+    client = client_of(name, session, road, addresses, shards)
+    place = np.zeros(max(one[3] for one in shards), np.float32)
+    gradient = np.full_like(place, 1e-3)
+    starts = {one[0]: (one[2], one[3]) for one in shards}
+    ready(Path(folder), name)
+    begun, cpu, waits = time.perf_counter(), time.process_time(), list[float]()
+    due = begun + compute_seconds * (1 + session % 8 / 8)  # not all at once
+    while due < begun + seconds:
+        time.sleep(max(0.0, due - time.perf_counter()))
+        sent = time.perf_counter()
+        client.push(gradient)
+        for pulled in client.pull():
+            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+                assert isinstance(buffer, bytes | bytearray | memoryview)
+                start, stop = starts[number]
+                place[start:stop] = np.frombuffer(buffer, place.dtype)
+        now = time.perf_counter()
+        waits.append(now - sent)
+        due = max(due + compute_seconds, now)
+    if len(waits) < 2:
+        waits = [*waits, *[fmean(waits or [0.0])] * 2]
+    tenths = quantiles(waits, n=10)
+    took = time.perf_counter() - begun
+    say(
+        Path(folder),
+        name,
+        asdict(Said(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8]))),
+    )
+    client.close()
+    return 0
+
+
+def _await(holds: Any, started: Sequence[Process], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        failed = [one for one in started if one.code() not in (None, 0)]
+        if failed:
+            raise MachineError(f"{failed[0].name} {failed[0].why()} while it was measured")
+        if time.monotonic() > deadline:
+            raise MachineError(f"processes that are measured have not ended within {seconds:g} s")
+        time.sleep(_WAIT_SECONDS)

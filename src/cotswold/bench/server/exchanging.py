@@ -1,0 +1,131 @@
+"""Pushes to and pulls from a server's process, beside raw ZeroMQ frames, or beside a copy in memory.
+
+Knows: roads, shards of several lengths, the bars. Does not know: how messages travel, what a server does.
+
+A push is over when the server has applied it, a pull when the numbers are here, before they are put in the
+place of the parameters. Beside them stand frames of the same lengths between two processes over the same kind
+of socket, with the same encryption; for shared memory NumPy's copy of as many bytes. The bar of a push is for
+what messages take of it: the processor time in which the server read, checked and applied the numbers, which
+has a bar of its own (group `apply`), is taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Action
+from cotswold.bench.measure import interleaved, ratios, rounded
+from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
+from cotswold.bench.server.raw import RawPeer
+from cotswold.bench.server.served import PRELOADED, Client, Model, Road, Served
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.host import ForkServer, Token
+
+SOCKET_BAR, MEMORY_BAR = 0.8, 0.5
+COLUMNS = 1024
+FLOAT_BYTES = 4
+REPLICA = "replica-0"
+RAW, COPY = "raw ZeroMQ", "memcpy"
+MESSAGES, PLACED = "without the arithmetic", "with the copy into place"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A road, and a vector of so many bytes in shards of so many."""
+
+    verb: str
+    """``push`` or ``pull``."""
+    road: Road
+    shard_bytes: int
+    vector_bytes: int
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.road}, shards of {_length(self.shard_bytes)}"
+
+    @property
+    def model(self) -> Model:
+        """One tensor, in equal shards."""
+        columns = min(COLUMNS, self.shard_bytes // FLOAT_BYTES)
+        rows = self.vector_bytes // FLOAT_BYTES // columns
+        return Model((("weight", rows, columns),), self.shard_bytes)
+
+
+def measured(what: Exchange, effort: Effort) -> list[Row]:
+    """One row: a push or a pull, and what is beside it."""
+    memory = what.road == "shared memory"
+    with ExitStack() as held:
+        processes = ForkServer(PRELOADED)
+        held.callback(processes.close)
+        served = held.enter_context(Served(processes, what.model, [REPLICA], what.road))
+        client = Client(what.road, served.token, REPLICA, 1, served.addresses, served.shards)
+        held.callback(client.close)
+        peer = held.enter_context(
+            RawPeer(processes, Token.new(), tcp=what.road.startswith("TCP"), curve="CURVE" in what.road)
+        )
+        vector, place = (np.zeros(what.model.size, np.float32) for _ in range(2))
+        frames = [raw(vector[one.start : one.stop]) for one in served.shards]
+        actions: dict[str, Action] = {COPY: lambda: np.copyto(place, vector)}
+        if what.verb == "push":
+            actions |= {OURS: lambda: client.push(vector), RAW: lambda: peer.push(frames)}
+        else:
+            actions |= {
+                OURS: lambda: client.pull(whole=True),
+                PLACED: lambda: install(client, served, place),
+                RAW: lambda: peer.pull(len(frames), what.shard_bytes),
+            }
+        for _ in range(2):  # kernels are compiled, connections made
+            client.push(vector)
+        before = served.counts()[0]
+        samples = dict(interleaved(actions, effort.rounds))
+        after = served.counts()[0]
+        client.pull()
+        came = client.received_bytes
+        client.push_form([served.shards[0].number], [0], {}, vector)
+        client.pull()
+        newer = client.received_bytes - came
+    pushes = (after.updates - before.updates) / len(frames)
+    facts: dict[str, object] = {"received_bytes_where_one_shard_is_newer": newer}
+    if what.verb == "push":
+        applying = (after.applying_seconds - before.applying_seconds) / pushes
+        samples[MESSAGES] = [max(one - applying, one / 20) for one in samples[OURS]]
+        facts = {
+            "applying_seconds": rounded(applying),
+            "server_cpu_seconds": rounded((after.cpu_seconds - before.cpu_seconds) / pushes),
+        }
+    against, bar = (COPY, MEMORY_BAR) if memory else (RAW, SOCKET_BAR)
+    judged = samples[MESSAGES if what.verb == "push" else OURS]
+    verdicts = [Comparison(against, ratios(samples[against], judged), bar)]
+    key = RowKey(what.verb, what.name, f"{len(frames)} shards" if len(frames) > 1 else "1 shard")
+    row = timed(key, what.vector_bytes, samples, verdicts, "GB/s")
+    return [replace(row, facts={**row.facts, **facts})]
+
+
+def install(client: Client, served: Served, place: Array) -> None:
+    """Pull all, and put it in its place, as a replica does before a step."""
+    starts = {one.number: one for one in served.shards}
+    for pulled in client.pull(whole=True):
+        for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            shard = starts[number]
+            place[shard.start : shard.stop] = np.frombuffer(buffer, place.dtype)
+
+
+def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Road]) -> list[Exchange]:
+    """Every road with every length of shard."""
+    return [
+        Exchange(verb, road, shard, vector_bytes)
+        for verb in ("push", "pull")
+        for road in roads
+        for shard in shards
+    ]
+
+
+def _length(count: int) -> str:
+    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count >> 10} KB"

@@ -1,0 +1,288 @@
+"""Recorded traffic replayed against real servers: updates a second, against the number of servers.
+
+Knows: forms in which a push can come, shares of servers, what is counted. Does not know: files, sockets.
+
+A process a session does what that session of a replica did, in its order, each message answered before the
+next: at the recorded times, or as fast as servers allow. Counted are updates of weights: k·M·N for factors of
+k examples of an M x N matrix, M·N for a delta or gradient (figure 9 of Chilimbi et al. 2014 does not define
+its count). On more servers than `MEASURED` one of them is measured with its share of the shards, and the
+others are taken to be like it: such a row says *simulated*.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from cotswold.bench.case import Case
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, rounded
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.server.crowd import ASKED, call_of, client_of, gathered, name_of, ready, say
+from cotswold.bench.server.recorded import Event, Recorded, read
+from cotswold.bench.server.served import PRELOADED, Model, Road, Served
+from cotswold.cluster.layout import dealt
+from cotswold.host import ForkServer, keep_freed_bytes
+from cotswold.optim.updates import Deltas
+from cotswold.server.messages import Shard
+
+Form = Literal["as recorded", "whole", "factors"]
+FORMS: tuple[Form, ...] = ("whole", "factors")
+MEASURED = (1, 2)
+"""Numbers of servers that all run here."""
+SHARES = (4, 8, 16)
+"""Numbers of servers of which one runs here."""
+ROAD: Road = "shared memory"
+RECORDED_SPEED, FULL_SPEED = 1.0, 0.0
+PUSHES = "pushes/s"
+_LIFE = "cotswold.bench.server.replaying:live"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Traffic, in a form, on so many servers, at its own speed or at full speed."""
+
+    recorded: Recorded
+    form: Form
+    servers: int
+    speed: float = FULL_SPEED
+    seconds: float = 3.0
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether one server stands for all."""
+        return self.servers not in MEASURED
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """Those that are served here, by servers called as `Served` calls them."""
+        names = [f"server-{number}" for number in range(self.servers)]
+        every = dealt(self.recorded.shards, names)
+        if not self.is_simulated:
+            return every
+        by_name = {name: [one for one in every if one.server == name] for name in names}
+        most = max(by_name.values(), key=lambda own: sum(one.stop - one.start for one in own))
+        return dealt(most, names[:1])
+
+
+def cases(path: Path, seconds: float) -> list[Case[Any]]:
+    """At the recorded speed on one server; then as fast as can be, in every form on every number of servers.
+
+    Raises UserError where there is no recorded traffic.
+    """
+    recorded = read(path)
+    replays = [
+        Replay(recorded, "as recorded", 1, RECORDED_SPEED, seconds),
+        *(
+            Replay(recorded, form, servers, FULL_SPEED, seconds)
+            for form in FORMS
+            for servers in (*MEASURED, *SHARES)
+        ),
+    ]
+    return [Case("trace", path.name, partial(measured, path.name), one, once=True) for one in replays]
+
+
+def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
+    """One row: updates of weights a second."""
+    recorded, shards = what.recorded, what.shards
+    model = Model(
+        tuple((tensor, 1, columns) for tensor, columns in recorded.columns.items()),
+        1 << 20,
+        recorded.rule,
+        recorded.dtype,
+        cut=shards,
+    )
+    sessions = [name_of(number) for number in range(len(recorded.sessions))]
+    processes = ForkServer((*PRELOADED, "cotswold.bench.server.replaying"))
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
+            Served(processes, model, sessions, ROAD) as served,
+        ):
+            calls = []
+            for number, events in enumerate(recorded.sessions):
+                file = Path(folder) / f"{number}.events"
+                plan = [_planned(each, what, shards) for each in events]
+                file.write_text(json.dumps([each for each in plan if each is not None]))
+                more = {
+                    "events": str(file),
+                    "columns": dict(recorded.columns),
+                    "dtype": recorded.dtype,
+                    "kind": "delta" if isinstance(recorded.rule, Deltas) else "gradient",
+                    "speed": what.speed,
+                    "seconds": what.seconds,
+                }
+                calls.append(call_of(served, number, _LIFE, Path(folder), more))
+            before = served.counts()
+            said = gathered(processes, calls, Path(folder), what.seconds)
+            after = served.counts()
+    finally:
+        processes.close()
+    return [_row(name, what, said, before, after)]
+
+
+def _row(
+    name: str, what: Replay, said: Sequence[Mapping[str, Any]], before: Sequence[Any], after: Sequence[Any]
+) -> Row:
+    taken = max(one["seconds"] for one in said)
+    pushes, weights, sent = (sum(one[key] for one in said) for key in ("pushes", "weights", "sent_bytes"))
+    share = 1.0
+    if what.is_simulated:
+        everything = sum(one.stop - one.start for one in what.recorded.shards)
+        share = everything / sum(one.stop - one.start for one in what.shards)
+    facts: dict[str, object] = {
+        "servers": what.servers,
+        "is_simulated": what.is_simulated,
+        "form": what.form,
+        "speed": "recorded" if what.speed else "as fast as can be",
+        "sessions": len(said),
+        "pushes_per_second": rounded(pushes / taken),
+        "sent_bytes_a_push": rounded(sent / max(1, pushes)),
+        "server_cpu_seconds_a_push": [
+            rounded((b.cpu_seconds - a.cpu_seconds) / max(1, pushes))
+            for a, b in zip(before, after, strict=True)
+        ],
+        "applying_seconds_a_push": [
+            rounded((b.applying_seconds - a.applying_seconds) / max(1, pushes))
+            for a, b in zip(before, after, strict=True)
+        ],
+        "late_seconds": rounded(max(one["late_seconds"] for one in said)),
+    }
+    servers = "1 server" if what.servers == 1 else f"{what.servers} servers"
+    operation = f"{what.form}, {servers}" + (", simulated from one" if what.is_simulated else "")
+    figures = {OURS: Spread.of([share * weights / taken / 1e9])}
+    verdicts = []
+    asked = sum(one["asked"] for one in said) / taken / 1e9
+    if asked:
+        figures[ASKED] = Spread.of([asked])
+        verdicts = [Comparison(ASKED, Spread.of([share * weights / taken / 1e9 / asked]))]
+    else:
+        verdicts = [Comparison(PUSHES, Spread.of([pushes / taken]))]
+    samples = {by: [one.median] for by, one in figures.items()}
+    return Row(
+        RowKey("trace", name, operation), "G updates/s", figures, samples, "rates", verdicts, facts=facts
+    )
+
+
+def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
+    """An event as the process is told it: seconds, examples of each shard that is pushed, or None for a pull;
+    None where it has no shard that is served here."""
+    here = {one.number: one for one in shards}
+    if not event.is_push:
+        own = [number for number in event.shards if number in here]
+        return [event.seconds, own, None] if own else None
+    recorded = dict(zip(event.shards, event.examples, strict=True))
+    own = [number for number in event.shards if number in here]
+    if not own:
+        return None
+    if what.form == "as recorded":
+        examples = [recorded[number] for number in own]
+    elif what.form == "whole" or isinstance(what.recorded.rule, Deltas):
+        examples = [0] * len(own)
+    else:
+        examples = [_examples(what.recorded, here[number], event.samples) for number in own]
+    return [event.seconds, own, examples]
+
+
+def _examples(recorded: Recorded, shard: Shard, samples: int) -> int:
+    """How many examples a shard comes as, 0 where its numbers are fewer than those of the factors."""
+    columns = recorded.columns[shard.tensor]
+    numbers = sum(one.stop - one.start for one in recorded.shards if one.tensor == shard.tensor)
+    return samples if samples * (numbers // columns + columns) < numbers else 0
+
+
+def live(
+    *,
+    name: str,
+    session: int,
+    road: Road,
+    addresses: Mapping[str, str],
+    shards: Sequence[Sequence[Any]],
+    folder: str,
+    events: str,
+    columns: Mapping[str, int],
+    dtype: str,
+    kind: str,
+    speed: float,
+    seconds: float,
+) -> int:
+    """The life of the process that replays a session, for so long at most; at full speed again and again."""
+    keep_freed_bytes()
+    client = client_of(name, session, road, addresses, shards, kind)
+    here = {one[0]: Shard(*one) for one in shards}
+    plan = json.loads(Path(events).read_text())
+    numbers = np.full(
+        max([one.stop - one.start for one in here.values()] + _factors(plan, here, columns)), 1e-3
+    )
+    numbers = numbers.astype(dtype)
+    ready(Path(folder), name)
+    begun, cpu = time.perf_counter(), time.process_time()
+    pushes = weights = asked = 0
+    late = 0.0
+    place = 0
+    while plan and time.perf_counter() - begun < seconds:
+        if place == len(plan):
+            if speed:
+                break
+            place = 0
+        due, own, examples = plan[place]
+        place += 1
+        if speed:
+            if due / speed > seconds:
+                break
+            time.sleep(max(0.0, begun + due / speed - time.perf_counter()))
+            late = max(late, time.perf_counter() - begun - due / speed)
+        if examples is None:
+            client.pull(only=own)
+            continue
+        client.push_form(own, examples, columns, numbers)
+        pushes += 1
+        weights += sum(
+            max(1, count) * (here[number].stop - here[number].start)
+            for number, count in zip(own, examples, strict=True)
+        )
+    if speed:
+        asked = sum(
+            max(1, count) * (here[number].stop - here[number].start)
+            for due, own, examples in plan
+            if examples is not None and due / speed <= seconds
+            for number, count in zip(own, examples, strict=True)
+        )
+    traffic = client.post.endpoint.traffic
+    say(
+        Path(folder),
+        name,
+        {
+            "pushes": pushes,
+            "weights": weights,
+            "asked": asked,
+            "seconds": time.perf_counter() - begun,
+            "cpu_seconds": time.process_time() - cpu,
+            "sent_bytes": traffic.sent_bytes + traffic.sent_shared_bytes,
+            "late_seconds": late,
+        },
+    )
+    client.close()
+    return 0
+
+
+def _factors(plan: Sequence[Any], here: Mapping[int, Shard], columns: Mapping[str, int]) -> list[int]:
+    """Lengths of what the pushes need."""
+    return [
+        count
+        * max(
+            (here[number].stop - here[number].start) // columns[here[number].tensor],
+            columns[here[number].tensor],
+        )
+        for _, own, examples in plan
+        if examples is not None
+        for number, count in zip(own, examples, strict=True)
+    ]

@@ -1,0 +1,130 @@
+"""How many replicas one server process serves: those of `adam-mnist`, that push and pull after every step.
+
+Knows: the recipe, the time of its step, numbers of replicas, the bar. Does not know: how messages travel.
+
+Replicas compute nothing here: each sleeps as long as a step of the recipe takes on one thread, which is
+measured first, and then pushes its gradient and pulls what is newer, in a process of its own, through shared
+memory. Where the server is not the bottleneck as many steps are served as are asked for; the bar is that this
+holds for 8 replicas. Processor time of the server a step says how many it could serve with a core of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from cotswold import recipe as recipes
+from cotswold.bench.effort import Effort
+from cotswold.bench.measure import Spread, rounded
+from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
+from cotswold.bench.server.served import PRELOADED, Model, Road, Served
+from cotswold.cluster.work import Slot
+from cotswold.host import ForkServer
+from cotswold.ops import images_last
+from cotswold.training.flat import FlatModule
+from cotswold.training.losses import loss_of
+from cotswold.training.restore import supervised_network
+
+RECIPE = "adam-mnist"
+BAR = 0.95
+BAR_REPLICAS = 8
+SHARD_BYTES = 1 << 20
+ROAD: Road = "shared memory"
+CLASSES = 10
+_STEPS = 30
+_LIFE = "cotswold.bench.server.crowd:step"
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Numbers of replicas, each for so many seconds."""
+
+    counts: Sequence[int] = (1, 2, 4, 8, 12, 16, 24, 32)
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known of a recipe's step: its tensors, and how long it takes on one thread."""
+
+    layout: tuple[tuple[str, int, int], ...]
+    seconds: float
+
+
+def measured(what: Crowd, effort: Effort) -> list[Row]:
+    """A row for each number of replicas."""
+    one = step_of(RECIPE)
+    model = Model(one.layout, SHARD_BYTES)
+    processes = ForkServer((*PRELOADED, "cotswold.bench.server.crowd"))
+    try:
+        return [_row(processes, model, one.seconds, count, what.seconds) for count in what.counts]
+    finally:
+        processes.close()
+
+
+def step_of(name: str) -> Step:
+    """A step of a shipped recipe on pictures of zeros, on one thread: the median of some."""
+    recipe = recipes.load(name)
+    maps, batch = recipe.input, recipe.training.batch_size
+    network = supervised_network(recipe, CLASSES)
+    flat, loss = FlatModule(network.train()), loss_of(recipe)
+    pictures, labels = (
+        images_last(torch.zeros(batch, maps.channels, maps.height, maps.width)),
+        torch.arange(batch) % 10,
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    taken = []
+    try:
+        gradient = torch.zeros_like(flat.vector)
+        flat.collect(gradient)
+        for _ in range(_STEPS):
+            begun = time.perf_counter()
+            loss(network(pictures), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            taken.append(time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(threads)
+    slots = [Slot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
+    return Step(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
+
+
+def _row(processes: ForkServer, model: Model, step_seconds: float, count: int, seconds: float) -> Row:
+    names = [name_of(number) for number in range(count)]
+    more = {"compute_seconds": step_seconds, "seconds": seconds}
+    with (
+        tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
+        Served(processes, model, names, ROAD) as served,
+    ):
+        calls = [call_of(served, each, _LIFE, Path(folder), more) for each in range(count)]
+        before = served.counts()[0]
+        said = gathered(processes, calls, Path(folder), seconds)
+        after = served.counts()[0]
+    steps = sum(one["steps"] for one in said)
+    taken = max(one["seconds"] for one in said)
+    served_s, asked_s = steps / taken, count / step_seconds
+    cpu = after.cpu_seconds - before.cpu_seconds
+    applying = after.applying_seconds - before.applying_seconds
+    facts: dict[str, object] = {
+        "replicas": count,
+        "parameters": model.size,
+        "step_seconds": rounded(step_seconds),
+        "server_cpu_share": rounded(cpu / taken),
+        "server_cpu_seconds_a_step": rounded(cpu / steps),
+        "applying_seconds_a_step": rounded(applying / steps),
+        "replica_cpu_seconds_a_step": rounded(sum(one["cpu_seconds"] for one in said) / steps),
+        "wait_seconds": [rounded(median(one["wait_seconds"][each] for one in said)) for each in (0, 1)],
+        "staleness": rounded(after.staleness),
+    }
+    share = Comparison(ASKED, Spread.of([served_s / asked_s]), BAR if count == BAR_REPLICAS else None)
+    word = "replica" if count == 1 else "replicas"
+    figures = {OURS: Spread.of([served_s]), ASKED: Spread.of([asked_s])}
+    samples = {OURS: [served_s], ASKED: [asked_s]}
+    key = RowKey("replicas", RECIPE, f"{count} {word}")
+    return Row(key, "steps/s", figures, samples, "rates", [share], facts=facts)

@@ -1,0 +1,348 @@
+"""A parameter server's process, and whoever speaks with it here: what measurements of the road stand on.
+
+Knows: how a server is started, given a vector, sessions and rates; roads. Does not know: what is measured.
+
+The server is that of `cotswold train` (`cluster.roles.server`), forked as there. This process is its
+coordinator; whoever pushes and pulls has an endpoint of its own, here (`Client`) or in another process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import numpy as np
+
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.layout import shards_of
+from cotswold.cluster.messages import Count, Counts, Finish, Serving
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach
+from cotswold.cluster.roles.updates import said
+from cotswold.cluster.transport import Endpoint, Lost
+from cotswold.cluster.work import Slot
+from cotswold.errors import MachineError
+from cotswold.host import Call, ForkServer, Process, Token
+from cotswold.host.token import VARIABLE
+from cotswold.optim.updates import Rule, Sgd
+from cotswold.server import messages as m
+from cotswold.server.staleness import Staleness
+from cotswold.server.updating import Asynchronous, Room
+
+Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
+ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
+PRELOADED = ("torch", "cotswold.cluster.roles.server", "cotswold.bench.server.raw")
+LOOPBACK = "127.0.0.1"
+WEIGHTS = "x"
+RUN = "bench"
+_MEMORY = "COTSWOLD_SHARED_MEMORY"
+_SECONDS = 60.0
+_RATE = 1e-6
+_Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
+"""Kind, shards, examples, buffers of what goes to one server."""
+
+
+def reach_of(road: Road) -> Reach:
+    """How processes reach each other on a road: on one host, or as if each had a host of its own."""
+    if road.startswith("TCP"):
+        return Reach(LOOPBACK, encrypt="CURVE" in road, apart=True)
+    return Reach()
+
+
+def environ_of(road: Road, token: Token) -> dict[str, str]:
+    """What processes on a road are told besides."""
+    return {VARIABLE: token.text, _MEMORY: "1" if road == "shared memory" else "0"}
+
+
+@contextmanager
+def on_road(road: Road, token: Token) -> Iterator[None]:
+    """Endpoints that this process makes meanwhile travel so."""
+    told = environ_of(road, token)
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def endpoint_on(road: Road, token: Token, name: str) -> Endpoint:
+    """An endpoint of this process."""
+    reach = reach_of(road)
+    with on_road(road, token):
+        return Endpoint(token, name, host=reach.towards, encrypt=reach.encrypt, apart=reach.apart)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What servers hold: tensors, in shards of about so many bytes, of a type; by which rule."""
+
+    layout: tuple[tuple[str, int, int], ...]
+    """Of each tensor: name, rows, numbers a row."""
+    shard_bytes: int
+    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
+    dtype: str = "float32"
+    staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
+    room_bytes: int = 1 << 28
+    """Of updates that may wait on a server."""
+    cut: tuple[m.Shard, ...] = ()
+    """The shards, where they are not to be cut here."""
+
+    @property
+    def size(self) -> int:
+        """Numbers up to the end of the last shard."""
+        if self.cut:
+            return max(one.stop for one in self.cut)
+        return sum(rows * columns for _, rows, columns in self.layout)
+
+    def shards(self, servers: Sequence[str]) -> tuple[m.Shard, ...]:
+        """Which server has which."""
+        if self.cut:
+            return self.cut
+        item_bytes = np.dtype(self.dtype).itemsize
+        return shards_of([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The settings of servers, as plain values."""
+        room = Room(self.room_bytes, self.room_bytes)
+        columns = {name: columns for name, _, columns in self.layout}
+        item_bytes = np.dtype(self.dtype).itemsize
+        return said(Asynchronous(RUN, WEIGHTS, self.rule, columns, item_bytes, room, self.staleness))
+
+
+class Served:
+    """Servers of a model that take pushes of ``sessions`` (their names); use in a ``with`` statement."""
+
+    def __init__(
+        self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Road, servers: int = 1
+    ) -> None:
+        self.model, self.road, self.token = model, road, Token.new()
+        self.shards = model.shards([f"server-{number}" for number in range(servers)])
+        self.names = tuple(dict.fromkeys(one.server for one in self.shards))
+        self.addresses: dict[str, str] = {}
+        self._post = Post(endpoint_on(road, self.token, m.COORDINATOR))
+        self._processes: list[Process] = []
+        try:
+            for name in self.names:
+                self._processes.append(processes.start(self._call(name)))
+            self._hear(self._serving, lambda: len(self.addresses) == len(self.names))
+            self._write()
+            self._order(sessions)
+        except BaseException:
+            self.close()
+            raise
+
+    def sessions(self, names: Sequence[str]) -> dict[str, int]:
+        """The numbers of sessions by name."""
+        return {name: number + 1 for number, name in enumerate(names)}
+
+    def pids(self) -> list[int]:
+        """The servers' processes."""
+        return [one.pid for one in self._processes]
+
+    def counts(self) -> list[Counts]:
+        """What the servers have done so far."""
+        found: dict[str, Counts] = {}
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, Counts):
+                found[message.server] = message
+
+        for name in self.names:
+            self._post.send(name, Count())
+        self._hear(hear, lambda: len(found) == len(self.names))
+        return [found[name] for name in self.names]
+
+    def close(self) -> None:
+        """End the servers."""
+        for name in self.addresses:
+            self._post.send(name, Finish())
+        self._post.endpoint.close()
+        for one in self._processes:
+            one.end()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _call(self, name: str) -> Call:
+        arguments = {
+            "name": name,
+            "coordinator": self._post.endpoint.address,
+            "shards": [astuple(one) for one in self.shards if one.server == name],
+            "dtype": self.model.dtype,
+            "reach": reach_of(self.road).said(),
+            "updates": self.model.told,
+        }
+        return Call(name, "cotswold.cluster.roles.server:main", arguments, environ_of(self.road, self.token))
+
+    def _serving(self, message: AnyMessage) -> None:
+        if isinstance(message, Serving):
+            self.addresses[message.name] = message.address
+
+    def _write(self) -> None:
+        vector = np.zeros(self.model.size, self.model.dtype)
+        for name in (*self.model.rule.keeps, WEIGHTS):
+            written: set[str] = set()
+            for server in self.names:
+                own = [one for one in self.shards if one.server == server]
+                buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
+                self._post.send(server, m.Write(1, name, tuple(one.number for one in own), buffers))
+
+            def hear(message: AnyMessage, written: set[str] = written) -> None:
+                if isinstance(message, m.Written):
+                    written.add(message.server)
+
+            self._hear(hear, lambda written=written: len(written) == len(self.names))  # type: ignore[misc]  # mypy and defaults
+
+    def _order(self, names: Sequence[str]) -> None:
+        told: set[str] = set()
+        sessions = tuple((number, name) for name, number in self.sessions(names).items())
+        for server in self.names:
+            self._post.send(server, m.Order(1, sessions, ((0, _RATE),), 0, 0))
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.Ordered):
+                told.add(message.server)
+
+        self._hear(hear, lambda: len(told) == len(self.names))
+
+    def _hear(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
+        heard(self._post, hear, until)
+
+
+def heard(post: Post, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
+    """Let ``hear`` have every message until something holds; raises MachineError where a peer is lost."""
+    deadline = time.monotonic() + _SECONDS
+    while not until():
+        match post.receive(1.0):
+            case Letter(_, message):
+                hear(message)
+            case Lost(peer, why):
+                raise MachineError(f"{peer} was lost: {why}")
+            case _ if time.monotonic() > deadline:
+                raise MachineError(f"{post.endpoint.name} heard nothing for {_SECONDS:g} s")
+            case _:
+                pass
+
+
+class Client:
+    """Whoever pushes and pulls, one message at a time to each server, as a replica does; to be closed."""
+
+    def __init__(
+        self,
+        road: Road,
+        token: Token,
+        name: str,
+        session: int,
+        addresses: Mapping[str, str],
+        shards: Sequence[m.Shard],
+        kind: str = "gradient",
+    ) -> None:
+        """``kind``: of pushes that come whole."""
+        self._session = session
+        self.post = Post(endpoint_on(road, token, name))
+        self._own: dict[str, list[m.Shard]] = {}
+        for one in shards:
+            self._own.setdefault(one.server, []).append(one)
+        for server, address in addresses.items():
+            self.post.endpoint.connect(server, address)
+        self._kind = kind
+        self.versions = {one.number: -1 for one in shards}
+        self._number = 0
+
+    def push(self, gradient: Array) -> None:
+        """Push a vector of the model's; returns when all servers have applied it."""
+        self._push(
+            {
+                server: (
+                    self._kind,
+                    tuple(one.number for one in shards),
+                    (),
+                    tuple(raw(gradient[one.start : one.stop]) for one in shards),
+                )
+                for server, shards in self._own.items()
+            }
+        )
+
+    def push_form(
+        self, which: Sequence[int], examples: Sequence[int], columns: Mapping[str, int], numbers: Array
+    ) -> None:
+        """Push these shards, each as factors of so many examples, or whole for 0; the numbers are any.
+
+        Servers that have none of them are sent a push of nothing, for pushes have the same number everywhere.
+        """
+        counts = dict(zip(which, examples, strict=True))
+        parts: dict[str, _Part] = {}
+        for server, shards in self._own.items():
+            own = [one for one in shards if one.number in counts]
+            buffers, tensors = list[memoryview](), dict[str, int]()
+            for one in own:
+                count, length = counts[one.number], one.stop - one.start
+                if count:
+                    tensors[one.tensor] = count
+                    length = count * (length // columns[one.tensor])
+                buffers.append(raw(numbers[:length]))
+            buffers += [raw(numbers[: count * columns[name]]) for name, count in tensors.items()]
+            kind = self._kind if not tensors else "factors"
+            found = tuple(counts[one.number] for one in own) if tensors else ()
+            parts[server] = (kind, tuple(one.number for one in own), found, tuple(buffers))
+        self._push(parts)
+
+    def _push(self, parts: Mapping[str, _Part]) -> None:
+        self._number += 1
+        for server, (kind, numbers, examples, buffers) in parts.items():
+            versions = tuple(max(0, self.versions[number]) for number in numbers)
+            update = m.Update(
+                RUN, self._session, self._number, kind, numbers, versions, 0, 1.0, (), 0, examples, buffers
+            )
+            self.post.send(server, update)
+        waiting = set(parts)
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.UpdateRefused):
+                raise MachineError(f"{message.server} refused a push: {message.reason}")
+            if isinstance(message, m.Applied) and message.number == self._number:
+                waiting.discard(message.server)
+
+        heard(self.post, hear, lambda: not waiting)
+
+    def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
+        """What is newer than what was pulled before, or all, of ``only`` these shards if given; the buffers
+        are the messages' own."""
+        for server, shards in self._own.items():
+            numbers = tuple(one.number for one in shards if only is None or one.number in only)
+            known = tuple(-1 if whole else self.versions[number] for number in numbers)
+            self.post.send(server, m.PullNewer(RUN, self._session, 0, numbers, known))
+        came: list[m.PulledNewer] = []
+
+        def hear(message: AnyMessage) -> None:
+            if isinstance(message, m.PulledNewer):
+                if message.error is not None:
+                    raise MachineError(f"{message.server} refused a pull: {message.error}")
+                came.append(message)
+                self.versions.update(zip(message.shards, message.versions, strict=True))
+
+        heard(self.post, hear, lambda: len(came) == len(self._own))
+        return came
+
+    @property
+    def received_bytes(self) -> int:
+        """So far, shared memory included."""
+        traffic = self.post.endpoint.traffic
+        return traffic.received_bytes + traffic.received_shared_bytes
+
+    def close(self) -> None:
+        """Hang up."""
+        self.post.endpoint.close()

@@ -1,0 +1,156 @@
+"""`cotswold serve`.
+
+Knows: the words of the command, its line of progress. Does not know: how anything is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from cotswold.api.progress import Stages
+    from cotswold.api.serving import Served, ServedStatus
+    from cotswold.run import Stop
+
+_LOOK_SECONDS = 0.5
+
+
+def serve(
+    *,
+    module: str,
+    servers: int = 1,
+    rule: Literal["sgd", "momentum", "adagrad", "deltas"] = "sgd",
+    rate: float = 0.1,
+    momentum: float = 0.9,
+    listen: str = "127.0.0.1:0",
+    token_file: Path | None = None,
+    save: Path | None = None,
+    resume: bool = False,
+    checkpoint_minutes: float = 5.0,
+    staleness: int | None = None,
+    stale: Literal["drop", "scale"] = "drop",
+    ports: str | None = None,
+    encrypt: bool = True,
+) -> int:
+    """Serve the parameters of a module to training loops of anybody's own, until Ctrl-C or SIGTERM.
+
+    A loop pulls and pushes by cotswold.server.connect(address, token), from any
+    process or host that knows the token: docs/serve.md. Each push counts once,
+    whoever is killed; which samples a loop takes is its own affair. Ctrl-C ends
+    all sessions, saves and ends; exit code 0: ended as asked; 1: a server died
+    (serve again with --resume); 2: a mistake of the caller's.
+
+    Examples:
+
+      openssl rand -hex 32 > token; chmod 600 token
+      cotswold serve --module my_module:make_model --token-file token
+      cotswold serve --module net:make --token-file token --save served --rate 0.05
+      cotswold serve --module net:make --token-file token --save served --resume
+      cotswold serve --module net:make --token-file token --listen 10.0.0.1:7000
+
+    Parameters
+    ----------
+    module
+        A function without arguments that makes the torch.nn.Module, as package.module:function; Python looks
+        for it in this folder as well. Clients make the same module; the parameters are these.
+    servers
+        Server processes, among which the parameters are spread.
+    rule
+        What is done with a push: a step along the gradient, with momentum, or by Adagrad; or deltas added up.
+    rate
+        The learning rate; of no meaning for deltas.
+    momentum
+        Of rule momentum.
+    listen
+        The address of this machine at which clients reach it, and the port, 0 for any that is free.
+    token_file
+        A file with the secret, which this user alone can read; made where it is not there. COTSWOLD_TOKEN by
+        default.
+    save
+        The folder for checkpoints and the logs of the servers.
+    resume
+        Go on from the newest checkpoint there.
+    checkpoint_minutes
+        Minutes between checkpoints.
+    staleness
+        How many pushes of others may come between a pull and its push; any number by default.
+    stale
+        What is done with one beyond that: drop it, or scale it down.
+    ports
+        The ports of the servers, FIRST-LAST, one for each at least; any by default.
+    encrypt
+        Whether everything between hosts is encrypted.
+    """
+    import os
+    import sys
+
+    from cotswold.api.connecting import split_address
+    from cotswold.api.interrupting import stopping
+    from cotswold.api.progress import say, stages
+    from cotswold.api.serving import made_by, serve
+    from cotswold.errors import UserError
+    from cotswold.host import token_of
+    from cotswold.recipe.schema.cluster import port_range
+    from cotswold.run import Stop
+
+    split_address(listen)
+    if token_file is None and token_of(os.environ) is None:
+        raise UserError("clients need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
+    try:
+        between = port_range(ports)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error
+    sys.path.insert(0, str(Path.cwd()))
+    stop = Stop()
+    with (
+        stopping(stop),
+        serve(
+            made_by(module),
+            servers=servers,
+            rule=rule,
+            rate=rate,
+            momentum=momentum,
+            listen=listen,
+            token=token_file,
+            save=save,
+            resume=resume,
+            checkpoint_minutes=checkpoint_minutes,
+            staleness=staleness,
+            stale=stale,
+            ports=between,
+            encrypt=encrypt,
+            on_event=lambda kind, more: say(_told(kind, more)),
+        ) as served,
+        stages() as show,
+    ):
+        say(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
+        if save is None:
+            say("nothing is saved; give --save FOLDER to keep what is learnt")
+        _watch(served, stop, show)
+    say(f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}"))
+    return 0
+
+
+def _watch(served: Served, stop: Stop, show: Stages) -> None:
+    """Show how it goes until a signal comes; raises MachineError where a server is gone."""
+    while stop.signal is None and not served.wait(_LOOK_SECONDS):
+        show(_line(served.status), 0)
+
+
+def _line(status: ServedStatus) -> str:
+    """Where things are, in a line."""
+    refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
+    return (
+        f"{len(status.clients)} clients, {status.pushes} pushes ({status.pushes_per_second:.0f}/s), "
+        f"staleness {status.staleness:.1f} (most {status.staleness_most}), {status.samples} samples counted"
+        + (f", {status.torn} torn" if status.torn else "")
+        + (f"; refused{refused[1:]}" if refused else "")
+    )
+
+
+def _told(kind: str, more: Mapping[str, object]) -> str:
+    """An event, in words."""
+    why = more.get("sentence") or more.get("why")
+    return f"{more.get('name')} {kind}" + (f": {why}" if why else "")

@@ -1,0 +1,264 @@
+"""Kernels of updates by factors: a tile of the product is summed in registers, and the rule applied there.
+
+Knows: tiles, how factors are copied, the order of sums. Does not know: tensors, threads, what a push is.
+
+    g[row, column] = sum over examples of errors[example, row] activations[example, column]
+
+No gradient is ever in memory: weights and what is kept are read and written once, whatever the number of
+pushes. Both factors are copied first, so that a tile reads neighbours: activations in strips of a tile's
+width, errors in groups of a tile's rows. Weights are asked for four strips before their use; without that
+memory and products wait for each other (8 examples: 0.5 instead of 1.1 of the lesser limit, on Zen 5).
+
+A sum is a chain of fused multiply-adds in the order of the examples, begun at 0, for every 256 of them; these
+are added in their order. Then the rule is applied as `write` has it, push after push. So neither threads, nor
+vectors, nor tiles, nor how many pushes there are at once change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+from llvmlite import ir
+
+from cotswold.kernels.compile.emit import Lanes, Writer, integer, loop
+from cotswold.kernels.maps.tasks import JobHead, Strip, most, number_field, tasks
+from cotswold.kernels.updates.write import Kind, moved
+
+HEIGHTS = (6, 2, 1)
+"""Rows of tiles: as many of the first as there are, then of the others."""
+SECTION = 256
+"""Examples of a chain."""
+FACTOR_FIELDS = 4
+"""Of a push in the table: where its errors are, where its activations, its examples, its factor (float64)."""
+AHEAD_STRIPS = 4
+"""How far ahead of its use a strip of weights is asked for, in this row or in the next rows."""
+
+
+class FactorJob(IntEnum):
+    """The fields of a job, after those of every job."""
+
+    WEIGHTS = JobHead.FIELDS
+    KEPT = 6
+    PUSHES = 7
+    """The table of pushes."""
+    COUNT = 8
+    """How many pushes there are."""
+    ROWS = 9
+    COLUMNS = 10
+    BAND = 11
+    """Rows of a task."""
+    BLOCK = 12
+    """Columns whose activations are copied at a time, in whole strips."""
+    ERRORS = 13
+    """Where in scratch errors are copied to, in numbers."""
+    CONSTANT = 14
+    FIELDS = 15
+
+
+def vectors_of(lanes: Lanes) -> int:
+    """Vectors of a tile; with 16 registers there are fewer."""
+    return 2 if lanes.count * lanes.scalar_bytes == 32 else 4
+
+
+def write_factors(kind: Kind, lanes: Lanes, triple: str) -> ir.Module:
+    """A module with ``work(job)``: a band of rows a task, all pushes."""
+    module = ir.Module(f"factors_{kind}_{lanes.dtype}_{lanes.count}")
+    module.triple = triple
+    with tasks(module, lanes) as (w, job, number, scratch):
+        _Band(w, kind, job, scratch).write(number)
+    return module
+
+
+class _Push:
+    """A push of the table, and how many examples all before it have."""
+
+    def __init__(self, w: Writer, entry: ir.Value, before: ir.Value) -> None:
+        self.errors, self.activations = (w.pointer_field(entry, place) for place in (0, 1))
+        self.examples, self.factor = w.field(entry, 2), number_field(w, entry, 3)
+        self.before = before
+
+
+class _Narrow:
+    """Vectors side by side of which only the first so many lanes are there: how they are read and written."""
+
+    def __init__(self, w: Writer, vectors: int, count: ir.Value) -> None:
+        lefts = [w.b.sub(count, integer(v * w.lanes.count)) for v in range(vectors)]
+        self.w, self.masks = w, [w.first_lanes(most(w, left, integer(0))) for left in lefts]
+
+    def read(self, pointer: ir.Value) -> list[ir.Value]:
+        """The vectors, with zeros where nothing is."""
+        return [
+            self.w.read_part(self.w.at(pointer, v * self.w.lanes.count), mask)
+            for v, mask in enumerate(self.masks)
+        ]
+
+    def write(self, pointer: ir.Value, values: Sequence[ir.Value]) -> None:
+        """Those lanes that are there."""
+        for v, (value, mask) in enumerate(zip(values, self.masks, strict=True)):
+            self.w.write_part(self.w.at(pointer, v * self.w.lanes.count), value, mask)
+
+
+_OfPush = Callable[[_Push], None]
+_OfTile = Callable[[ir.Value, int], None]
+_OfStrip = Callable[["Strip | _Narrow", ir.Value, ir.Value], None]
+
+
+class _Band:
+    """Some rows of a shard, and what every task knows."""
+
+    def __init__(self, w: Writer, kind: Kind, job: ir.Value, scratch: ir.Value) -> None:
+        self.w, self.kind = w, kind
+        self.vectors = vectors_of(w.lanes)
+        self.strip = self.vectors * w.lanes.count
+        self.weights, self.kept = (w.pointer_field(job, one) for one in (FactorJob.WEIGHTS, FactorJob.KEPT))
+        self.pushes, self.count = w.pointer_field(job, FactorJob.PUSHES), w.field(job, FactorJob.COUNT)
+        self.rows, self.columns = (w.field(job, one) for one in (FactorJob.ROWS, FactorJob.COLUMNS))
+        self.band, self.block = w.field(job, FactorJob.BAND), w.field(job, FactorJob.BLOCK)
+        self.activations, self.errors = scratch, w.at(scratch, w.field(job, FactorJob.ERRORS))
+        self.constant = number_field(w, job, FactorJob.CONSTANT)
+
+    def write(self, number: ir.Value) -> None:
+        """All rows of the task of this number."""
+        w, b = self.w, self.w.b
+        first = b.mul(number, self.band)
+        rows = w.least(self.band, b.sub(self.rows, first))
+        self._each_push(lambda push: self._copy_errors(push, first, rows))
+        with loop(w, b.sdiv(b.add(self.columns, b.sub(self.block, integer(1))), self.block)) as turn:
+            start = b.mul(turn.index, self.block)
+            width = w.least(self.block, b.sub(self.columns, start))
+            self._each_push(lambda push: self._copy_activations(push, start, width))
+            self._each_tile(
+                rows, lambda row, height: self._tiles(b.add(first, row), row, height, start, width)
+            )
+
+    def _each_push(self, body: _OfPush) -> None:
+        """Do something for every push of the table."""
+        w, b = self.w, self.w.b
+        with loop(w, self.count, integer(0)) as turn:
+            push = _Push(w, w.slot(self.pushes, b.mul(turn.index, integer(FACTOR_FIELDS))), turn.values[0])
+            body(push)
+            turn.next = [b.add(push.before, push.examples)]
+
+    def _each_tile(self, rows: ir.Value, body: _OfTile) -> None:
+        """Do something for every group of rows."""
+        w, b, done = self.w, self.w.b, integer(0)
+        for height in HEIGHTS:
+            whole = b.mul(b.sdiv(b.sub(rows, done), integer(height)), integer(height))
+            with loop(w, whole, step=height) as turn:
+                body(b.add(done, turn.index), height)
+            done = b.add(done, whole)
+
+    def _copy_errors(self, push: _Push, first: ir.Value, rows: ir.Value) -> None:
+        """(example, row) to (group of rows, example, row of the group)."""
+        w, b = self.w, self.w.b
+        target = w.at(self.errors, b.mul(push.before, self.band))
+        with loop(w, push.examples) as turn:
+            source = w.at(push.errors, b.add(b.mul(turn.index, self.rows), first))
+
+            def copy(row: ir.Value, height: int) -> None:
+                place = w.at(target, b.add(b.mul(row, push.examples), b.mul(turn.index, integer(height))))
+                for one in range(height):
+                    value = b.load(w.at(source, b.add(row, integer(one))), typ=w.lanes.scalar)
+                    b.store(value, w.at(place, one))
+
+            self._each_tile(rows, copy)
+
+    def _copy_activations(self, push: _Push, start: ir.Value, width: ir.Value) -> None:
+        """(example, column) to (strip, example, column of the strip), the last one filled with zeros."""
+        w, b = self.w, self.w.b
+        target = w.at(self.activations, b.mul(push.before, self.block))
+        size = b.mul(push.examples, integer(self.strip))
+        with loop(w, push.examples) as turn:
+            source = w.at(push.activations, b.add(b.mul(turn.index, self.columns), start))
+
+            def copy(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
+                place = w.at(target, b.add(b.mul(number, size), b.mul(turn.index, integer(self.strip))))
+                for v, value in enumerate(strip.read(w.at(source, lane))):
+                    w.write(w.at(place, v * w.lanes.count), value)
+
+            self._each_strip(width, copy)
+
+    def _each_strip(self, width: ir.Value, body: _OfStrip) -> None:
+        """``body(strip, its number, its first lane)`` for all lanes; of the last some may not be there."""
+        w, b = self.w, self.w.b
+        whole = b.sdiv(width, integer(self.strip))
+        with loop(w, whole) as turn:
+            body(Strip(w, self.vectors, None), turn.index, b.mul(turn.index, integer(self.strip)))
+        done = b.mul(whole, integer(self.strip))
+        rest = b.sub(width, done)
+        with b.if_then(b.icmp_signed(">", rest, integer(0))):
+            body(_Narrow(w, self.vectors, rest), whole, done)
+
+    def _tiles(self, row: ir.Value, of_band: ir.Value, height: int, start: ir.Value, width: ir.Value) -> None:
+        """Some rows of a block of columns through all pushes, strip by strip."""
+        w, b = self.w, self.w.b
+
+        def tile(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
+            first = b.add(b.mul(row, self.columns), b.add(start, lane))
+            places = [b.add(first, b.mul(integer(one), self.columns)) for one in range(height)]
+            ahead = b.add(lane, integer(AHEAD_STRIPS * self.strip))
+            down = b.sub(b.mul(integer(height), self.columns), width)
+            beyond = b.select(b.icmp_signed("<", ahead, width), integer(0), down)
+            for place in places:
+                self._ask(b.add(place, b.add(integer(AHEAD_STRIPS * self.strip), beyond)))
+
+            def through(push: _Push) -> None:
+                errors = w.at(
+                    self.errors, b.add(b.mul(push.before, self.band), b.mul(of_band, push.examples))
+                )
+                size = b.mul(push.examples, integer(self.strip))
+                activations = w.at(
+                    self.activations, b.add(b.mul(push.before, self.block), b.mul(number, size))
+                )
+                sums = self._product(errors, activations, push.examples, height)
+                for place, gradient in zip(places, sums, strict=True):
+                    self._move(strip, place, gradient, push.factor)
+
+            self._each_push(through)
+
+        self._each_strip(width, tile)
+
+    def _ask(self, place: ir.Value) -> None:
+        streams = [self.weights] if self.kind == "add" else [self.weights, self.kept]
+        for stream in streams:
+            for v in range(self.vectors):
+                self.w.fetch(self.w.at(self.w.at(stream, place), v * self.w.lanes.count))
+
+    def _product(
+        self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int
+    ) -> list[list[ir.Value]]:
+        """The sums of a tile, row by row."""
+        w, b = self.w, self.w.b
+
+        def chain(begin: ir.Value, count: ir.Value) -> list[ir.Value]:
+            with loop(w, count, *[w.lanes.zero] * (height * self.vectors)) as turn:
+                example = b.add(begin, turn.index)
+                source = w.at(activations, b.mul(example, integer(self.strip)))
+                seen = [w.read(w.at(source, v * w.lanes.count)) for v in range(self.vectors)]
+                numbers = w.at(errors, b.mul(example, integer(height)))
+                for row in range(height):
+                    error = w.spread(w.at(numbers, row))
+                    for v in range(self.vectors):
+                        at = row * self.vectors + v
+                        turn.next[at] = w.multiply_add(error, seen[v], turn.values[at])
+            return turn.values
+
+        sums = chain(integer(0), w.least(examples, integer(SECTION)))
+        with loop(w, b.sub(examples, integer(SECTION)), *sums, step=SECTION) as section:
+            begin = b.add(section.index, integer(SECTION))
+            more = chain(begin, w.least(b.sub(examples, begin), integer(SECTION)))
+            section.next = [b.fadd(one, other) for one, other in zip(section.values, more, strict=True)]
+        return [section.values[row * self.vectors :][: self.vectors] for row in range(height)]
+
+    def _move(
+        self, strip: Strip | _Narrow, place: ir.Value, gradient: Sequence[ir.Value], factor: ir.Value
+    ) -> None:
+        w = self.w
+        values = strip.read(w.at(self.weights, place))
+        if self.kind != "add":
+            values += strip.read(w.at(self.kept, place))
+        values = moved(w, self.kind, values, gradient, factor, self.constant)
+        strip.write(w.at(self.weights, place), values[: self.vectors])
+        if self.kind != "add":
+            strip.write(w.at(self.kept, place), values[self.vectors :])

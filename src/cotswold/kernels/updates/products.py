@@ -1,0 +1,179 @@
+"""Updates of a shard by factors, run on numbers in memory.
+
+Knows: how a job is filled, how much is copied at a time, a small shard that each kernel must get right first.
+Does not know: formulas in vectors, rules, messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from struct import Struct
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cotswold.kernels.compile import known_answers, library
+from cotswold.kernels.compile.emit import Lanes
+from cotswold.kernels.compile.known_answers import ROUNDING
+from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.processor import Processor
+from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepared
+from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.updates import passes
+from cotswold.kernels.updates.factors import HEIGHTS, SECTION, FactorJob, vectors_of, write_factors
+from cotswold.kernels.updates.passes import Shard, updated
+from cotswold.kernels.updates.write import Kind
+
+PLACES = (FactorJob.WEIGHTS, FactorJob.KEPT, FactorJob.PUSHES, FactorJob.COUNT)
+COPIED_BYTES = 1 << 19
+"""Activations that are copied at a time: half of a second cache."""
+BAND_ROWS = 170 * HEIGHTS[0]
+"""Rows of a task at most."""
+FLOPS_A_THREAD = 2e6
+"""Work below which another thread does not pay."""
+EXAMPLES_TOGETHER = 512
+"""Examples of pushes that go in one pass; with more, reading and writing weights once more costs little."""
+
+Factors = tuple[float, Tensor, Tensor]
+"""A factor, errors ``(example, row)``, activations ``(example, column)``."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is done to a block of weights ``(row, column)``; ``constant`` is that of `Kind`.
+
+    With ``unit_norm`` every row has norm 1 afterwards.
+    """
+
+    kind: Kind
+    rows: int
+    columns: int
+    dtype: str
+    constant: float = 0.0
+    unit_norm: bool = False
+
+
+def run_products(
+    block: Block,
+    weights: Tensor,
+    kept: Tensor | None,
+    pushes: Sequence[Factors],
+    overrides: Overrides = NO_OVERRIDES,
+) -> None:
+    """Pushes of factors, in their order, in as few passes as do: weights and what is kept, flat, in place.
+
+    They begin at any number; all are contiguous. Every push has one example at least.
+    """
+    if not pushes or block.rows == 0 or block.columns == 0:
+        return
+    if block.unit_norm:  # a kernel that is wrong must be found out before anything is changed
+        passes.kernel(block.kind, block.dtype, processor_of(overrides))
+    some: list[Factors] = []
+    together = 0
+    for push in pushes:
+        examples = push[1].shape[0]
+        if some and together + examples > EXAMPLES_TOGETHER:
+            _run(block, weights, kept, some, overrides)
+            some, together = [], 0
+        some.append(push)
+        together += examples
+    _run(block, weights, kept, some, overrides)
+    if block.unit_norm:
+        passes.run(_rows(block), weights, kept, [], overrides)
+
+
+@lru_cache(maxsize=256)
+def _rows(block: Block) -> Shard:
+    size = block.rows * block.columns
+    return Shard(block.kind, size, block.dtype, block.constant, block.columns, unit_norm=True)
+
+
+def _run(
+    block: Block, weights: Tensor, kept: Tensor | None, pushes: Sequence[Factors], overrides: Overrides
+) -> None:
+    examples = sum(errors.shape[0] for _, errors, _ in pushes)
+    threads = overrides.threads or torch.get_num_threads()
+    worth = int(2 * examples * block.rows * block.columns / FLOPS_A_THREAD)
+    fields = [
+        one
+        for factor, errors, activations in pushes
+        for one in (errors.data_ptr(), activations.data_ptr(), errors.shape[0], factor)
+    ]
+    table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
+    _ready(block, examples, overrides, max(1, min(threads, worth))).run(
+        weights.data_ptr(),
+        0 if kept is None else kept.data_ptr(),
+        ctypes.addressof(table),
+        len(pushes),
+    )
+    del table  # the kernel has read it until here
+
+
+@lru_cache(maxsize=256)
+def _table(pushes: int) -> Struct:
+    return Struct("=" + "qqqd" * pushes)
+
+
+@lru_cache(maxsize=256)
+def _ready(block: Block, examples: int, overrides: Overrides, threads: int) -> PreparedKernel:
+    processor = processor_of(overrides)
+    return _prepared(kernel(block.kind, block.dtype, processor), block, examples, processor, threads)
+
+
+def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
+    """The address of the kernel of a kind of update by factors."""
+    write = partial(write_factors, kind, Lanes(dtype, processor.lanes(dtype)), processor.triple)
+    is_right = partial(_is_right, kind, dtype, processor)
+    return library.address(("factors", kind, dtype), processor, write, is_right)
+
+
+def _prepared(
+    address: int, block: Block, examples: int, processor: Processor, threads: int
+) -> PreparedKernel:
+    lanes = Lanes(block.dtype, processor.lanes(block.dtype))
+    strip = vectors_of(lanes) * lanes.count
+    most = max(1, COPIED_BYTES // (examples * BYTES[block.dtype] * strip))
+    columns = min(most, -(-block.columns // strip)) * strip
+    share = -(-block.rows // threads)
+    band = min(BAND_ROWS, -(-share // HEIGHTS[0]) * HEIGHTS[0])
+    fields = np.zeros(FactorJob.FIELDS, np.int64)
+    fields[JobHead.TASKS] = -(-block.rows // band)
+    fields[FactorJob.ROWS : FactorJob.CONSTANT] = (
+        *(block.rows, block.columns, band, columns),
+        examples * columns,
+    )
+    fields[FactorJob.CONSTANT] = bits(block.constant)
+    scratch = examples * (columns + band)
+    return prepared(address, fields, PLACES, scratch, (block.dtype, threads))
+
+
+def _is_right(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
+    """Whether a kernel updates a small shard as NumPy does: tiles of all heights, parts, sections."""
+    block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
+    shape, counts, factors = (block.rows, block.columns), (3, SECTION + 1), (0.5, -0.25)
+    weights = known_answers.numbers(*shape)
+    kept = np.abs(known_answers.numbers(*shape, seed=3))
+    pairs = [
+        tuple(known_answers.numbers(count, size, seed=count + place) for place, size in enumerate(shape))
+        for count in counts
+    ]
+    found, beside = (known_answers.in_memory(one, dtype) for one in (weights, kept))
+    operands = [[known_answers.in_memory(one, dtype) for one in pair] for pair in pairs]
+    fields = [
+        one
+        for factor, (errors, activations) in zip(factors, operands, strict=True)
+        for one in (errors.data_ptr(), activations.data_ptr(), errors.shape[0], factor)
+    ]
+    table = ctypes.create_string_buffer(_table(len(pairs)).pack(*fields))
+    _prepared(address, block, sum(counts), processor, 1).run(
+        found.data_ptr(), beside.data_ptr(), ctypes.addressof(table), len(pairs)
+    )
+    for factor, (errors, activations) in zip(factors, pairs, strict=True):
+        gradient = errors.T @ activations
+        weights, kept = updated(kind, 0.5, (weights, kept), factor, gradient)
+    right = known_answers.agrees(found, weights, ROUNDING[dtype])
+    return right and known_answers.agrees(beside, kept, ROUNDING[dtype])

@@ -1,0 +1,133 @@
+"""A program's own module and data set under strategy `downpour`.
+
+Knows: what of them replicas need, that replicas are forks of the program. Does not know: what a replica does,
+when a run ends.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.live import live_processes
+from cotswold.errors import UserError
+from cotswold.host import inherited
+from cotswold.recipe import Recipe
+from cotswold.recipe.schema import DownpourTraining
+from cotswold.run import Recorder
+from cotswold.training.batch import described
+from cotswold.training.capture import layers_of
+from cotswold.training.datasets import Given
+from cotswold.training.downpour import Opening, settings_of
+from cotswold.training.host_work import HostWork, on_host, round_of
+from cotswold.training.learning_works import Judge, LearningWork
+from cotswold.training.losses import Loss
+from cotswold.training.module_batch import GivenModule, map_style
+from cotswold.training.patterns import Patterns, SamplePatterns
+from cotswold.training.runners.replicas import ReplicaRuns
+from cotswold.training.same_module import check_module
+from cotswold.training.spread import starting
+from cotswold.training.supervised import needed
+from cotswold.training.updates import Way
+from cotswold.training.works import INHERITED
+
+_HOST = "host"
+"""The name under which a replica of several processes finds how many, and its batch and round."""
+
+
+class ModuleReplicaRuns(ReplicaRuns):
+    """Replicas of a module that somebody has made again where the run is resumed."""
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """As `ReplicaRuns`; raises MismatchError for another module, before anything of it is filled."""
+        check_module(self.module, checkpoint)
+        super().resume(checkpoint)
+
+
+def check(
+    module: nn.Module, dataset: Given, validation: Given | float | None, training: DownpourTraining
+) -> None:
+    """Raise UserError for a module or data that replicas cannot share, before there is a run."""
+    for name, each in module.named_modules():
+        if isinstance(each, nn.modules.batchnorm._BatchNorm):
+            raise UserError(
+                f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, and each "
+                "replica would have means of its own; take another normalisation, such as GroupNorm, or "
+                "train by strategy supervised"
+            )
+    for what, given in (("the data set", dataset), ("the validation set", validation)):
+        if not isinstance(given, float | int | None):
+            map_style(what, given, training.batch_size, "downpour")
+
+
+def build(
+    given: GivenModule, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
+) -> ModuleReplicaRuns:
+    """The runner of a module. Replicas are forked from this process, so they have it and its data; what a
+    data set draws at random they draw anew."""
+    training = recipe.training
+    assert isinstance(training, DownpourTraining), "chosen by it"
+    size = training.batch_size
+    samples = SamplePatterns(map_style("the data set", given.samples, size, "downpour"))
+    held = None
+    if given.validation is not None:
+        held = SamplePatterns(map_style("the validation set", given.validation, size, "downpour"))
+    judge = Judge(copy.deepcopy(given.module), given.loss, held, size)
+    flops = _flops(copy.deepcopy(given.module), given.loss, samples)
+    ways = _ways(given.module, training)
+    decay, clip = training.weight_decay, training.clip
+    work = LearningWork(given.module, given.loss, samples, flops, ways, decay, clip)
+    processes = recipe.cluster.processes
+    things: Mapping[str, object] = {INHERITED: work, _HOST: (processes, size, round_of(recipe))}
+    opening = Opening(
+        settings_of(recipe, run),
+        f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
+        {},
+        lambda: starting(recipe, (), open_things, lambda: live_processes(things)),
+        run / "logs",
+        recorder,
+    )
+    return ModuleReplicaRuns(
+        opening, judge.means, work.flat, len(samples), training, recorder, described(given.module)
+    )
+
+
+def inherited_work() -> LearningWork:
+    """That of the program from which this replica was forked."""
+    found = inherited(INHERITED)
+    assert isinstance(found, LearningWork), "given so"
+    torch.seed()  # what a replica drops is its own
+    return found
+
+
+@contextmanager
+def inherited_host() -> Iterator[HostWork]:
+    """The same for a process that leads several."""
+    processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # given so
+    with on_host(inherited_work(), processes, batch, together) as host:
+        yield host
+
+
+def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
+    way = training.sent(0)
+    return {} if way == "auto" else dict.fromkeys(layers_of(module), way)
+
+
+def _flops(module: nn.Module, loss: Loss, samples: Patterns) -> tuple[int, int]:
+    """Of one sample, as torch counts them on the first ones; ``module`` is a copy, for nothing else."""
+    batch = samples.batch(range(min(2, len(samples))))  # some layers want more than one
+    targets = needed(batch.targets)
+    with FlopCounterMode(display=False) as forward:
+        value = loss(module.train()(batch.inputs), targets)
+    with FlopCounterMode(display=False) as backward:
+        value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    counts = forward.get_total_flops() // len(targets), backward.get_total_flops() // len(targets)
+    return counts[0], sum(counts)

@@ -1,0 +1,263 @@
+"""Replicas that are not at hand, event by event, with real gradients: what staleness does to accuracy.
+
+Knows: when pulls, steps and pushes happen in simulated time, gradients at the parameters that were there.
+Does not know: messages, deaths, how anything is counted (`simulate.replicas` plays those without data).
+
+A replica begins a step with the newest parameters that have reached it, and computes for its own time. Then
+its push and its next pull set out, and the next step begins at once; without overlap it waits, first for the
+push, then for the pull. The server applies pushes in the order in which they arrive, one after the other, by
+the arithmetic of the real one; a pull gets what is applied when it arrives. So one replica without overlap is
+SGD, to the bit. With overlap a replica computes its next step from parameters without its last: staleness
+is about twice the number of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cotswold.cluster.arithmetic import NumpyArithmetic
+from cotswold.cluster.work import ReplicaWork
+from cotswold.errors import UserError
+from cotswold.optim.updates import Rule, Sgd
+from cotswold.server.dealing import samples_at
+from cotswold.server.replica import Pace
+from cotswold.server.staleness import Histogram
+from cotswold.simulate.loop import Loop
+
+Vector = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Replicas and a server in simulated time; raises UserError for what cannot be."""
+
+    replicas: int
+    step_seconds: float = 1.0
+    """Of a median replica: to compute a batch."""
+    speeds: float = 0.3
+    """σ of the logarithms of replicas' seconds a step, which are normal; 0 for equal replicas."""
+    jitter: float = 0.1
+    """The same of one replica's steps."""
+    travel_seconds: float = 0.1
+    """A message, one way."""
+    apply_seconds: float = 0.0
+    """That the server takes for a push; the next one waits."""
+    seed: int = 0
+    """Draws speeds."""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise UserError(f"{self.replicas} replicas; simulate at least one")
+        if not self.step_seconds > 0:
+            raise UserError(f"steps of {self.step_seconds} s; they take more than 0")
+        for name in ("speeds", "jitter", "travel_seconds", "apply_seconds"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} = {getattr(self, name)}; it is at least 0")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What replicas do, and for how long."""
+
+    pace: Pace
+    """Batch, n_fetch and n_push."""
+    rate: float
+    samples: int
+    """That are applied before the simulation ends."""
+    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
+    warm_samples: int = 0
+    """One replica learns by itself first."""
+    seed: int = 0
+    """Deals samples."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a simulation is."""
+
+    seconds: float
+    """Simulated."""
+    samples: int
+    """Applied."""
+    busy_seconds: float
+    """Of all replicas: the steps that were begun."""
+    parameters: Tensor
+    """``(size,)``, live."""
+
+
+class SimulatedReplicas:
+    """One simulation; `run` is it."""
+
+    def __init__(self, work: ReplicaWork, machines: Machines, learning: Learning) -> None:
+        """The work's parameters are the first ones, and change; nobody else may use it."""
+        self.staleness = Histogram()
+        """Of the pushes that were applied: how many others came in between."""
+        self._work, self._machines, self._learning = work, machines, learning
+        self._weights: Vector = work.parameters.numpy().copy()
+        self._kept = [np.zeros_like(self._weights) for _ in learning.rule.keeps]
+        self._arithmetic = NumpyArithmetic(str(self._weights.dtype))
+        self._loop = Loop()
+        self._chance = np.random.default_rng(machines.seed)
+        self._speeds = machines.step_seconds * np.exp(
+            machines.speeds * self._chance.standard_normal(machines.replicas)
+        )
+        self._copy: tuple[int, Vector] | None = None
+        """Of the weights at a version, which those who pull it share."""
+        self._version = self._samples = self._handed = 0
+        self._server_free = self._busy = 0.0
+        self._replicas = [_Replica(self, number) for number in range(machines.replicas)]
+
+    def run(self, watch: Callable[[Moment], object], every: int) -> Moment:
+        """Until all samples are applied; ``watch`` is told before the first, and about every so many."""
+        told = 0
+        watch(self._now())
+        self._replicas[0].begin()
+        waiting = self._replicas[1:]
+
+        def is_due() -> bool:
+            return self._samples >= min(told + every, self._learning.samples) or bool(
+                waiting and self._samples >= self._learning.warm_samples
+            )
+
+        while self._samples < self._learning.samples:
+            if waiting and self._samples >= self._learning.warm_samples:
+                for replica in waiting:
+                    replica.begin()
+                waiting = []
+            self._loop.run(is_due, float("inf"), 1 << 62)
+            if self._samples >= min(told + every, self._learning.samples):
+                told = self._samples
+                watch(self._now())
+        return self._now()
+
+    def _now(self) -> Moment:
+        return Moment(self._loop.now, self._samples, self._busy, torch.from_numpy(self._weights))
+
+    # --- the server ---
+
+    def _pulled(self) -> tuple[int, Vector]:
+        """The newest version, and a copy of its weights."""
+        if self._copy is None or self._copy[0] != self._version:
+            self._copy = (self._version, self._weights.copy())
+        return self._copy
+
+    def _applied(self, version: int, samples: int, gradient: Vector) -> None:
+        learning = self._learning
+        self._arithmetic.apply(
+            learning.rule, self._weights, self._kept, [(learning.rate, gradient)], 1, unit_norm=False
+        )
+        self.staleness.add(self._version - version)
+        self._version += 1
+        self._samples += samples
+
+    # --- messages and steps, for replicas ---
+
+    def _pull(self, give: Callable[[int, Vector], None]) -> None:
+        travel = self._machines.travel_seconds
+
+        def arrive() -> None:
+            version, weights = self._pulled()
+            self._loop.after(travel, lambda: give(version, weights))
+
+        self._loop.after(travel, arrive)
+
+    def _push(self, version: int, samples: int, gradient: Vector, done: Callable[[], None]) -> None:
+        machines, loop = self._machines, self._loop
+
+        def arrive() -> None:
+            self._server_free = max(loop.now, self._server_free) + machines.apply_seconds
+            if self._server_free > loop.now:
+                loop.after(self._server_free - loop.now, apply)
+            else:
+                apply()
+
+        def apply() -> None:
+            self._applied(version, samples, gradient)
+            loop.after(machines.travel_seconds, done)
+
+        loop.after(machines.travel_seconds, arrive)
+
+    def _batch(self) -> tuple[int, int]:
+        """Places of the next samples, of one epoch."""
+        start = self._handed
+        end = (start // self._work.patterns + 1) * self._work.patterns
+        self._handed = min(end, start + self._learning.pace.batch)
+        return start, self._handed
+
+    def _seconds(self, number: int) -> float:
+        """Of a replica's next step."""
+        drawn = float(self._speeds[number] * np.exp(self._machines.jitter * self._chance.standard_normal()))
+        self._busy += drawn
+        return drawn
+
+    def _compute(self, places: tuple[int, int], weights: Vector, gradient: Vector) -> int:
+        self._work.parameters.copy_(torch.from_numpy(weights))
+        samples = samples_at(self._learning.seed, self._work.patterns, *places)
+        return self._work.compute(samples, torch.from_numpy(gradient)).samples
+
+
+class _Replica:
+    """One replica: what it has, and what it does next."""
+
+    def __init__(self, simulation: SimulatedReplicas, number: int) -> None:
+        self._simulation, self._number = simulation, number
+        self._pace = simulation._learning.pace
+        self._has: tuple[int, Vector] | None = None
+        self._sum: Vector | None = None
+        self._opened = self._samples = self._steps = self._since_pull = 0
+        self._is_pulling = self._is_waiting = False
+
+    def begin(self) -> None:
+        """Pull, then step without end."""
+        self._is_waiting = True
+        self._fetch()
+
+    def _fetch(self) -> None:
+        self._is_pulling, self._since_pull = True, 0
+        self._simulation._pull(self._given)
+
+    def _given(self, version: int, weights: Vector) -> None:
+        self._has, self._is_pulling = (version, weights), False
+        if self._is_waiting:
+            self._step()
+
+    def _step(self) -> None:
+        assert self._has is not None, "it has pulled"
+        self._is_waiting = False
+        version, weights = self._has
+        if self._sum is None:
+            self._sum, self._opened, self._samples = np.zeros_like(weights), version, 0
+        places = self._simulation._batch()
+        seconds = self._simulation._seconds(self._number)
+        self._simulation._loop.after(seconds, lambda: self._stepped(places, weights))
+
+    def _stepped(self, places: tuple[int, int], weights: Vector) -> None:
+        assert self._sum is not None, "a step is accumulated"
+        self._samples += self._simulation._compute(places, weights, self._sum)
+        self._steps, self._since_pull = self._steps + 1, self._since_pull + 1
+        overlap = self._pace.overlap
+        if self._steps % self._pace.n_push == 0:
+            done = _nothing if overlap else self._go_on
+            self._simulation._push(self._opened, self._samples, self._sum, done)
+            self._sum = None
+            if not overlap:
+                return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._since_pull >= self._pace.n_fetch and not self._is_pulling:
+            self._fetch()
+        if self._pace.overlap or not self._is_pulling:
+            self._step()
+        else:
+            self._is_waiting = True
+
+
+def _nothing() -> None:
+    """Nobody waits for the answer."""

@@ -1,0 +1,294 @@
+"""Loops of strangers on real parameter servers: what they pull, what counts, what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.api.loops import SIZE, make
+from torch import Tensor, nn
+
+import cotswold
+import cotswold.server
+from cotswold.api.connecting import Connection
+from cotswold.api.serving import Served, ServedStatus
+from cotswold.cluster.client import PushRefusedError
+from cotswold.errors import MachineError, RunError, UserError
+
+SHARD_BYTES = 64
+ROOT = Path(__file__).parents[2]
+
+
+def served(model: nn.Module, **more: Any) -> Served:
+    return cotswold.serve(model, **{"rate": 1.0, "shard_bytes": SHARD_BYTES, **more})
+
+
+def connected(to: Served) -> Connection:
+    return cotswold.server.connect(to.address, to.token)
+
+
+def set_gradient(module: nn.Module, value: float) -> None:
+    for parameter in module.parameters():
+        parameter.grad = torch.full_like(parameter, value)
+
+
+def until(status: Callable[[], ServedStatus], holds: Callable[[ServedStatus], bool]) -> ServedStatus:
+    deadline = time.monotonic() + 20
+    while not holds(status()):
+        assert time.monotonic() < deadline, status()
+        time.sleep(0.02)
+    return status()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Served]:
+    """Servers of gradients, for tests that leave them as good as new."""
+    with served(make(), servers=2) as found:
+        yield found
+
+
+def weights(of: Served) -> Tensor:
+    module = make()
+    with connected(of) as s:
+        s.pull(module)
+    return next(module.parameters()).detach()
+
+
+def test_a_loop_pulls_and_pushes_gradients(shared: Served) -> None:
+    before = shared.status.samples
+    module = make()
+    with connected(shared) as s:
+        s.pull(module)
+        first = next(module.parameters()).detach().clone()
+        set_gradient(module, 0.5)
+        assert s.push(module, samples=10) == s_pushed(1)
+        with torch.no_grad():
+            next(module.parameters()).fill_(7.0)  # an optimiser of its own; the next pull undoes it
+        s.pull(module)
+        assert torch.equal(next(module.parameters()), first - 0.5)
+        set_gradient(module, -0.5)
+        s.push(module)
+    assert torch.equal(weights(shared), first)
+    until(lambda: shared.status, lambda now: now.samples == before + 10 and not now.clients)
+
+
+def s_pushed(number: int, staleness: int = 0) -> object:
+    from cotswold.cluster.client import Pushed
+
+    return Pushed(number, staleness, dropped=False)
+
+
+def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> None:
+    module = make()
+    with connected(shared) as one, connected(shared) as other:
+        one.pull(module)
+        other.pull(module)
+        for sign in (1, -1, 1):
+            set_gradient(module, sign)
+            one.push(module)
+        set_gradient(module, -1)
+        assert other.push(module) == s_pushed(1, staleness=3)
+
+
+def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
+    model = make()
+    with served(model, rule="deltas", servers=2) as found, connected(found) as s:
+        module = make()
+        s.pull(module)
+        optimiser = torch.optim.SGD(module.parameters(), 0.5)
+        for _ in range(2):  # without a pull between: a delta since the last push
+            set_gradient(module, 1.0)
+            optimiser.step()
+            s.push(module, samples=2)
+        assert found.status.torn == 0
+    assert torch.equal(next(model.parameters()), torch.full((SIZE, SIZE), -1.0))
+
+
+@pytest.mark.parametrize(("rule", "moved"), [("momentum", -2.5), ("adagrad", -1 - 2**-0.5)])
+def test_rules_of_the_servers_take_the_steps(rule: str, moved: float) -> None:
+    model = make()
+    with served(model, rule=rule, momentum=0.5) as found, connected(found) as s:
+        module = make()
+        for _ in range(2):
+            s.pull(module)
+            set_gradient(module, 1.0)
+            s.push(module)
+    assert torch.allclose(next(model.parameters()), torch.full((SIZE, SIZE), moved), atol=1e-6)
+
+
+def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
+    module = make().double()
+    with connected(shared) as s:
+        s.pull(module)
+        for value in (0.25, -0.25):
+            set_gradient(module, value)
+            s.push(module)
+    half = make().bfloat16()
+    with connected(shared) as s:
+        s.pull(half)
+
+
+def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_counts_once(
+    tmp_path: Path,
+) -> None:
+    model = make()
+    with served(model, servers=2) as found:
+        words = [sys.executable, "-m", "tests.api.loops", found.address, found.token, "1000000"]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        start = partial(subprocess.Popen, words, stdout=subprocess.PIPE, text=True, env=environ, cwd=ROOT)
+        loops = [start() for _ in range(2)]
+        said = 0
+        for loop in loops:
+            assert loop.stdout is not None
+            said += sum(bool(loop.stdout.readline()) for _ in range(20))
+        until(lambda: found.status, lambda now: len(now.clients) == 2)
+        for loop in loops:
+            loop.send_signal(signal.SIGKILL)
+            said += len(loop.communicate()[0].split())
+        last = until(lambda: found.status, lambda now: not now.clients)
+        assert last.samples >= said, "whatever a loop was told is counted"
+        with connected(found) as s:
+            module = make()
+            s.pull(module)
+            set_gradient(module, 1.0)
+            s.push(module, samples=1)
+    last = found.status
+    assert last.samples > said
+    learnt = -next(model.parameters()).detach()
+    assert last.samples <= int(learnt.min()) and int(learnt.max()) <= last.samples + last.torn
+    assert last.torn <= 4, "one push of each that was killed, at most"
+
+
+def test_a_module_of_other_parameters_is_named(shared: Served) -> None:
+    with connected(shared) as s:
+        with pytest.raises(UserError, match=r"parameter weight of 6 x 5 is not .* weight of 6 x 6"):
+            s.pull(nn.Linear(5, 6, bias=False))
+        with pytest.raises(UserError, match="the module has 2 parameters, and 1 are served"):
+            s.pull(nn.Linear(6, 6))
+
+
+def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: Served) -> None:
+    module = make()
+    with connected(shared) as s:
+        set_gradient(module, 0.0)
+        with pytest.raises(UserError, match="nothing was pulled yet"):
+            s.push(module)
+        s.pull(module)
+        with pytest.raises(UserError, match="samples=-1"):
+            s.push(module, samples=-1)
+        set_gradient(module, float("nan"))
+        with pytest.raises(UserError, match="weight has numbers that are not finite; nothing was sent"):
+            s.push(module)
+        module.zero_grad()
+        with pytest.raises(UserError, match="call backward"):
+            s.push(module)
+        with pytest.raises(PushRefusedError, match=r"server-0 refused push 1: finite: shard 0 .*; other"):
+            s._client.push(np.array([np.nan] + [0.0] * (SIZE * SIZE - 1)), 1)
+        set_gradient(module, 0.0)
+        s.push(module)
+    with pytest.raises(UserError, match="closed; connect again"):
+        s.pull(module)
+
+
+def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> None:
+    before = shared.status.refused.get("strangers", 0)
+    with pytest.raises(MachineError, match="refused the token of this process"):
+        cotswold.server.connect(shared.address, "another token, which has 32 letters".replace(" ", "-"))
+    until(lambda: shared.status, lambda now: now.refused.get("strangers", 0) > before)
+    with pytest.raises(MachineError, match="cannot be reached"):
+        cotswold.server.connect("127.0.0.1:1", shared.token)
+    for address in ("nowhere", "host:", ":5", "host:99999"):
+        with pytest.raises(UserError, match="write HOST:PORT"):
+            cotswold.server.connect(address, shared.token)
+
+
+def test_the_end_of_the_servers_is_told_to_their_clients() -> None:
+    module = make()
+    found = served(make())
+    with connected(found) as s:
+        s.pull(module)
+        found.close()
+        with pytest.raises(MachineError, match="have ended: they were asked to"):
+            s.pull(module)
+
+
+def pull_for_ever(s: Connection, module: nn.Module) -> None:
+    while True:
+        s.pull(module)
+        time.sleep(0.02)
+
+
+def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
+    module = make()
+    events: list[tuple[str, Any]] = []
+    found = served(make(), servers=2, save=tmp_path / "saved", on_event=lambda *each: events.append(each))
+    with connected(found) as s:
+        s.pull(module)
+        os.kill(found.processes["server-1"], signal.SIGKILL)
+        with pytest.raises(MachineError, match="have ended: server-1 is gone"):
+            pull_for_ever(s, module)
+    with pytest.raises(MachineError, match="server-1 is gone"):
+        found.wait(20.0)
+    assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
+
+
+def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    model = make()
+    module = make()
+
+    def push(found: Served) -> None:
+        with connected(found) as s:
+            s.pull(module)
+            set_gradient(module, 1.0)
+            s.push(module, samples=5)
+
+    with served(model, rule="adagrad", save=folder) as found:
+        push(found)
+    with served(make(), rule="adagrad", save=folder, resume=True, servers=3) as found:
+        push(found)
+        until(lambda: found.status, lambda now: (now.pushes, now.samples) == (2, 10))
+    again = make()
+    with served(again, rule="adagrad", save=folder, resume=True):
+        pass
+    assert torch.allclose(next(again.parameters()), torch.full((SIZE, SIZE), -1 - 2**-0.5), atol=1e-6)
+    with pytest.raises(RunError, match="has checkpoints already"):
+        served(make(), rule="adagrad", save=folder)
+    with pytest.raises(UserError, match="was served with rule adagrad, and this is sgd"):
+        served(make(), save=folder, resume=True)
+    with pytest.raises(RunError, match="no checkpoint to go on from"):
+        served(make(), save=tmp_path / "empty", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"rule": "adam"}, "no rule 'adam'"),
+        ({"rate": 0.0}, "a learning rate of 0"),
+        ({"listen": "0.0.0.0:0"}, "one address of this machine"),
+        ({"listen": "nowhere"}, "write HOST:PORT"),
+        ({"servers": 0}, "servers = 0"),
+        ({"staleness": -1}, "a staleness of -1"),
+        ({"token": "short"}, "32 or more"),
+        ({"resume": True}, "nothing to go on from"),
+    ],
+)
+def test_what_cannot_be_served_is_told(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        served(make(), **more)
+
+
+def test_a_module_of_several_types_cannot_be_served() -> None:
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
+    with pytest.raises(UserError, match=r"float32, torch\.float64"):
+        served(mixed)

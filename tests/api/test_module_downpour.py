@@ -1,0 +1,109 @@
+"""A program's own module and data set, by replicas that are forked from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset
+
+import cotswold
+from cotswold.errors import MismatchError, RecipeError, UserError
+
+
+def samples() -> tuple[Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(0)
+    inputs = torch.randn(600, 8, generator=numbers)
+    return inputs, (inputs[:, :3].sum(1) > 0).long()
+
+
+def network(hidden: int = 16) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, hidden), nn.Tanh(), nn.Linear(hidden, 2))
+
+
+def learnt(module: nn.Module, place: Path, **words: object) -> cotswold.Run:
+    asked = {"strategy": "downpour", "batch_size": 20, "learning_rate": 0.3, "epochs": 3, **words}
+    return cotswold.train(module, samples(), place, loss="cross_entropy", **asked)  # type: ignore[arg-type]  # words
+
+
+def validations(run: cotswold.Run) -> list[float]:
+    return [float(str(event["accuracy"])) for event in run.events if event["kind"] == "validation"]
+
+
+def counted(run: cotswold.Run) -> int:
+    return max(int(str(event["step"])) for event in run.events if event["kind"] == "step")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"workers": 2, "servers": 2},
+        {"processes": 2, "push_every": 2},
+        {"workers": 2, "rule": "deltas", "push_every": 3, "fetch_every": 3},
+        {"send": "factors", "batch_size": 4, "learning_rate": 0.1},
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_it_learns_in_place_and_every_sample_counts(words: dict[str, object], tmp_path: Path) -> None:
+    module = network()
+    run = learnt(module, tmp_path / "run", validation=0.2, **words)
+    assert run.status == "finished"
+    assert counted(run) == 3 * 480
+    assert validations(run)[-1] > 0.85 > validations(run)[0]
+    inputs, targets = samples()
+    assert (module(inputs).argmax(1) == targets).float().mean() > 0.85 and not module.training
+
+
+def test_one_replica_without_overlap_is_plain_descent_in_the_order_that_is_dealt(tmp_path: Path) -> None:
+    """A batch of all samples leaves no order: the steps are those of a loop of torch's."""
+    module, other = network(), network()
+    learnt(module, tmp_path / "run", staleness=0, batch_size=600, epochs=4)
+    optimiser, (inputs, targets) = torch.optim.SGD(other.parameters(), lr=0.3), samples()
+    for _ in range(4):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(other(inputs), targets).backward()  # type: ignore[no-untyped-call]  # torch's
+        optimiser.step()
+    for mine, torchs in zip(module.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(mine, torchs, rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_prolonged_with_other_replicas_and_another_module_is_refused(tmp_path: Path) -> None:
+    learnt(network(), tmp_path / "run", workers=2)
+    run = learnt(network(), tmp_path / "run", workers=1, servers=2, epochs=5, resume=True)
+    assert counted(run) == 5 * 600
+    with pytest.raises(MismatchError, match="another one than that"):
+        learnt(network(hidden=9), tmp_path / "run", epochs=6, resume=True)
+
+
+class Endless(IterableDataset[tuple[Tensor, Tensor]]):
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield torch.zeros(8), torch.tensor(0)
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "complaint"),
+    [
+        (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), {}, r"1 \(BatchNorm1d\) normalises over a batch"),
+        (nn.Linear(8, 2), {"unit_norm": True}, r"training.unit_norm is for \[\[network.layers\]\]"),
+        (nn.Linear(8, 2), {"grid": "1x2"}, "not cut into a gang's ranks"),
+    ],
+    ids=["batch norm", "unit norm", "grid"],
+)
+def test_what_replicas_cannot_share_is_refused(
+    module: nn.Module, words: dict[str, object], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises((UserError, RecipeError), match=complaint):
+        learnt(module, tmp_path / "run", **words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="strategy downpour asks for samples by their numbers"):
+        cotswold.train(
+            nn.Linear(8, 2), Endless(), tmp_path / "run", loss="cross_entropy", strategy="downpour"
+        )

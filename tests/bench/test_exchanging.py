@@ -1,0 +1,62 @@
+"""Pushes, pulls and replicas are measured on real servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.bench.small import SMALLEST
+
+from cotswold.bench.row import OURS
+from cotswold.bench.server import exchanging, replicas
+from cotswold.bench.server.crowd import ASKED
+from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
+from cotswold.bench.server.picture import draw_replicas
+from cotswold.bench.server.replicas import Crowd
+from cotswold.bench.server.served import PRELOADED, ROADS, Client, Model, Road, Served
+from cotswold.host import ForkServer
+
+MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
+    processes = ForkServer(PRELOADED)
+    try:
+        with Served(processes, MODEL, [REPLICA], road) as served:
+            client = Client(road, served.token, REPLICA, 1, served.addresses, served.shards)
+            client.push(np.arange(MODEL.size, dtype=np.float32))
+            place = np.ones(MODEL.size, np.float32)
+            install(client, served, place)
+            assert place == pytest.approx(-1e-6 * np.arange(MODEL.size))
+            traffic = client.post.endpoint.traffic
+            assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (road == "shared memory")
+            mode = served.addresses["server-0"].split()[-1]
+            assert (mode == "curve") == (road == "TCP, CURVE")
+            client.close()
+    finally:
+        processes.close()
+
+
+def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
+    (push,) = exchanging.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
+    assert set(push.figures) == {OURS, MESSAGES, RAW, COPY}
+    assert push.facts["applying_seconds"] > 0  # type: ignore[operator]  # a number
+    (pull,) = exchanging.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
+    assert set(pull.figures) == {OURS, PLACED, RAW, COPY}
+    assert [(one.against, one.bar) for row in (push, pull) for one in row.verdicts] == [
+        (RAW, 0.8),
+        (COPY, 0.5),
+    ]
+
+
+def test_replicas_are_served_and_drawn(tmp_path: Path) -> None:
+    one, two = replicas.measured(Crowd((1, 2), 0.3), SMALLEST)
+    assert one.facts["parameters"] == 562_090  # of adam-mnist, with padded convolutions
+    assert 0 < one.figures[OURS].median <= 1.5 * one.figures[ASKED].median
+    assert two.figures[ASKED].median == pytest.approx(2 * one.figures[ASKED].median)
+    rows = [{"threads": 1, **each.as_dict()} for each in (one, two)]
+    assert draw_replicas({"rows": rows}, tmp_path / "replicas.svg")
+    assert "asked for" in (tmp_path / "replicas.svg").read_text()
+    assert not draw_replicas({"rows": []}, tmp_path / "nothing.svg")

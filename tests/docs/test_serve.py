@@ -1,0 +1,85 @@
+"""The README's own loop on `cotswold serve`, and the code of docs/serve.md, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+import cotswold
+from cotswold.checkpoint import Checkpoints
+
+ROOT = Path(__file__).parents[2]
+SECTION = (ROOT / "README.md").read_text().partition("## Parameter servers for your own loop\n")[2]
+LINES_MOST = 30
+
+
+def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    paths = os.pathsep.join([str(Path(each).absolute()) for each in sys.path if each])
+    environ = {**os.environ, "PYTHONPATH": paths}
+    environ.pop("COTSWOLD_TOKEN", None)
+    return subprocess.Popen(
+        words, cwd=folder, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+@contextmanager
+def served(line: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command of a line, and the address that it says."""
+    process = started([sys.executable, "-m", "cotswold.cli.main", *shlex.split(line)[1:]], folder)
+    assert process.stderr is not None
+    try:
+        said = process.stderr.readline()
+        address = re.search(r" at (\S+);", said)
+        assert address is not None, said + process.stderr.read()
+        yield process, address[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_the_loop_of_the_readme_learns_and_is_shorter_than_30_lines(tmp_path: Path) -> None:
+    module, loop = re.findall(r"```python\n(.*?)```", SECTION.partition("\n## ")[0], flags=re.DOTALL)
+    assert loop.count("\n") < LINES_MOST
+    (tmp_path / "my_module.py").write_text(module)
+    (tmp_path / "loop.py").write_text(loop)
+    (line,) = re.findall(r"^    (cotswold serve .*)$", SECTION.partition("\n## ")[0], flags=re.MULTILINE)
+    with served(line, tmp_path) as (process, address):
+        assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+        loops = [started([sys.executable, "loop.py", address], tmp_path) for _ in range(2)]
+        for each in loops:
+            said, wrong = each.communicate(timeout=60)
+            assert each.returncode == 0, wrong
+            assert float(said) < 1.0, "the variance of what it learns is 8"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 0, told
+    assert "ended: 0 clients, 600 pushes" in told and "38400 samples counted" in told
+    checkpoints = Checkpoints(tmp_path / "served" / "checkpoints", identity="cotswold serve")
+    checkpoint = checkpoints.latest().checkpoint
+    assert checkpoint is not None and checkpoint.step == 600
+    assert checkpoint.shape("0.weight") == (32, 8) and "vector.squares" in checkpoint.names
+
+
+@pytest.mark.slow
+def test_the_code_of_the_page_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "serve.md").read_text(), flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, "serve.md", "exec"), names)
+    assert isinstance(names["model"], torch.nn.Linear)
+    assert (tmp_path / "served" / "checkpoints").is_dir()
+
+
+def test_the_name_of_the_issue_is_that_of_the_package() -> None:
+    assert cotswold.server.connect is cotswold.connect
