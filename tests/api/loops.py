@@ -9,6 +9,7 @@ from torch import nn
 
 import cotswold
 import cotswold.server
+from cotswold.recipe.schema.cluster import port_range
 
 SIZE = 6
 
@@ -20,10 +21,11 @@ def make() -> nn.Module:
     return module
 
 
-def count(address: str, token: str, pushes: int) -> None:
+def count(address: str, token: str, pushes: int, ports: str = "", way: str = "encrypted") -> None:
     """Push a gradient of ones so many times, one sample each, and say each number that counts."""
     module = make()
-    with cotswold.server.connect(address, token) as s:
+    between = port_range(ports or None)
+    with cotswold.server.connect(address, token, ports=between, encrypt=way == "encrypted") as s:
         for _ in range(pushes):
             s.pull(module)
             for parameter in module.parameters():
@@ -33,4 +35,4 @@ def count(address: str, token: str, pushes: int) -> None:
 
 
 if __name__ == "__main__":
-    count(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    count(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import cotswold
 import cotswold.server
 from cotswold.api.connecting import Connection
 from cotswold.api.serving import Served, ServedStatus
+from cotswold.checkpoint import Checkpoints
 from cotswold.cluster.client import PushRefusedError
 from cotswold.errors import MachineError, RunError, UserError
 
@@ -114,6 +117,7 @@ def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
     assert torch.equal(next(model.parameters()), torch.full((SIZE, SIZE), -1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "moved"), [("momentum", -2.5), ("adagrad", -1 - 2**-0.5)])
 def test_rules_of_the_servers_take_the_steps(rule: str, moved: float) -> None:
     model = make()
@@ -138,6 +142,7 @@ def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
         s.pull(half)
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_counts_once(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +217,7 @@ def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> No
             cotswold.server.connect(address, shared.token)
 
 
+@pytest.mark.slow
 def test_the_end_of_the_servers_is_told_to_their_clients() -> None:
     module = make()
     found = served(make())
@@ -228,6 +234,7 @@ def pull_for_ever(s: Connection, module: nn.Module) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     module = make()
     events: list[tuple[str, Any]] = []
@@ -242,6 +249,7 @@ def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
     assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
 
 
+@pytest.mark.slow
 def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     model = make()
@@ -268,6 +276,43 @@ def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: 
         served(make(), save=folder, resume=True)
     with pytest.raises(RunError, match="no checkpoint to go on from"):
         served(make(), save=tmp_path / "empty", resume=True)
+
+
+def push_for_ever(found: Served, ended: threading.Event) -> None:
+    module = make()
+    with suppress(MachineError), connected(found) as s:
+        while not ended.is_set():
+            s.pull(module)
+            set_gradient(module, 1.0)
+            s.push(module, samples=1)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "saved"
+    checkpoints = Checkpoints(folder / "checkpoints", identity="cotswold serve")
+    found = served(make(), servers=2, save=folder, checkpoint_minutes=0.005)
+    ended = threading.Event()
+    loops = [threading.Thread(target=push_for_ever, args=(found, ended)) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    deadline = time.monotonic() + 20
+    while len(checkpoints.paths()) < 2 or int(checkpoints.paths()[-1].name[:8]) < 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(found.processes["server-0"], signal.SIGKILL)
+    with pytest.raises(MachineError, match="server-0 is gone"):
+        found.wait(20.0)
+    ended.set()
+    for loop in loops:
+        loop.join()
+    newest = checkpoints.latest().checkpoint
+    assert newest is not None
+    weights, account = newest.read("weight"), newest.state["account"]
+    assert isinstance(account, dict) and account["counted"] > 0 and account["torn"] == 0
+    assert torch.equal(weights, torch.full((SIZE, SIZE), -float(account["counted"])))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def test_each_push_counts_once_whatever_is_lost_doubled_or_late(seed: int) -> No
     visitors = [world.arrive(f"client-{number}") for number in range(3)]
     pushed = 0
     while pushed < 30:
+        assert world.now < 100, "it goes on"
         for visitor in visitors:
             if visitor.state is State.HERE and not visitor.is_pushing and visitor.outcome is None:
                 if min(visitor.versions.values()) < 0:
@@ -199,6 +200,7 @@ def test_markers_go_between_pushes_and_cut_all_servers_at_the_same_place() -> No
     world.push(visitors[0])
     world.dispatcher.begin_checkpoint()
     while world.dispatcher.is_freezing:
+        assert world.now < 100, "markers come"
         world.step()
         for visitor in visitors:
             if visitor.outcome is not None:

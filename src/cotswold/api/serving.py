@@ -219,7 +219,8 @@ class Served:
             serving.proceed(_PROCEED_SECONDS)
             self._status = watch.look()
             if time.monotonic() - saved_at >= self._save_seconds:
-                self._saved.save(serving.read(), self._status.pushes, serving.account)
+                vectors, account = serving.checkpoint()
+                self._saved.save(vectors, self._status.pushes, account)
                 saved_at = time.monotonic()
         serving.finish()
         self._status = watch.look()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
@@ -23,6 +24,7 @@ from cotswold.cluster.arithmetic import Array
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.messages import Count, Counts, Farewell, Made, Terms, Visit
 from cotswold.cluster.opening import POINT, Opening, Task, write
+from cotswold.cluster.pieces import Ask, Pieces
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
@@ -31,7 +33,7 @@ from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.work import Slot
-from cotswold.errors import CotswoldError, MachineError, UserError
+from cotswold.errors import CotswoldError, UserError
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
@@ -290,29 +292,28 @@ class Serving:
         self._counts = counts
 
     def read(self) -> dict[str, Tensor]:
-        """All vectors, by name, as they are on the servers now, while updates go on: two servers may be some
-        updates apart. Raises TroubleError where one is gone."""
-        found: dict[str, Array] = {name: np.empty(self._made.size, self._made.dtype) for name in self.vectors}
-        waiting = {(server, name) for server in self._conversation.servers for name in self.vectors}
-        shards = {one.number: one for one in self._machine.shards}
+        """All vectors, by name, as they are on the servers now. While updates go on two servers may be some
+        apart, as they are not once `finish` was called. Raises TroubleError where one is gone."""
+        return {name: self._read(name, partial(m.Pull, 0, 0, name)) for name in self.vectors}
+
+    def checkpoint(self) -> tuple[dict[str, Tensor], Account]:
+        """All vectors, and the account, as they are where every session has put a marker between two of its
+        pushes: each push is in all of it or in none. Updates go on meanwhile. Raises as `read`."""
+        machine = self._machine
+        number = machine.begin_checkpoint()
+        self._conversation.wait(lambda: machine.kept is not None)
+        vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
+        return vectors, machine.take_checkpoint().total
+
+    def _read(self, name: str, ask: Ask) -> Tensor:
+        pieces = Pieces(self._machine.shards, name, self._made.dtype, self._made.size, ask)
 
         def hear(message: AnyMessage) -> None:
-            if not isinstance(message, m.Pulled) or (message.server, message.name) not in waiting:
-                return
-            if message.error is not None:
-                raise MachineError(f"{message.server} cannot give {message.name}: {message.error}")
-            for number, buffer in zip(message.shards, message.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                own = found[message.name][shards[number].start : shards[number].stop]
-                own[:] = np.frombuffer(buffer, own.dtype)
-            waiting.discard((message.server, message.name))
+            self._conversation.deliver(pieces.hear(message))
 
-        for server in self._conversation.servers:
-            own = tuple(one.number for one in self._machine.shards if one.server == server)
-            for name in self.vectors:
-                self._conversation.post.send(server, m.Pull(0, 0, name, own))
-        self._conversation.hearing(hear, lambda: not waiting)
-        return {name: torch.from_numpy(each) for name, each in found.items()}
+        self._conversation.deliver(pieces.begin())
+        self._conversation.hearing(hear, lambda: not pieces.owing)
+        return torch.from_numpy(pieces.whole)
 
     def finish(self) -> None:
         """End all sessions: servers then have exactly what the account says. Raises as `read`."""

@@ -22,8 +22,8 @@ from cotswold.server.messages import Ranges
 from cotswold.server.ranges import common, joined, size, without
 from cotswold.server.samples import Account, Said, Samples
 
-ANY = 1
-"""How many samples both sides say that there are, where clients bring their own."""
+ANY = 1 << 60
+"""How many samples both sides say that there are, where clients bring their own: more than anybody has."""
 
 
 class Brought(Samples):
@@ -48,6 +48,11 @@ class Brought(Samples):
     def total(self) -> Account:
         """Of all sessions."""
         return _sum(self._before, *self._living.values())
+
+    @property
+    def sessions(self) -> tuple[int, ...]:
+        """Those of which servers have told, and that are not over."""
+        return tuple(sorted(self._living))
 
     def of(self, session: int) -> Account:
         """Of one session that lives."""
