@@ -309,6 +309,9 @@ class DownpourTraining(SharedTraining):
     `samples`: this part of the samples is settled; what nobody has had by then is left out, and counted."""
     warm_start: Annotated[int, Field(ge=0), at_most(1_000_000_000_000)] = 0
     """So many samples are learnt by one replica first; the others wait."""
+    patience: Times | None = None
+    """Stop after this many validations without a better loss; one follows each epoch, unless the one before
+    still goes on."""
     shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
     """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
     record_traffic: bool = False
