@@ -6,6 +6,7 @@ Knows: settings that are small. Does not know: what is tested.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,10 +78,13 @@ def check_account(replicas: Replicas) -> None:
         assert settled == PATTERNS * len(replicas.ledger.accounts), total
 
 
-def checkpoint(replicas: Replicas) -> Snapshot:
+def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: None) -> Snapshot:
     """One that is taken while replicas learn."""
     assert replicas.begin_checkpoint() and not replicas.begin_checkpoint(), "one at a time"
+    meanwhile()
+    deadline = time.monotonic() + 30
     while not replicas.is_frozen:
+        assert time.monotonic() < deadline, replicas.status()
         replicas.proceed(0.02)
     return again(replicas.take_checkpoint())
 

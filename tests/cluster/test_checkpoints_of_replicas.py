@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, again, checkpoint, finish
+from tests.cluster.opened_replicas import BATCH, PATTERNS, Opener, checkpoint, finish
 from tests.cluster.opened_replicas import opened as opened
 
 from cotswold.cluster import TroubleError
@@ -41,19 +41,15 @@ def test_a_checkpoint_while_replicas_learn_goes_on_with_the_bits_of_one_run(
 
 def test_the_ledger_of_a_checkpoint_counts_exactly_what_its_vectors_have(opened: Opener) -> None:
     """Replicas die and servers go with them; on other processes every sample comes to count once an epoch."""
-    told: dict[str, Any] = {"work": "tally", "rate": 1.0, "epochs": 4, "fraction": 1.0, "of": "samples"}
-    told.update(shard_bytes=4 * PATTERNS, arguments={"seconds": 0.004})
+    told: dict[str, Any] = {"work": "tally", "rate": 1.0, "epochs": 20, "fraction": 1.0, "of": "samples"}
+    told.update(shard_bytes=4 * PATTERNS, arguments={"seconds": 0.01})
     snapshot = None
     for replicas_count, servers in ((3, 3), (2, 1), (4, 2)):
         with opened(replicas=replicas_count, servers=servers, snapshot=snapshot, **told) as replicas:
             for _ in range(2):
                 replicas.proceed(0.15)
                 victim = next(iter(replicas.replicas.values()))
-                replicas.begin_checkpoint()
-                os.kill(victim, signal.SIGKILL)
-                while not replicas.is_frozen:
-                    replicas.proceed(0.02)
-                snapshot = again(replicas.take_checkpoint())
+                snapshot = checkpoint(replicas, lambda victim=victim: os.kill(victim, signal.SIGKILL))  # type: ignore[misc]  # mypy and defaults
                 total = snapshot.ledger.total
                 assert total.handed_out == total.counted + total.torn + total.lost, total
                 tallies = snapshot.vectors["x"].view(4, PATTERNS)
@@ -64,8 +60,8 @@ def test_the_ledger_of_a_checkpoint_counts_exactly_what_its_vectors_have(opened:
     with opened(replicas=2, servers=1, snapshot=snapshot, **{**told, "arguments": {}}) as replicas:
         tallies = finish(replicas).view(4, PATTERNS)
         total = replicas.ledger.total
-        assert (total.counted + total.torn, total.left_out) == (4 * PATTERNS, 0)
-        assert tallies.max() == 4 and tallies.min(0).values.sum() == total.counted
+        assert (total.counted + total.torn, total.left_out) == (20 * PATTERNS, 0)
+        assert tallies.max() == 20 and tallies.min(0).values.sum() == total.counted
         assert replicas._machine.members.newest >= 11, "sessions of the runs before are not given again"
 
 

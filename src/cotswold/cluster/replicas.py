@@ -86,7 +86,7 @@ class ReplicaSettings:
     warmup: float = 0.0
     """The part of the run over which the rate rises."""
     unit_norm: frozenset[str] = frozenset()
-    """Tensors whose rows have norm 1 after each update."""
+    """Tensors whose filters, rows of matrices, have norm 1 after each update."""
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
     traffic: Path | None = None

@@ -86,7 +86,7 @@ class Asynchronous:
     room: Room
     staleness: Staleness = field(default_factory=Staleness)
     unit_norm: frozenset[str] = frozenset()
-    """Tensors whose rows have norm 1."""
+    """Tensors whose filters have norm 1: rows of matrices."""
     schedule: BySamples = field(default_factory=BySamples)
     """How the rate of an update follows from its version's and from the place of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Updates(Generic[Values]):
         products: Mapping[str, Product[Values]] | None = None,
     ) -> None:
         self._server, self.settings = server, settings
-        self._arithmetic, self._updates = arithmetic, updates
+        self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
@@ -363,8 +363,11 @@ class Updates(Generic[Values]):
                     [self._vector(name)[place] for name in self.settings.rule.keeps],
                     pushes[shard.number],
                     self.settings.columns[shard.tensor],
-                    shard.tensor in self.settings.unit_norm,
+                    shard.tensor in self.settings.unit_norm and shard.tensor not in self._products,
                 )
+                if shard.tensor in self.settings.unit_norm and shard.tensor in self._products:
+                    weights = self._vector(self.settings.name)[place]
+                    self._products[shard.tensor].scale_to_norm_1(weights)
         return [send for each in ready for send in self._answered(each)]
 
     def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:

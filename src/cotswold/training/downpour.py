@@ -33,7 +33,7 @@ from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
-from cotswold.training.ways import rows_of_norm_1
+from cotswold.training.ways import of_norm_1
 
 _WORK = "cotswold.training.learning_works"
 _JUDGING = "cotswold.training.judging"
@@ -89,7 +89,7 @@ def settings_of(
     recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
 ) -> ReplicaSettings:
     """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
-    rows have norm 1."""
+    filters have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -144,7 +144,7 @@ def build(setting: Setting) -> ReplicaRuns:
         return starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
 
     opening = Opening(
-        settings_of(recipe, run, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+        settings_of(recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
         work,
         {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
         started,
