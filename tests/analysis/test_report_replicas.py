@@ -19,6 +19,8 @@ training = { strategy = "downpour", rule = "adagrad", staleness = 4, stale = "dr
 cluster = { workers = 3, servers = 2 }
 """
 
+PUSHED = {"layers.1": {"gradient": 2_000_000, "factors": 500_000}}
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
@@ -63,7 +65,7 @@ def section(run: RunDirectory) -> str:
 
 
 def fates(run: RunDirectory) -> dict[str, str]:
-    rows = re.findall(r'<th scope="row">(\w[\w ]*)</th>\s*<td[^>]*>([^<]*)<', section(run))
+    rows = re.findall(r'<th scope="row">(\w[\w .]*)</th>\s*<td[^>]*>([^<]*)<', section(run))
     return {name: re.sub(r"\s+", " ", value).strip() for name, value in rows}
 
 
@@ -88,8 +90,9 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
     assert before["Counted"] == "1 710 (90.00 %)" and before["Refused"] == "190 (10.00 %)"
     assert before["Lost"] == "19 (1.00 %)" and before["Torn"] == "0 (0.00 %)"
     with EventLog(run.events) as log:
-        log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400)
+        log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400, pushed=PUSHED)
     after = fates(run)
+    assert after["layers.1"] == "2 MB as gradient, 500 kB as factors"
     assert after["Counted"] == "1 500 (75.00 %)" and after["Left out"] == "400 (20.00 %)"
 
 

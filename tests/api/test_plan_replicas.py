@@ -31,7 +31,8 @@ def planned_for(
 
 def test_the_routing_table_has_every_number_once(tmp_path: Path) -> None:
     found = planned_for(tmp_path, "workers = 3, servers = 2")
-    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == SIZE and found["samples"] == 240
+    assert found["processes"] == 1 + 2 + 3 + 1, "servers, replicas, and who judges"
+    assert found["parameters"] == SIZE and found["samples"] == 240
     routing = found["routing"]
     assert sum(row["bytes"] for row in routing) == 4 * SIZE
     assert len({(row["tensor"], row["block"]) for row in routing}) == len(routing) == found["shards"]
@@ -47,6 +48,16 @@ def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) 
     assert found["checkpoint_bytes"] == 2 * 4 * SIZE
     assert found["step_flops"] == 16 * (4 * 5 * 8 + 6 * 8 * 3)
     assert found["run_flops"] == 4 * 240 * (4 * 5 * 8 + 6 * 8 * 3) and found["steps_an_epoch"] == 15
+
+
+def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> None:
+    weights, biases = 4 * (5 * 8 + 8 * 3), 4 * (8 + 3)
+    whole = planned_for(tmp_path, "workers = 2", send="gradient")["step_bytes"]["push"]
+    assert whole == {"gradient": weights + biases}
+    factors = planned_for(tmp_path, "workers = 2", send="factors")["step_bytes"]["push"]
+    assert factors == {"gradient": biases, "factors": 4 * 16 * (5 + 8 + 8 + 3)}
+    steps = planned_for(tmp_path, "workers = 2", rule="deltas", push_every=4)["step_bytes"]["push"]
+    assert steps == {"delta": (weights + biases) / 4}
 
 
 def test_money_is_said_where_there_is_a_price_and_the_limits_hold(tmp_path: Path) -> None:

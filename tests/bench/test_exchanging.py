@@ -14,29 +14,24 @@ from cotswold.bench.server.crowd import ASKED
 from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.picture import draw_replicas
 from cotswold.bench.server.replicas import Crowd
-from cotswold.bench.server.served import PRELOADED, ROADS, Client, Model, Road, Served
-from cotswold.host import ForkServer
+from cotswold.bench.server.served import ROADS, Client, Model, Road, Served, forked
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 
 
 @pytest.mark.parametrize("road", ROADS)
 def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
-    processes = ForkServer(PRELOADED)
-    try:
-        with Served(processes, MODEL, [REPLICA], road) as served:
-            client = Client(road, served.token, REPLICA, 1, served.addresses, served.shards)
-            client.push(np.arange(MODEL.size, dtype=np.float32))
-            place = np.ones(MODEL.size, np.float32)
-            install(client, served, place)
-            assert place == pytest.approx(-1e-6 * np.arange(MODEL.size))
-            traffic = client.post.endpoint.traffic
-            assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (road == "shared memory")
-            mode = served.addresses["server-0"].split()[-1]
-            assert (mode == "curve") == (road == "TCP, CURVE")
-            client.close()
-    finally:
-        processes.close()
+    with Served(forked(), MODEL, [REPLICA], road) as served:
+        client = Client(road, served.token, REPLICA, 1, served.addresses, served.shards)
+        client.push(np.arange(MODEL.size, dtype=np.float32))
+        place = np.ones(MODEL.size, np.float32)
+        install(client, served, place)
+        assert place == pytest.approx(-1e-6 * np.arange(MODEL.size))
+        traffic = client.post.endpoint.traffic
+        assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (road == "shared memory")
+        mode = served.addresses["server-0"].split()[-1]
+        assert (mode == "curve") == (road == "TCP, CURVE")
+        client.close()
 
 
 def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 from tests.bench.small import SMALLEST
 
+from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import OURS
-from cotswold.bench.server import applying, factors
+from cotswold.bench.server import applying, draining, factors
 from cotswold.bench.server.applying import MEMORY, Applying
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
@@ -44,9 +45,19 @@ def test_factors_say_how_many_weights_they_write() -> None:
     assert [verdict.bar for row in rows for verdict in row.verdicts] == [0.8] * len(rows)
 
 
+def test_all_updates_of_a_queue_are_applied_and_only_longer_queues_are_fewer_passes() -> None:
+    rows = draining.measured(draining.Draining(Adagrad(), 256, 4), SMALLEST)
+    assert [row.facts["work"] for row in rows] == [4 * 1024 * (48 + 4 * passes) for passes in (16, 4, 1)]
+    assert [row.verdicts[0].bar for row in rows] == [None] * 3
+
+
 def test_the_table_of_trials_has_every_group() -> None:
     for some in (cases(), quick_cases()):
         assert {one.group for one in some} == set(GROUPS)
+
+
+def test_groups_are_named_with_commas_or_one_by_one() -> None:
+    assert groups_of(["apply,factors", "pull"], GROUPS) == {"apply", "factors", "pull"}
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
@@ -69,4 +80,4 @@ def test_a_group_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit) as left:
         main(["bench", "server", "--only", "nothing"])
     assert left.value.code == 2
-    assert "apply, factors" in capsys.readouterr().err
+    assert "apply, drain, factors" in capsys.readouterr().err

@@ -2,76 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
+from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, Opener, again, check_account, finish
+from tests.cluster.opened_replicas import opened as opened
 from tests.cluster.works import Regression, regression
 
-from cotswold.cluster import ClusterSettings, TroubleError
-from cotswold.cluster.replicas import Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster import TroubleError
 from cotswold.errors import UserError
-from cotswold.host import ForkServer
 from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
-
-PATTERNS, SIZE, BATCH = 1000, 48, 10
-
-Opener = Callable[..., Replicas]
-
-
-@pytest.fixture
-def opened(fork_server: ForkServer) -> Opener:
-    def open_one(
-        pace: Pace | None = None,
-        arguments: Mapping[str, object] | None = None,
-        events: list[tuple[str, Mapping[str, object]]] | None = None,
-        *,
-        replicas: int = 2,
-        servers: int = 1,
-        rate: float = 0.05,
-        snapshot: Snapshot | None = None,
-        work: str = "regression",
-        shard_bytes: int = 64,
-        **settings: Any,
-    ) -> Replicas:
-        processes = ClusterSettings(workers=replicas, servers=servers, shard_bytes=shard_bytes, seed=3)
-        chosen = ReplicaSettings(processes, pace or Pace(BATCH), rate, **settings)
-        heard = [] if events is None else events
-        return open_replicas(
-            chosen,
-            f"tests.cluster.works:{work}",
-            {"patterns": PATTERNS, "size": SIZE, **(arguments or {})},
-            snapshot=snapshot,
-            processes=fork_server,
-            on_event=lambda kind, more: heard.append((kind, more)),
-        )
-
-    return open_one
-
-
-def finish(replicas: Replicas, seconds: float = 30.0) -> torch.Tensor:
-    replicas.proceed(seconds)
-    assert replicas.is_over, replicas.status()
-    return replicas.read()
-
-
-def check_account(replicas: Replicas) -> None:
-    """Of every sample that was handed out it is known what became of it."""
-    for epoch, account in replicas.ledger.accounts.items():
-        known = account.counted + account.torn + account.refused + account.lost
-        opened = replicas.ledger.open if epoch == replicas.ledger.epoch else 0
-        assert account.handed_out == known + opened, (epoch, account)
-    total = replicas.ledger.total
-    settled = total.counted + total.torn + total.refused + total.left_out
-    if replicas.is_over:
-        assert settled == PATTERNS * len(replicas.ledger.accounts), total
 
 
 def by_sgd(epochs: int, rate: float) -> torch.Tensor:
@@ -167,71 +114,6 @@ def test_what_is_paused_goes_on_elsewhere_with_the_bits_of_one_run(opened: Opene
     with opened(pace, servers=1, snapshot=kept, **alone) as replicas:
         assert torch.equal(finish(replicas), whole)
         assert replicas.ledger.total.counted == 3 * PATTERNS
-
-
-def checkpoint(replicas: Replicas) -> Snapshot:
-    """One that is taken while replicas learn."""
-    assert replicas.begin_checkpoint() and not replicas.begin_checkpoint(), "one at a time"
-    while not replicas.is_frozen:
-        replicas.proceed(0.02)
-    return again(replicas.take_checkpoint())
-
-
-def again(snapshot: Snapshot) -> Snapshot:
-    """As it comes back from a file."""
-    return Snapshot.of(json.loads(json.dumps(snapshot.said())), PATTERNS, snapshot.vectors)
-
-
-@pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda each: str(each.name))
-def test_a_checkpoint_while_replicas_learn_goes_on_with_the_bits_of_one_run(
-    opened: Opener, rule: Rule
-) -> None:
-    alone: dict[str, Any] = {"replicas": 1, "epochs": 3, "fraction": 1.0, "rule": rule}
-    pace = Pace(BATCH, overlap=False)
-    with opened(pace, {"seconds": 0.001}, servers=3, **alone) as replicas:
-        kept = []
-        while not replicas.is_over:
-            replicas.proceed(0.05)
-            if not replicas.is_over and replicas._machine.may_begin_checkpoint:
-                kept.append(checkpoint(replicas))
-        whole = replicas.read()
-    assert len(kept) > 3 and len({each.ledger.total.counted for each in kept}) > 3
-    chosen = kept[len(kept) // 2]
-    assert chosen.versions == (chosen.ledger.total.counted // BATCH,) * len(chosen.versions)
-    with opened(pace, servers=1, snapshot=chosen, **alone) as replicas:
-        assert torch.equal(finish(replicas), whole)
-        assert replicas.ledger.total.counted == 3 * PATTERNS
-        assert {each for counts in replicas.count() for _, each in counts.versions} == {3 * PATTERNS // BATCH}
-
-
-def test_the_ledger_of_a_checkpoint_counts_exactly_what_its_vectors_have(opened: Opener) -> None:
-    """Replicas die and servers go with them; on other processes every sample comes to count once an epoch."""
-    told: dict[str, Any] = {"work": "tally", "rate": 1.0, "epochs": 4, "fraction": 1.0, "of": "samples"}
-    told.update(shard_bytes=4 * PATTERNS, arguments={"seconds": 0.004})
-    snapshot = None
-    for replicas_count, servers in ((3, 3), (2, 1), (4, 2)):
-        with opened(replicas=replicas_count, servers=servers, snapshot=snapshot, **told) as replicas:
-            for _ in range(2):
-                replicas.proceed(0.15)
-                victim = next(iter(replicas.replicas.values()))
-                replicas.begin_checkpoint()
-                os.kill(victim, signal.SIGKILL)
-                while not replicas.is_frozen:
-                    replicas.proceed(0.02)
-                snapshot = again(replicas.take_checkpoint())
-                total = snapshot.ledger.total
-                assert total.handed_out == total.counted + total.torn + total.lost, total
-                tallies = snapshot.vectors["x"].view(4, PATTERNS)
-                assert ((tallies >= 0) & (tallies <= snapshot.ledger.epoch + 1)).all()
-                assert (tallies.sum(1) >= total.counted).all()
-                assert (tallies.sum(1) <= total.counted + total.torn).all()
-                assert tallies.min(0).values.sum() == total.counted
-    with opened(replicas=2, servers=1, snapshot=snapshot, **{**told, "arguments": {}}) as replicas:
-        tallies = finish(replicas).view(4, PATTERNS)
-        total = replicas.ledger.total
-        assert (total.counted + total.torn, total.left_out) == (4 * PATTERNS, 0)
-        assert tallies.max() == 4 and tallies.min(0).values.sum() == total.counted
-        assert replicas._machine.members.newest >= 11, "sessions of the runs before are not given again"
 
 
 def test_a_bound_on_staleness_drops_or_holds_back(opened: Opener) -> None:

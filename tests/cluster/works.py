@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +129,19 @@ class Fatal(Regression):
         return super().compute(samples, gradient)
 
 
+class Hungry(Regression):
+    """Wants more memory than there is."""
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        torch.empty(1 << 50)
+        return super().compute(samples, gradient)
+
+
+def hungry(*, patterns: int = 1000, size: int = 20) -> Hungry:
+    """What replicas cannot compute."""
+    return Hungry(patterns, size, torch.float32, 0.0)
+
+
 class Tally:
     """Counts how often each sample is in each of four tensors: a gradient of -1 at its number."""
 
@@ -163,3 +176,19 @@ def regression(
 ) -> Regression:
     """What replicas learn."""
     return (Fatal if fatal else Regression)(patterns, size, getattr(torch, dtype), seconds)
+
+
+class Evaluation:
+    """Judges parameters by their sum."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def means(self, parameters: Tensor) -> Mapping[str, float]:
+        time.sleep(self._seconds)
+        return {"loss": float(parameters.double().sum())}
+
+
+def evaluation(*, seconds: float = 0.0) -> Evaluation:
+    """What an evaluator computes."""
+    return Evaluation(seconds)

@@ -16,6 +16,7 @@ from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run.scraping import Scraped
 
 ROW = {"name": "replica-1", "samples": 640, "samples_per_second": 12.5, "doing": "pushing", "in_hand": 32}
+STEP = {"at": 10, "of": 40, "gflops": 0.5, "training_seconds": 3.0}
 REPLICAS = {
     "kind": "replicas",
     "epoch": 2,
@@ -39,7 +40,7 @@ def read(url: str) -> tuple[str, str]:
 
 
 def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
-    scraped.write({"kind": "step", "loss": 0.25, "at": 10, "of": 40, "gflops": 0.5, "training_seconds": 3.0})
+    scraped.write({"kind": "step", "loss": 0.25, "pushed": {"layers.1": {"factors": 12}}} | STEP)
     scraped.write(REPLICAS)
     for _ in range(3):
         scraped.write({"kind": "checkpoint"})
@@ -61,6 +62,8 @@ def test_what_events_say_is_read_as_metrics(scraped: Scraped) -> None:
     for name, value in {"loss": 0.25, "progress_ratio": 0.25, "epoch": 3, "checkpoints_total": 3}.items():
         assert found[f"cotswold_{name}"]["values"] == {(): value}
     assert found["cotswold_flops_per_second"]["values"] == {(): 5e8}
+    pushed = found["cotswold_pushed_bytes_total"]["values"]
+    assert pushed == {(("layer", "layers.1"), ("kind", "factors")): 12}
     refused = found["cotswold_server_refused_updates_total"]["values"]
     assert refused == {(("server", "server-0"), ("reason", "stale")): 3}
 

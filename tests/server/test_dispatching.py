@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cotswold.server.dispatching import Dispatch, Dispatcher, State
+from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
 from cotswold.server.messages import (
     Admitted,
     Alive,
@@ -94,6 +96,34 @@ def test_training_ends_once_nothing_is_open_and_then_all_may_go() -> None:
     assert talk.is_in(State.OVER)
     assert talk.say("one", Alive(1, 2, 0)) == [Dismiss(1)]
     assert talk.say("two", Join("two", 0, "", 10, 4)) == [Dismiss(0)]
+
+
+def test_who_waits_for_samples_has_those_of_the_next_epoch_at_once() -> None:
+    talk = Talk(fraction=1.0)
+    talk.dispatcher.rules = replace(talk.dispatcher.rules, epochs=2)
+    talk.say("one", JOIN)
+    talk.obey()
+    for hand in range(3):
+        talk.say("one", Alive(1, hand, 0))
+    assert talk.tick(0.03) == []
+    assert talk.say("one", Alive(1, 3, 0)) == [Directions(1, (), 1, 0.5, 0)], "there are none"
+    assert any(isinstance(each, Order) for each in talk.tick(0.03)), "servers are asked more often"
+    order = talk.dispatcher._order
+    answers = [Ordered(order.number, name, ((1, ((0, 10),), ()),), 0, 0) for name in "ab"]
+    assert talk.say("a", answers[0]) == []
+    assert talk.say("b", answers[1]) == [Directions(1, ((4, 10, 14),), 1, 0.5, 0)], "it did not ask again"
+
+
+def test_what_numbers_a_run_before_has_given_are_not_given_again() -> None:
+    talk = Talk()
+    talk.say("one", JOIN)
+    talk.dispatcher.set_rate(0.25)
+    counters = talk.dispatcher.counters
+    assert counters == Counters(1, ((1, 0.5), (2, 0.25)))
+    later = Dispatcher(talk.dispatcher.rules, SHARDS, [("a", ""), ("b", "")], 0.0, None, counters)
+    later.receive("one", JOIN, 0.0)
+    assert later.members.session("one") == 2
+    assert later.set_rate(0.125) == 3
 
 
 def test_who_leaves_goes_once_what_it_has_counts() -> None:

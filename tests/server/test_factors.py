@@ -43,15 +43,24 @@ class Band:
             for column in range(2)
         ]
 
+    def scale_to_norm_1(self, weights: list[float]) -> None:
+        weights[:] = [7.0] * len(weights)
+
 
 class Talk:
     """A server with weights of 1, a rate of 0.5, and one replica."""
 
-    def __init__(self, products: dict[str, Band] | None = None, schedule: BySamples | None = None) -> None:
+    def __init__(
+        self,
+        products: dict[str, Band] | None = None,
+        schedule: BySamples | None = None,
+        unit_norm: frozenset[str] = frozenset(),
+    ) -> None:
         self.server = Server("a", SHARDS, Lists())
         settings = Asynchronous(
             *("run", "x", Sgd(), {"w": 2, "bias": 1}, 8, Room(1000, 1000)),
             schedule=schedule or BySamples(),
+            unit_norm=unit_norm,
         )
         self.updates = Updates(self.server, settings, Lists(), ListUpdates(), products=products)
         self.server.receive(COORDINATOR, Write(1, "x", (0, 1, 2), ((1.0,) * 2, (1.0,) * 4, (1.0,) * 4)))
@@ -94,6 +103,13 @@ def test_a_tensor_that_is_no_matrix_has_a_product_of_its_own() -> None:
         FACTORS, shards=(2,), versions=(0,), examples=(1,), buffers=((3.0, 4.0), (100.0, 1000.0, 10000.0))
     )
     assert Talk({"w": Band()}).moved(alone) == [0.0] * 6 + [0.5 * each for each in rows[4:]]
+
+
+def test_filters_of_such_a_tensor_are_scaled_by_it() -> None:
+    talk = Talk({"w": Band()}, unit_norm=frozenset({"w"}))
+    alone = replace(FACTORS, kind="gradient", shards=(2,), versions=(0,), examples=())
+    talk.moved(replace(alone, buffers=((1.0,) * 4,)))
+    assert talk.weights == [1.0] * 6 + [7.0] * 4
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from cotswold.training.updates import Way
 
 SAMPLES, BATCH, SEED = 240, 10, 5
 FACTORED = ("layers.0.weight", "layers.5.weight", "layers.7.weight")
-CONVOLUTION = "layers.2.weight"
+LOCAL, CONVOLUTION = "layers.0.weight", "layers.2.weight"
 
 
 class Pictures:
@@ -132,5 +132,8 @@ def _apply(case: Case, servers: Tensor, kept: Tensor, push: Tensor, rate: float)
 
 def _scale(case: Case, weights: Mapping[str, Tensor]) -> None:
     for name in case.unit_norm:
-        rows = weights[name].flatten(1)
-        rows.div_(rows.norm(dim=1, keepdim=True))
+        if name == LOCAL:
+            weights[name].div_(weights[name].norm(dim=(2, 3), keepdim=True))
+        else:
+            rows = weights[name].flatten(1)
+            rows.div_(rows.norm(dim=1, keepdim=True))

@@ -59,7 +59,7 @@ def test_a_recipe_learns_by_each_rule(rule: str, tmp_path: Path) -> None:
     accounted(run, 4)
     found = losses(run)
     assert found[-1] < 0.7 * found[0]
-    assert len(found) >= 3, "before, during and after"
+    assert len(found) >= 2, "before and after; in between if the evaluator is there in time"
     assert events(run, "step")[-1]["staleness"] is not None
     assert len(cotswold.predict(run.path, tmp_path / "x.npy")) == 300
 

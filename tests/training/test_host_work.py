@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
-from tests.cluster.test_replicas import BATCH, PATTERNS, SIZE, by_sgd, check_account, finish
+from tests.cluster.opened_replicas import BATCH, PATTERNS, SIZE, check_account, finish
+from tests.cluster.test_replicas import by_sgd
 from tests.training.test_gangs import children, runs
 
 from cotswold.cluster import ClusterSettings

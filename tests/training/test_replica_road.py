@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.training.road import BATCH, CONVOLUTION, FACTORED, SAMPLES, SEED, Case, in_one_process, work
+from tests.training.road import BATCH, CONVOLUTION, FACTORED, LOCAL, SAMPLES, SEED, Case, in_one_process, work
 
 from cotswold.cluster import ClusterSettings
 from cotswold.cluster.layout import shards_of
@@ -40,8 +40,8 @@ CASES = {
     "no own steps, sums of three": Case(n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1, schedule=FALLING),
     "no own steps, factors of three": Case(way="factors", n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1),
     "plain steps, sums of two": Case(n_push=2, n_fetch=NEVER, own="plain"),
-    "filters of norm 1": Case(rate=0.03, unit_norm=(CONVOLUTION, "layers.5.weight")),
-    "filters of norm 1, of factors": Case(way="factors", unit_norm=(CONVOLUTION, "layers.5.weight")),
+    "filters of norm 1": Case(rate=0.03, unit_norm=(LOCAL, CONVOLUTION, "layers.5.weight")),
+    "filters of norm 1, of factors": Case(way="factors", unit_norm=(LOCAL, CONVOLUTION, "layers.5.weight")),
 }
 
 

@@ -71,6 +71,45 @@ def draw_figure_4(found: Mapping[str, Any], folder: Path) -> None:
         _save(figure, [time, cores], folder / "downpour-vs-sandblaster.svg")
 
 
+def draw_adam_figures(found: Mapping[str, Any], folder: Path) -> None:
+    """adam-figures.svg: connections a second against cores, samples a second against replicas."""
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "adam-figures"}):
+        figure = Figure(figsize=(8.3, 3.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        name = "billion_connections_a_second"
+        here = [row for row in found["figure 8"] if row["is"] == "measured"]
+        left.plot(
+            [row["cores"] for row in found["figure 8"]],
+            [row[name] for row in found["figure 8"]],
+            color=COLOURS[0],
+            linestyle="--",
+            label="as many times as cores",
+        )
+        left.plot(
+            [row["cores"] for row in here],
+            [row[name] for row in here],
+            color=COLOURS[0],
+            marker="o",
+            label="measured",
+        )
+        left.set(xlabel="cores: processes on one copy", ylabel="billion connections a second")
+        lines = [
+            ("measured", "measured, with the server on the same cores", COLOURS[0], "-"),
+            ("simulated", "simulated: a core each, one host", COLOURS[1], "--"),
+            ("simulated_10_gigabit", "simulated: 10 Gbit/s to the server", COLOURS[2], "--"),
+        ]
+        for key, label, colour, line in lines:
+            own = [row for row in found["figure 11"] if row[key] is not None]
+            x, y = [row["replicas"] for row in own], [row[key] for row in own]
+            mark = "o" if line == "-" else ""
+            right.plot(x, y, color=colour, linestyle=line, marker=mark, label=label)
+        right.set(xlabel="replicas", ylabel="samples a second")
+        for axes in (left, right):
+            axes.set(xscale="log", yscale="log")
+            axes.grid(color=INK, alpha=0.2)
+        _save(figure, [left, right], folder / "adam-figures.svg")
+
+
 def _axes() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(5.6, 3.6), layout="constrained")
     axes = figure.add_subplot()

@@ -24,6 +24,8 @@ from measures.processor_time import Used
 
 WORK = "cotswold.training.learning_works"
 POLL_SECONDS = 0.05
+_LATEST_SECONDS = 60.0
+"""So long it is awaited that anything counts."""
 
 
 def arguments(recipe: Recipe, store: Store, rows: Path) -> dict[str, str]:
@@ -63,7 +65,8 @@ def proceed_until(
 def stretch(
     replicas: Replicas, seconds: float, look: Callable[[], object] = lambda: None
 ) -> tuple[float, Document]:
-    """Samples a second that count, in about so many seconds; and processor time, a step of all replicas."""
+    """Samples a second that count, in so many seconds, or more where nothing does; and processor time, a step
+    of all replicas."""
     steps = 0
     replicas.proceed(0.0)
     ledger = replicas.ledger
@@ -71,9 +74,12 @@ def stretch(
         Used(pids) for pids in (replicas.replicas.values(), replicas.servers.values(), [os.getpid()])
     )
     began, counted = time.perf_counter(), ledger.total.counted
-    while time.perf_counter() < began + seconds and not replicas.is_over:
+    end = began + seconds
+    while not replicas.is_over and time.perf_counter() < end:
         steps += sum(each.steps for each in replicas.proceed(POLL_SECONDS))
         look()
+        if time.perf_counter() >= end and ledger.total.counted == counted:
+            end = min(end + seconds, began + _LATEST_SECONDS)
     took = time.perf_counter() - began
     count = max(steps, 1)
     return (ledger.total.counted - counted) / took, {

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 REPLICA_VECTORS = 4
 """The parameters, those that it was made with, what is added up, and what is being pushed."""
 MAIN_VECTORS = 3
-"""Of the process of `cotswold train`: the network that is saved, the one that is judged, what is pulled."""
+"""Of the process of `cotswold train`: the network that is saved, the first parameters, what was judged best;
+besides it has a checkpoint's vectors until they are written."""
+EVALUATOR_VECTORS = 2
+"""The network, and what is pulled."""
 
 
 def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
@@ -42,12 +45,14 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     vector = plan.FLOAT_BYTES * size
     kept = 1 + len(rule_of(training).keeps)
     samples, exact = plan.patterns_in(recipe)
+    pushed = _pushed(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
-    processes = settings.processes.ranks
+    processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     row: plan.Row = {
-        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes,
+        "processes": 1 + sum(map(bool, own.values())) + cluster.workers * processes + evaluators,
+        "evaluators": evaluators,
         "replicas": cluster.workers,
         **({"processes_a_replica": processes} if processes > 1 else {}),
         "servers": sum(map(bool, own.values())),
@@ -64,11 +69,13 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         ],
         "server_bytes": {name: count for name, count in own.items() if count},
         "replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations,
-        "server_memory_bytes": plan.PROCESS_BYTES + kept * max(own.values()) + max(own.values()),
+        # a checkpoint is a copy, until it is taken
+        "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * max(own.values()),
+        **({"evaluator_memory_bytes": plan.PROCESS_BYTES + EVALUATOR_VECTORS * vector} if evaluators else {}),
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
-        "main_memory_bytes": plan.PROCESS_BYTES + MAIN_VECTORS * vector,
+        "main_memory_bytes": plan.PROCESS_BYTES + (MAIN_VECTORS + kept) * vector,
         "checkpoint_bytes": kept * vector,
-        "step_bytes": {"push": {"gradient": vector / pace.n_push}, "pull": vector / pace.n_fetch},
+        "step_bytes": {"push": pushed, "pull": vector / pace.n_fetch},
         "step_flops": training.batch_size * work.flops[1],
         "run_flops": training.epochs * samples * work.flops[1],
         "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
@@ -89,6 +96,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
     from cotswold.training.learning_works import LearningWork, flops_of
     from cotswold.training.losses import loss_of
     from cotswold.training.restore import supervised_network
+    from cotswold.training.ways import ways_of
 
     batch = plan.random_batch(recipe, outputs, training.batch_size)
 
@@ -100,7 +108,32 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
             return batch
 
     network = supervised_network(recipe, outputs)
-    return LearningWork(network, loss_of(recipe), Random(), flops_of(network))
+    ways, decay, clip = ways_of(network, training), training.weight_decay, training.clip
+    return LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+
+
+def _pushed(
+    recipe: Recipe, training: DownpourTraining, work: LearningWork, shards: Sequence[Shard]
+) -> dict[str, float]:
+    """Bytes that a step of a replica pushes to all servers, by kind."""
+    import torch
+
+    from cotswold.training.downpour import own_of, pace_of
+
+    pace, own = pace_of(recipe, training), own_of(recipe, training)
+    numbers = work.parameters.numel()
+    if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
+        kind = "delta" if own == "pushed" else "gradient"
+        return {kind: plan.FLOAT_BYTES * numbers / pace.n_push}
+    work.lay(shards, pace.batch * pace.n_push)
+    work.compute(range(pace.batch), torch.zeros_like(work.parameters))
+    work.take_factors()
+    factored = [each for each in work.costs.values() if each.way == "factors"]
+    whole = numbers - sum(each.gradient for each in factored)
+    found = {"gradient": plan.FLOAT_BYTES * whole / pace.n_push}
+    if factored:
+        found["factors"] = plan.FLOAT_BYTES * sum(each.factors or 0 for each in factored) / pace.n_push
+    return found
 
 
 def _seconds(work: LearningWork, batch: int) -> float:
@@ -112,5 +145,6 @@ def _seconds(work: LearningWork, batch: int) -> float:
     steps, began = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - began < plan.MEASURED_SECONDS:
         work.compute(range(batch), gradient)
+        work.take_factors()
         steps += 1
     return (time.perf_counter() - began) / (steps * batch)

@@ -343,7 +343,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             place = f"{phase_name(event['stack'])} {event['at']}{of}"
             return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
         case "stack_end" if "why" in event:
-            return f"{phase_name(event['stack'])} ended after {event['step']} iterations: {event['why']}"
+            of = "samples" if "counted" in event else "iterations"
+            return f"{phase_name(event['stack'])} ended after {event['step']} {of}: {event['why']}"
         case "stack_end" if "pushed" in event:
             return f"{phase_name(event['stack'])} ended; {_pushed(event)}"
         case "cluster_ended" if event["why"] != ENDED_WELL:

@@ -32,11 +32,15 @@ class Case(Generic[Subject]):
 
 
 def groups_of(only: Sequence[str], known: Sequence[str]) -> set[str]:
-    """The groups of these names, all for none; raises UserError for a name that is no group's."""
-    for name in only:
+    """The groups of these names, all for none; a name may be several with commas between.
+
+    Raises UserError for a name that is no group's.
+    """
+    names = [name for several in only for name in several.split(",")]
+    for name in names:
         if name not in known:
             raise UserError(f"--only {name} is no group; the groups are {', '.join(known)}")
-    return set(only or known)
+    return set(names or known)
 
 
 def some(

@@ -33,15 +33,16 @@ def server(
     Applying 1, 4 and 16 queued pushes to shards of 16 KB, 1 MB and 64 MB, by every rule,
     beside y += x and beside what memory allows for just these reads and writes; gradients
     that come as factors of 1 to 512 examples beside the lesser of the fastest dense product
-    and memory; pushes to and pulls from a server's process beside raw ZeroMQ frames over
-    the same kind of socket, and beside memcpy; how many replicas of adam-mnist one server
-    process serves. Each row has its bar, and says whether it is met.
+    and memory; shards a second through the whole queue of a server; pushes to and pulls
+    from a server's process beside raw ZeroMQ frames over the same kind of socket, and
+    beside memcpy; how many replicas of adam-mnist one server process serves. Each row with
+    a bar says whether it is met.
 
     Examples:
 
       cotswold bench server --quick
 
-      cotswold bench server --only apply --match adagrad
+      cotswold bench server --only apply,factors --match adagrad
 
       cotswold bench server --only push --only pull --match "shared memory"
 
@@ -56,7 +57,8 @@ def server(
     threads
         Numbers of threads, one run each, as in 1,2; all cores by default.
     only
-        A group: apply, factors, push, pull, replicas; may be given again.
+        A group: apply, drain, factors, push, pull, replicas; several with commas
+        between, or given again.
     match
         Only what has this text in its name.
     quick
@@ -66,7 +68,8 @@ def server(
         real servers, at its own speed and as fast as can be; updates of weights a second
         by deltas and by factors on 1 and 2 servers, and simulated on more.
     out
-        A directory for server.json (every sample) and pictures (server*.svg).
+        A directory for server.json (every sample; of a trace server-trace.json) and
+        pictures (server*.svg).
     json_
         Print JSON.
     """
@@ -75,6 +78,7 @@ def server(
 
     counts = thread_counts(threads)
     ready(out)
+    file = "server" if trace is None else "server-trace"
     found = measure_server(
         threads=counts,
         only=only or [],
@@ -83,9 +87,9 @@ def server(
         trace=trace,
         command=command(),
         say=say,
-        leave=lambda so_far: write(so_far, "server", out),
+        leave=lambda so_far: write(so_far, file, out),
     )
-    leave(found, "server", out, json_)
+    leave(found, file, out, json_)
     if out is not None:
         from cotswold.bench.server.picture import PICTURES
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cotswold.cluster.listening import OnEvent, TroubleError
 from cotswold.cluster.opening import POINT, Opened, Opening, Task, write
-from cotswold.cluster.post import AnyMessage
+from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.sets import Sets
 from cotswold.cluster.settings import ClusterSettings
@@ -225,26 +224,12 @@ class Cluster:
     def read(self, name: str) -> Tensor:
         """A vector, whole. Raises KeyError for one that there is not."""
         self._contents.check_name(name)
-        whole = np.empty(self.size, self._opened.made.dtype)
-        waiting = set(self._opened.servers)
-        shards = {one.number: one for one in self._opened.shards}
-
-        def hear(message: AnyMessage) -> None:
-            if not isinstance(message, m.Pulled) or message.name != name or message.server not in waiting:
-                return
-            if message.error is not None:
-                raise MachineError(f"{message.server} cannot give the vector {name}: {message.error}")
-            for number, buffer in zip(message.shards, message.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                whole[shards[number].start : shards[number].stop] = np.frombuffer(buffer, whole.dtype)
-            waiting.discard(message.server)
-
-        for server in self._opened.servers:
-            own = tuple(one.number for one in self._opened.shards if one.server == server)
-            self._conversation.post.send(server, m.Pull(0, 0, name, own))
-        self._conversation.hearing(hear, lambda: bool(not waiting or self._lost_servers()))
-        self._require_servers()
-        return torch.from_numpy(whole)
+        made = self._opened.made
+        pieces = Pieces(
+            self._opened.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
+        )
+        self._conversation.read(pieces, self._settings.silent_seconds)
+        return torch.from_numpy(pieces.whole)
 
     def write(self, name: str, vector: Tensor) -> None:
         """Set a vector, which is new or not. Raises UserError for one of another length or type."""
@@ -255,7 +240,8 @@ class Cluster:
             )
         self._give_up_halted()
         values = vector.detach().contiguous().numpy()
-        write(self._conversation, self._opened.shards, self._opened.servers, name, values)
+        shards, servers = self._opened.shards, self._opened.servers
+        write(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
         self._contents.written(name)
 
     # --- evaluations ---

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold.cluster.messages import Finish
+from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.transport import Lost, Ready
@@ -76,6 +77,43 @@ class Listening(ABC):
         finally:
             self._others.remove(hear)
 
+    def read(self, pieces: Pieces, silent_seconds: float) -> None:
+        """Hear until a vector is whole. Raises MachineError where a server does not give it, TroubleError
+        where one is gone, or says nothing of it for so long."""
+        heard = time.monotonic()
+
+        def hear(message: AnyMessage) -> None:
+            nonlocal heard
+            owed = pieces.owing
+            sends = pieces.hear(message)
+            if sends or pieces.owing != owed:
+                heard = time.monotonic()
+            self.deliver(sends)
+
+        self.deliver(pieces.begin())
+        self.hearing_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds)
+
+    def hearing_servers(
+        self,
+        hear: Callable[[AnyMessage], None],
+        owing: Callable[[], Sequence[str]],
+        heard: Callable[[], float],
+        silent_seconds: float,
+    ) -> None:
+        """Wait until no server owes an answer; ``heard``: when one was heard last. Raises TroubleError where
+        one is gone, or is silent for so long."""
+
+        def is_silent() -> bool:
+            return time.monotonic() - heard() > silent_seconds
+
+        self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
+        if lost := self.lost_servers(owing()):
+            raise TroubleError(f"{lost} is gone{self.why_ended(owing())}; resume the run")
+        if silent := " and ".join(owing()):
+            raise TroubleError(
+                f"{silent} has not answered for {silent_seconds:g} s; end it, and resume the run"
+            )
+
     def step(self, timeout: float) -> None:
         """Hear a message or an event, within so many seconds, and do what is due."""
         is_late = time.monotonic() - self._ticked > _LATE_SECONDS
@@ -126,6 +164,10 @@ class Listening(ABC):
         """Servers that do not run any more, in words; empty where all do."""
         gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
         return " and ".join(gone)
+
+    def why_of(self, name: str) -> str:
+        """Why a process is not there, in words that follow its name."""
+        return self._ends.get(name, "is not there")
 
     def why_ended(self, names: Sequence[str]) -> str:
         """Why those of them ended that did, in words that follow others; empty where none did."""

@@ -1,4 +1,4 @@
-"""The gradient of the filters of a locally connected layer, from its factors.
+"""The filters of a locally connected layer: their gradient, from its factors, and their norms.
 
 Knows: the geometry of the layer, kernels of `ops`. Does not know: messages, who asks.
 
@@ -59,6 +59,14 @@ class LocalProduct:
         )
         found: Array = ops.local_outer(delta, seen[:, :, low - first : high - first], band).view(-1).numpy()
         return found
+
+    def scale_to_norm_1(self, weights: Array) -> None:
+        """Each filter of flat ``(rows · columns)`` weights, in place."""
+        _, across, high, wide, neurons = self.layer.filters_shape
+        filters = torch.from_numpy(weights).view(-1, across, high, wide, neurons)
+        norms = ops.filter_norms(filters)
+        norms[(norms == 0) | ~norms.isfinite()] = 1
+        filters.div_(norms[:, :, None, None])
 
 
 def _maps(values: Array, channels: int, height: int, width: int) -> Tensor:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotswold.server.messages import Shard
+
 
 @dataclass(frozen=True)
 class Made:
@@ -149,6 +151,40 @@ class Counts:
     """Of processor time, of the whole process: beside that, what messages cost."""
 
 
+@dataclass(frozen=True)
+class Judging:
+    """An evaluator is there; it says so every second."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The coordinator wants parameters judged; answered by `Judged`."""
+
+    number: int
+    """Samples that count: what the answer is called by."""
+    run: str
+    """As in pulls."""
+    shards: tuple[Shard, ...]
+    servers: tuple[tuple[str, str], ...]
+    """Names and addresses."""
+    dtype: str
+    buffers: tuple[object, ...] = ()
+    """The parameters; without them those that are on the servers."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What an evaluator has found."""
+
+    name: str
+    number: int
+    means: tuple[tuple[str, float], ...]
+    """Over all samples, by name: `loss`, and more."""
+    seconds: float
+
+
 Message = (
     Made
     | Give
@@ -160,6 +196,9 @@ Message = (
     | Doing
     | Count
     | Counts
+    | Judging
+    | Judge
+    | Judged
     | Visit
     | Terms
     | Farewell
@@ -167,5 +206,6 @@ Message = (
 MESSAGES: tuple[type[Message], ...] = (
     *(Made, Give, Given, Serving, Peers, Finish),
     *(Learnt, Doing, Count, Counts),
+    *(Judging, Judge, Judged),
     *(Visit, Terms, Farewell),
 )

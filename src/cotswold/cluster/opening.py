@@ -37,6 +37,8 @@ POINT = "x"
 _FLUSH_SECONDS = 1.0
 _MEMORY_BYTES_PER_SECOND = 1e9
 """At which a server takes in sums and adds them up (measured: 1 to 2 GB/s a core)."""
+_LEAST_BYTES_PER_SECOND = 1e7
+"""A vector is sent at this, or a server does not take it."""
 _ROLES = "cotswold.cluster.roles"
 
 
@@ -118,7 +120,7 @@ class Opening:
         machine = self._machine(made, shards, names, planner)
         conversation = Conversation(self._post, self.staff, machine, self._on_event, planner.complain)
         dealing = machine.rules.dealing
-        write(conversation, shards, names, POINT, begun.given)
+        write(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
         for letter in self._joins:
             assert isinstance(letter.message, m.Join)
             conversation.heard(letter.sender, letter.message)
@@ -268,10 +270,17 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write(
-    conversation: Listening, shards: Sequence[m.Shard], servers: Sequence[str], name: str, vector: Array
+    conversation: Listening,
+    shards: Sequence[m.Shard],
+    servers: Sequence[str],
+    name: str,
+    vector: Array,
+    silent_seconds: float = 10.0,
 ) -> None:
-    """Set a vector on all servers; raises MachineError where one refuses."""
-    number = time.monotonic_ns()
+    """Set a vector on all servers; raises MachineError where one refuses, is gone, or says nothing for so
+    long (and what it takes to send it the vector)."""
+    number, began = time.monotonic_ns(), time.monotonic()
+    silent_seconds += vector.nbytes / _LEAST_BYTES_PER_SECOND
     errors: dict[str, str | None] = {}
 
     def hear(message: AnyMessage) -> None:
@@ -282,11 +291,9 @@ def write(
         own = [one for one in shards if one.server == server]
         buffers = tuple(raw(vector[one.start : one.stop]) for one in own)
         conversation.post.send(server, m.Write(number, name, tuple(one.number for one in own), buffers))
-    conversation.hearing(
-        hear, lambda: bool(len(errors) == len(servers) or conversation.lost_servers(servers))
+    conversation.hearing_servers(
+        hear, lambda: [each for each in servers if each not in errors], lambda: began, silent_seconds
     )
-    if len(errors) < len(servers):
-        raise MachineError(f"{conversation.lost_servers(servers)} is gone; resume the run")
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

@@ -22,6 +22,23 @@ Ask = Callable[[tuple[int, ...]], m.Message]
 """The message that asks for these shards of a server."""
 
 
+def groups_of(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[tuple[int, ...]]]:
+    """The numbers of each server's shards, in groups for a message each."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for server in {one.server for one in shards}:
+        groups: list[list[int]] = []
+        left = 0
+        for one in sorted((one for one in shards if one.server == server), key=lambda one: one.number):
+            shard_bytes = (one.stop - one.start) * item_bytes
+            left -= shard_bytes
+            if left < 0:
+                groups.append([])
+                left = GROUP_BYTES - shard_bytes
+            groups[-1].append(one.number)
+        found[server] = [tuple(group) for group in groups]
+    return found
+
+
 class Pieces:
     """The vector ``name`` of ``size`` numbers, which is ``whole`` once nobody owes a shard."""
 
@@ -31,19 +48,7 @@ class Pieces:
         self.versions: dict[int, int] = {}
         """Of each shard, where the answers say it."""
         self._shards = {one.number: one for one in shards}
-        self._owed: dict[str, list[tuple[int, ...]]] = {}
-        item_bytes = self.whole.itemsize
-        for server in {one.server for one in shards}:
-            own = sorted((one for one in shards if one.server == server), key=lambda one: one.number)
-            groups: list[list[int]] = []
-            left = 0
-            for one in own:
-                left -= (one.stop - one.start) * item_bytes
-                if left < 0:
-                    groups.append([])
-                    left = GROUP_BYTES - (one.stop - one.start) * item_bytes
-                groups[-1].append(one.number)
-            self._owed[server] = [tuple(group) for group in groups]
+        self._owed = groups_of(shards, self.whole.itemsize)
 
     @property
     def owing(self) -> list[str]:

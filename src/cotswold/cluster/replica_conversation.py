@@ -13,7 +13,6 @@ from typing import get_args
 
 from cotswold.cluster.listening import Listening, OnEvent, TroubleError
 from cotswold.cluster.messages import Count, Counts, Doing, Learnt
-from cotswold.cluster.pieces import Pieces
 from cotswold.cluster.post import AnyMessage, Post
 from cotswold.cluster.staff import Staff
 from cotswold.cluster.watching import Watching
@@ -50,15 +49,6 @@ class ReplicaConversation(Listening):
     def listen(self, hear: Callable[[AnyMessage], None]) -> None:
         """Show every message that comes to ``hear`` as well, from here on."""
         self._others.append(hear)
-
-    def read(self, pieces: Pieces) -> None:
-        """Hear until a vector is whole; raises MachineError where a server does not give it."""
-
-        def hear(message: AnyMessage) -> None:
-            self.deliver(pieces.hear(message))
-
-        self.deliver(pieces.begin())
-        self.hearing(hear, lambda: not pieces.owing)
 
     def close(self) -> None:
         """Dismiss all, and end their processes."""

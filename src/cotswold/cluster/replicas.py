@@ -15,12 +15,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Count, Counts, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
@@ -31,22 +32,26 @@ from cotswold.cluster.roles.accumulation import OwnSteps, Stepping
 from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.updates import said
 from cotswold.cluster.settings import ClusterSettings
+from cotswold.cluster.snapshot import Snapshot
 from cotswold.cluster.transport import Endpoint
 from cotswold.cluster.transport.folder import remove_left_folders
 from cotswold.cluster.watching import Place, ReplicaStatus, ServerStatus
 from cotswold.errors import UserError
-from cotswold.host import ForkServer, Processes, Token
+from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.optim.schedule import Schedule
 from cotswold.optim.updates import Deltas, Rule, Sgd
 from cotswold.server import messages as m
-from cotswold.server.dispatching import Counters, Dispatch, Dispatcher, State
+from cotswold.server.dispatching import Dispatch, Dispatcher, State
 from cotswold.server.ranges import size as size_of
 from cotswold.server.replica import Pace
 from cotswold.server.samples import Account, Samples
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room
 
-PRELOADED = ("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server")
+PRELOADED = (
+    *("torch", "cotswold.cluster.roles.replica", "cotswold.cluster.roles.server"),
+    "cotswold.cluster.roles.evaluator",
+)
 """What whoever starts processes imports once."""
 QUEUE_VECTORS = 4
 """So many times the parameters may wait on a server as updates, for each replica."""
@@ -81,7 +86,7 @@ class ReplicaSettings:
     warmup: float = 0.0
     """The part of the run over which the rate rises."""
     unit_norm: frozenset[str] = frozenset()
-    """Tensors whose rows have norm 1 after each update."""
+    """Tensors whose filters, rows of matrices, have norm 1 after each update."""
     order_seconds: float = 0.1
     """How often servers are asked what they have applied."""
     traffic: Path | None = None
@@ -163,9 +168,11 @@ class _Opening(Opening):
         on_event: OnEvent,
         snapshot: Snapshot | None,
         vectors: Mapping[str, Tensor],
+        evaluator: EvaluatorTask | None,
     ) -> None:
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
+        self._evaluator = evaluator
         self._run = secrets.token_hex(8)
 
     def open_replicas(self) -> Replicas:
@@ -180,6 +187,9 @@ class _Opening(Opening):
             raise UserError(f"the run had {ledger.samples} samples, and there are {rules.samples} now")
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
         conversation = ReplicaConversation(self._post, self.staff, machine, self._on_event)
+        evaluator = None
+        if self._evaluator is not None:
+            evaluator = Evaluator(conversation, self._evaluator_of, begun.shards, begun.made.dtype)
         zeros = np.zeros(begun.made.size, begun.made.dtype)
         firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
         for name, first in reversed(firsts.items()):  # nobody begins before the parameters are there
@@ -188,10 +198,25 @@ class _Opening(Opening):
                 raise UserError(
                     f"the vector {name} is {value.shape} of {value.dtype}, not as the work has it"
                 )
-            write(conversation, begun.shards, begun.servers, name, value)
+            write(conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         for letter in self._joins:
             conversation.hear_again(letter.sender, letter.message)
-        return Replicas(conversation, begun, tuple(firsts))
+        return Replicas(conversation, begun, tuple(firsts), evaluator)
+
+    def _evaluator_of(self, name: str) -> Call:
+        assert self._evaluator is not None, "there is one"
+        return self._call(
+            name,
+            "evaluator",
+            {
+                "name": name,
+                "coordinator": self._endpoint.address,
+                "work": self._evaluator.work,
+                "arguments": self._evaluator.arguments,
+                "reach": self._reach,
+                "threads": self._settings.threads,
+            },
+        )
 
     def _told_workers(self) -> Mapping[str, object]:
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed")
@@ -221,51 +246,22 @@ class _Opening(Opening):
         }
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """What a run goes on from: what the ledger counts is exactly what the vectors have."""
-
-    ledger: Samples
-    vectors: Mapping[str, Tensor]
-    """The parameters ``x``, and what the rule keeps."""
-    versions: tuple[int, ...]
-    """How many updates each shard has had."""
-    counters: Counters
-
-    def said(self) -> dict[str, object]:
-        """All but the vectors, as plain values."""
-        return {
-            "ledger": self.ledger.state(),
-            "vectors": [name for name in self.vectors if name != POINT],
-            "versions": list(self.versions),
-            "counters": {
-                "session": self.counters.session,
-                "rates": [list(each) for each in self.counters.rates],
-            },
-        }
-
-    @classmethod
-    def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> Snapshot:
-        """From what `said` gave, of an epoch of ``samples``; raises LookupError, TypeError or ValueError for
-        anything else."""
-        counters = said["counters"]
-        rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])
-        return cls(
-            Samples.restored(samples, said["ledger"]),
-            vectors,
-            tuple(map(int, said["versions"])),
-            Counters(int(counters["session"]), rates),
-        )
-
-
 class Replicas:
     """Replicas that learn; use in a ``with`` statement, or `close`."""
 
-    def __init__(self, conversation: ReplicaConversation, begun: Begun, vectors: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        conversation: ReplicaConversation,
+        begun: Begun,
+        vectors: tuple[str, ...],
+        evaluator: Evaluator | None = None,
+    ) -> None:
         self._conversation, self._begun = conversation, begun
         self._machine = conversation.machine
         self.vectors = vectors
         """Their names: the parameters first, then what the rule keeps."""
+        self.evaluator = evaluator
+        """Judges parameters, where there is one."""
         self._resources = ExitStack()
 
     def close_with(self, resources: ExitStack) -> None:
@@ -387,7 +383,7 @@ class Replicas:
 
     def _read(self, name: str, ask: Ask) -> Pieces:
         pieces = Pieces(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
-        self._conversation.read(pieces)
+        self._conversation.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
     # --- what a run goes on from ---
@@ -461,6 +457,7 @@ def open_replicas(
     *,
     snapshot: Snapshot | None = None,
     vectors: Mapping[str, Tensor] | None = None,
+    evaluator: EvaluatorTask | None = None,
     processes: Processes | None = None,
     token: Token | None = None,
     host: str | None = None,
@@ -471,7 +468,8 @@ def open_replicas(
 
     Each replica calls ``work`` (``"module:function"``) with ``arguments`` (what JSON can say), which returns
     a `ReplicaWork`. ``snapshot`` is that of a run that goes on, on any number of replicas and servers;
-    ``vectors`` (by name) are those that a new one begins with. The rest is as for `open_cluster`.
+    ``vectors`` (by name) are those that a new one begins with. With ``evaluator`` another process judges
+    parameters. The rest is as for `open_cluster`.
     """
     with ExitStack() as opened:
         token = token or Token.new()
@@ -492,7 +490,9 @@ def open_replicas(
         )
         opened.callback(endpoint.close)
         task = Task(work, arguments, logs, host)
-        opening = _Opening(settings, task, processes, token, endpoint, on_event, snapshot, vectors or {})
+        opening = _Opening(
+            settings, task, processes, token, endpoint, on_event, snapshot, vectors or {}, evaluator
+        )
         opened.callback(opening.staff.close)
         replicas = opening.open_replicas()
         replicas.close_with(resources)

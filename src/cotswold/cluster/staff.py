@@ -129,6 +129,11 @@ class Staff:
         """Give a process a signal."""
         self._started[name].send(number)
 
+    def end(self, name: str) -> None:
+        """Kill a process that is no worker; nothing happens where it has ended."""
+        if name in self._started:
+            self._let_go(name, 0.0)
+
     def is_watched(self, name: str) -> bool:
         """Whether a process of this name runs."""
         return name in self._started

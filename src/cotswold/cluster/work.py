@@ -117,6 +117,15 @@ class ReplicaWork(Protocol):
         ...
 
 
+class JudgeWork(Protocol):
+    """What an evaluator computes."""
+
+    def means(self, parameters: Tensor) -> Mapping[str, float]:
+        """Over all validation samples, at parameters ``(size,)``: ``loss``, and more. Raises CotswoldError
+        where it cannot."""
+        ...
+
+
 @runtime_checkable
 class SteppingWork(ReplicaWork, Protocol):
     """A work that takes steps of its own on the parameters, such as that of several processes."""

@@ -65,6 +65,7 @@ def _steps(step: Fields) -> Iterator[Family]:
     at, of = _one(step, "at"), _one(step, "of")
     done: Values = [({}, at[0][1] / of[0][1])] if at and of and of[0][1] else []
     yield _gauge("progress_ratio", "Part of the training that is done.", done)
+    yield _counter("pushed_bytes_total", "Bytes that replicas have pushed, by layer and kind.", _pushed(step))
     seconds = _one(step, "training_seconds")
     yield _counter("training_seconds_total", "Seconds of training, those before resumptions too.", seconds)
 
@@ -172,6 +173,15 @@ def _each(rows: Sequence[Fields], label: str, name: str) -> list[tuple[Mapping[s
 def _rows(fields: Fields, name: str) -> list[Fields]:
     found = fields.get(name)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, Sequence) else []
+
+
+def _pushed(step: Fields) -> Values:
+    layers = step.get("pushed")
+    return [
+        ({"layer": str(layer), "kind": str(kind)}, float(count))
+        for layer, kinds in (layers.items() if isinstance(layers, Mapping) else ())
+        for kind, count in (kinds.items() if isinstance(kinds, Mapping) else ())
+    ]
 
 
 def _pairs(found: object) -> list[tuple[object, float]]:

@@ -11,6 +11,7 @@ from .dealing import Dealing as Dealing
 from .dealing import Permutation as Permutation
 from .dispatching import Dispatch as Dispatch
 from .dispatching import Dispatcher as Dispatcher
+from .freezing import Frozen as Frozen
 from .portions import Ledger as Ledger
 from .replica import Pace as Pace
 from .replica import Part as Part
@@ -24,7 +25,6 @@ from .shard import Server as Server
 from .staleness import Staleness as Staleness
 from .tasks import Sums as Sums
 from .updating import Asynchronous as Asynchronous
-from .updating import Frozen as Frozen
 from .updating import Room as Room
 from .updating import Updates as Updates
 from .worker import Worker as Worker

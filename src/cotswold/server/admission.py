@@ -77,7 +77,8 @@ class UpdateArithmetic(Protocol[Values]):
 
 
 class Product(Protocol[Values]):
-    """How the gradient of a tensor that is no matrix is made of factors."""
+    """What is to be known of a tensor that is no matrix: how its gradient is made of factors, what of it has
+    norm 1 where filters do."""
 
     @property
     def start(self) -> int:
@@ -96,6 +97,10 @@ class Product(Protocol[Values]):
         self, errors: Values, activations: Values, rows: tuple[int, int], seen_by: tuple[int, int]
     ) -> Values:
         """Of some rows, from their errors and the activations that those of ``seen_by`` need."""
+        ...
+
+    def scale_to_norm_1(self, weights: Values) -> None:
+        """Each filter of some rows, in place; one of zeros, or that is not finite, stays as it is."""
         ...
 
 

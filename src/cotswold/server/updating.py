@@ -42,10 +42,10 @@ from typing import Generic
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Deltas, Rule
 from cotswold.server.admission import Admission, Factors, Product, RefusedError, UpdateArithmetic
+from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.messages import (
     COORDINATOR,
     Applied,
-    FrozenPart,
     Order,
     Ordered,
     PulledNewer,
@@ -86,23 +86,11 @@ class Asynchronous:
     room: Room
     staleness: Staleness = field(default_factory=Staleness)
     unit_norm: frozenset[str] = frozenset()
-    """Tensors whose rows have norm 1."""
+    """Tensors whose filters have norm 1: rows of matrices."""
     schedule: BySamples = field(default_factory=BySamples)
     """How the rate of an update follows from its version's and from the place of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What makes gradients of factors for tensors that are no matrices, in numbers."""
-
-
-@dataclass(frozen=True)
-class Frozen(Generic[Values]):
-    """The shards at a checkpoint: all updates before the markers, and none behind."""
-
-    checkpoint: int
-    vectors: Mapping[str, list[Values]]
-    """The weights and what the rule keeps, in the shards' order."""
-    versions: tuple[int, ...]
-    samples: tuple[tuple[int, Ranges, Ranges], ...]
-    """(session, what is in them, what was refused for ever), of those that have lived since it began."""
 
 
 @dataclass
@@ -155,7 +143,7 @@ class Updates(Generic[Values]):
         products: Mapping[str, Product[Values]] | None = None,
     ) -> None:
         self._server, self.settings = server, settings
-        self._arithmetic, self._updates = arithmetic, updates
+        self._arithmetic, self._updates, self._products = arithmetic, updates, dict(products or {})
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
@@ -213,7 +201,10 @@ class Updates(Generic[Values]):
             case PullNewer():
                 return [Send(sender, self._pull(sender, message))]
             case PullFrozen() if sender == COORDINATOR:
-                return [Send(sender, self._frozen_part(message))]
+                part = part_of(
+                    self.frozen, self._server.name, self._server.numbers, message, self._arithmetic
+                )
+                return [Send(sender, part)]
             case Order() if sender == COORDINATOR:
                 return self._ordered(message)
             case _:
@@ -372,8 +363,11 @@ class Updates(Generic[Values]):
                     [self._vector(name)[place] for name in self.settings.rule.keeps],
                     pushes[shard.number],
                     self.settings.columns[shard.tensor],
-                    shard.tensor in self.settings.unit_norm,
+                    shard.tensor in self.settings.unit_norm and shard.tensor not in self._products,
                 )
+                if shard.tensor in self.settings.unit_norm and shard.tensor in self._products:
+                    weights = self._vector(self.settings.name)[place]
+                    self._products[shard.tensor].scale_to_norm_1(weights)
         return [send for each in ready for send in self._answered(each)]
 
     def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
@@ -520,27 +514,6 @@ class Updates(Generic[Values]):
         )
         self._frozen, self._gone = checkpoint, {}
         return sends
-
-    def _frozen_part(self, pull: PullFrozen) -> FrozenPart:
-        """Shards of a vector as the checkpoint has them."""
-        frozen, place = self.frozen, {number: place for place, number in enumerate(self._server.numbers)}
-        error = None
-        if frozen is None or frozen.checkpoint != pull.checkpoint:
-            error = f"checkpoint {pull.checkpoint} is not kept"
-        elif pull.name not in frozen.vectors:
-            error = f"there is no vector {pull.name!r}"
-        elif not place.keys() >= set(pull.shards):
-            error = f"shards {sorted(set(pull.shards) - place.keys())} are not here"
-        if error is not None or frozen is None:
-            return FrozenPart(self._server.name, pull.checkpoint, pull.name, (), (), (), error)
-        return FrozenPart(
-            self._server.name,
-            pull.checkpoint,
-            pull.name,
-            pull.shards,
-            tuple(frozen.versions[place[number]] for number in pull.shards),
-            tuple(self._arithmetic.write(frozen.vectors[pull.name][place[number]]) for number in pull.shards),
-        )
 
 
 def _said(sessions: Mapping[int, _Session]) -> tuple[tuple[int, Ranges, Ranges], ...]:

@@ -45,6 +45,7 @@ def lasting(recipe: Recipe) -> dict[str, Any]:
         del values["training"]["patience"]  # another strategy's run that patience has ended does not go on
     if isinstance(recipe.training, DownpourTraining):
         del values["training"]["epochs"]  # it goes on for more; there is no schedule
+        del values["training"]["patience"]  # likewise
     return values
 
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.cluster import ClusterSettings
-from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, Snapshot, open_replicas
+from cotswold.cluster.evaluator import EvaluatorTask
+from cotswold.cluster.replicas import PRELOADED, Replicas, ReplicaSettings, open_replicas
 from cotswold.cluster.roles.accumulation import OwnSteps
 from cotswold.cluster.roles.traffic import FOLDER
+from cotswold.cluster.snapshot import Snapshot
+from cotswold.errors import RecipeError
 from cotswold.geometry import Grid
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe, dump
@@ -25,15 +28,15 @@ from cotswold.server.staleness import Staleness
 from cotswold.training.batch import described
 from cotswold.training.flat import FlatModule
 from cotswold.training.host_work import round_of
-from cotswold.training.learning_works import Judge
 from cotswold.training.patterns import write_rows
 from cotswold.training.restore import supervised_network
 from cotswold.training.runners.replicas import ReplicaRuns
 from cotswold.training.spread import Starting, rows_folder, starting, tell
 from cotswold.training.table import Setting
-from cotswold.training.ways import rows_of_norm_1
+from cotswold.training.ways import of_norm_1
 
 _WORK = "cotswold.training.learning_works"
+_JUDGING = "cotswold.training.judging"
 _MOMENTUM = 0.9
 
 
@@ -86,7 +89,7 @@ def settings_of(
     recipe: Recipe, run: Path | None = None, unit_norm: frozenset[str] = frozenset()
 ) -> ReplicaSettings:
     """What `[cluster]` and `[training]` ask for; ``run``: the folder of the run; ``unit_norm``: tensors whose
-    rows have norm 1."""
+    filters have norm 1."""
     training, cluster = recipe.training, recipe.cluster
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
     return ReplicaSettings(
@@ -122,6 +125,15 @@ def build(setting: Setting) -> ReplicaRuns:
     """The runner of a recipe."""
     recipe, training, store = setting.recipe, setting.recipe.training, setting.store
     assert isinstance(training, DownpourTraining), "the table chose by the strategy"
+    judging = None
+    if training.patience is not None and not store.splits.get("validation"):
+        raise RecipeError(
+            "training.patience stops a run whose validation gets no better, and there is none; set "
+            "data.validation, or leave patience out"
+        )
+    if store.splits.get("validation"):
+        where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
+        judging = EvaluatorTask(f"{_JUDGING}:in_evaluator", where)
     run = setting.run.path
     rows = rows_folder(run, setting.open_things)  # removes what a kill left there, too
     network = supervised_network(recipe, store.outputs)
@@ -129,19 +141,19 @@ def build(setting: Setting) -> ReplicaRuns:
 
     def started() -> Starting:
         write_rows(store, "train", rows)
-        return starting(recipe, (*PRELOADED, work.partition(":")[0]), setting.open_things)
+        return starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
 
     opening = Opening(
-        settings_of(recipe, run, rows_of_norm_1(network) if training.unit_norm else frozenset()),
+        settings_of(recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
         work,
         {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
         started,
         run / "logs",
         setting.recorder,
+        judging,
     )
     return ReplicaRuns(
         opening,
-        Judge.of_recipe(recipe, store).means,
         FlatModule(network),
         store.splits["train"],
         training,
@@ -160,6 +172,7 @@ class Opening:
     started: Callable[[], Starting]
     logs: Path
     recorder: Recorder
+    evaluator: EvaluatorTask | None = None
 
     def __call__(self, snapshot: Snapshot | None) -> Replicas:
         """Go on from a snapshot, or begin."""
@@ -170,6 +183,7 @@ class Opening:
             self.work,
             self.arguments,
             snapshot=snapshot,
+            evaluator=self.evaluator,
             processes=start.processes,
             token=start.token,
             host=start.host,

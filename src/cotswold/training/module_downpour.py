@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.evaluator import EvaluatorTask
 from cotswold.cluster.live import live_processes
 from cotswold.errors import UserError
 from cotswold.host import inherited
@@ -28,6 +29,7 @@ from cotswold.training.capture import layers_of
 from cotswold.training.datasets import Given
 from cotswold.training.downpour import Opening, settings_of
 from cotswold.training.host_work import HostWork, on_host, round_of
+from cotswold.training.judging import Validation
 from cotswold.training.learning_works import Judge, LearningWork
 from cotswold.training.losses import Loss
 from cotswold.training.module_batch import GivenModule, map_style
@@ -41,6 +43,8 @@ from cotswold.training.works import INHERITED
 
 _HOST = "host"
 """The name under which a replica of several processes finds how many, and its batch and round."""
+
+_VALIDATION = "validation"
 
 
 class ModuleReplicaRuns(ReplicaRuns):
@@ -80,13 +84,20 @@ def build(
     held = None
     if given.validation is not None:
         held = SamplePatterns(map_style("the validation set", given.validation, size, "downpour"))
-    judge = Judge(copy.deepcopy(given.module), given.loss, held, size)
+    judging, validation = None, None
+    if held is not None:
+        judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
+        validation = Validation(Judge(copy.deepcopy(given.module), given.loss, held, size))
     flops = _flops(copy.deepcopy(given.module), given.loss, samples)
     ways = _ways(given.module, training)
     decay, clip = training.weight_decay, training.clip
     work = LearningWork(given.module, given.loss, samples, flops, ways, decay, clip)
     processes = recipe.cluster.processes
-    things: Mapping[str, object] = {INHERITED: work, _HOST: (processes, size, round_of(recipe))}
+    things: Mapping[str, object] = {
+        INHERITED: work,
+        _HOST: (processes, size, round_of(recipe)),
+        _VALIDATION: validation,
+    }
     opening = Opening(
         settings_of(recipe, run),
         f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
@@ -94,10 +105,16 @@ def build(
         lambda: starting(recipe, (), open_things, lambda: live_processes(things)),
         run / "logs",
         recorder,
+        judging,
     )
-    return ModuleReplicaRuns(
-        opening, judge.means, work.flat, len(samples), training, recorder, described(given.module)
-    )
+    return ModuleReplicaRuns(opening, work.flat, len(samples), training, recorder, described(given.module))
+
+
+def inherited_validation() -> Validation:
+    """What the evaluator that was forked from the program judges by."""
+    found = inherited(_VALIDATION)
+    assert isinstance(found, Validation), "given so"
+    return found
 
 
 def inherited_work() -> LearningWork:

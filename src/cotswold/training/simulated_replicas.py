@@ -4,11 +4,11 @@ Knows: when pulls, steps and pushes happen in simulated time, gradients at the p
 Does not know: messages, deaths, how anything is counted (`simulate.replicas` plays those without data).
 
 A replica begins a step with the newest parameters that have reached it, and computes for its own time. Then
-its push and its next pull set out, and the next step begins at once; without overlap it waits, first for the
-push, then for the pull. The server applies pushes in the order in which they arrive, one after the other, by
-the arithmetic of the real one; a pull gets what is applied when it arrives. So one replica without overlap is
-SGD, to the bit. With overlap a replica computes its next step from parameters without its last: staleness
-is about twice the number of the others.
+its push and its next pull set out, and the next step begins at once, unless the push before is still under
+way; without overlap it waits, first for the push, then for the pull. The server applies pushes in the order
+in which they arrive, one after the other, by the arithmetic of the real one; a pull gets what is applied when
+it arrives. So one replica without overlap is SGD, to the bit. With overlap a replica computes its next step
+from parameters without its last: staleness is about twice the number of the others.
 """
 
 from __future__ import annotations
@@ -211,11 +211,12 @@ class _Replica:
         self._has: tuple[int, Vector] | None = None
         self._sum: Vector | None = None
         self._opened = self._samples = self._steps = self._since_pull = 0
-        self._is_pulling = self._is_waiting = False
+        self._closed: tuple[int, int, Vector] | None = None
+        """A push that waits for the one before it; no step is taken meanwhile."""
+        self._is_pulling = self._is_pushing = self._is_stepping = False
 
     def begin(self) -> None:
         """Pull, then step without end."""
-        self._is_waiting = True
         self._fetch()
 
     def _fetch(self) -> None:
@@ -224,40 +225,46 @@ class _Replica:
 
     def _given(self, version: int, weights: Vector) -> None:
         self._has, self._is_pulling = (version, weights), False
-        if self._is_waiting:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Pull and step, where that may be now."""
+        overlap = self._pace.overlap
+        is_due = self._since_pull >= self._pace.n_fetch and not self._is_pulling
+        if is_due and (overlap or not self._is_pushing):
+            self._fetch()
+        if self._is_stepping or self._closed is not None:
+            return
+        if overlap or not (self._is_pushing or self._is_pulling):
             self._step()
 
     def _step(self) -> None:
         assert self._has is not None, "it has pulled"
-        self._is_waiting = False
         version, weights = self._has
         if self._sum is None:
             self._sum, self._opened, self._samples = np.zeros_like(weights), version, 0
+        self._is_stepping = True
         places = self._simulation._batch()
         seconds = self._simulation._seconds(self._number)
         self._simulation._loop.after(seconds, lambda: self._stepped(places, weights))
 
     def _stepped(self, places: tuple[int, int], weights: Vector) -> None:
         assert self._sum is not None, "a step is accumulated"
+        self._is_stepping = False
         self._samples += self._simulation._compute(places, weights, self._sum)
         self._steps, self._since_pull = self._steps + 1, self._since_pull + 1
-        overlap = self._pace.overlap
         if self._steps % self._pace.n_push == 0:
-            done = _nothing if overlap else self._go_on
-            self._simulation._push(self._opened, self._samples, self._sum, done)
-            self._sum = None
-            if not overlap:
-                return
+            self._closed, self._sum = (self._opened, self._samples, self._sum), None
+            self._push()
         self._go_on()
 
-    def _go_on(self) -> None:
-        if self._since_pull >= self._pace.n_fetch and not self._is_pulling:
-            self._fetch()
-        if self._pace.overlap or not self._is_pulling:
-            self._step()
-        else:
-            self._is_waiting = True
+    def _push(self) -> None:
+        if self._closed is None or self._is_pushing:
+            return
+        closed, self._closed, self._is_pushing = self._closed, None, True
+        self._simulation._push(*closed, self._pushed)
 
-
-def _nothing() -> None:
-    """Nobody waits for the answer."""
+    def _pushed(self) -> None:
+        self._is_pushing = False
+        self._push()
+        self._go_on()

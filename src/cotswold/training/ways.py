@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from cotswold.cluster.local_product import LocalProduct
+from cotswold.nn import LocallyConnected2d
 from cotswold.ops.updates import Update, apply_pushes
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.training.capture import layers_of
@@ -33,19 +35,24 @@ def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, W
     return found
 
 
-def rows_of_norm_1(network: nn.Module) -> frozenset[str]:
-    """The weights whose rows are filters, but those of the outputs: a row for each neuron or map."""
-    found = [
-        f"{name}.weight" for name, each in network.named_modules() if isinstance(each, nn.Linear | nn.Conv2d)
-    ]
+def of_norm_1(network: nn.Module) -> frozenset[str]:
+    """The weights that are filters, but those of the outputs: of a fully connected or convolutional layer a
+    row for each neuron or map, of a local one each of its own."""
+    kinds = nn.Linear | nn.Conv2d | LocallyConnected2d
+    found = [f"{name}.weight" for name, each in network.named_modules() if isinstance(each, kinds)]
     return frozenset(found[:-1])
 
 
 def scale_to_norm_1(network: nn.Module) -> None:
     """Scale these filters so, as servers do after each update."""
-    unit = rows_of_norm_1(network)
-    for name, each in network.named_parameters():
-        if name in unit:
-            rows = each.detach().view(-1)
-            update = Update("add", columns=rows.numel() // each.shape[0], unit_norm=True)
-            apply_pushes(update, rows, None, [(0.0, torch.zeros_like(rows))])
+    found = of_norm_1(network)
+    for name, each in network.named_modules():
+        if f"{name}.weight" not in found:
+            continue
+        assert isinstance(each.weight, Tensor), "of a layer"
+        weights = each.weight.detach().view(-1)
+        if isinstance(each, LocallyConnected2d):
+            LocalProduct(0, each.geometry).scale_to_norm_1(weights.numpy())
+        else:
+            update = Update("add", columns=len(weights) // len(each.weight), unit_norm=True)
+            apply_pushes(update, weights, None, [(0.0, torch.zeros_like(weights))])

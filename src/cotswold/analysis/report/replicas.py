@@ -18,6 +18,7 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
     Table,
     TableCell,
+    row,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
 from cotswold.analysis.words import count, counted, percent, plain, scaled
@@ -61,6 +62,9 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
             Table(["", ""], fates, "words"),
             Paragraph(_SHARES, "note"),
         ]
+    pushed = _pushed(phase)
+    if pushed:
+        blocks += [Heading("What replicas pushed"), Table(["", ""], pushed, "words")]
     return PageSection("Replicas", "replicas", blocks)
 
 
@@ -150,6 +154,16 @@ def _bound(training: DownpourTraining) -> str:
 
 
 _BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
+
+
+def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
+    """A row a layer: bytes of each kind of update."""
+    layers = phase.ended.get("pushed")
+    return [
+        row(str(layer), ", ".join(f"{scaled(float(each), 'B')} as {kind}" for kind, each in kinds.items()))
+        for layer, kinds in (layers.items() if isinstance(layers, dict) else ())
+        if isinstance(kinds, dict)
+    ]
 
 
 def _fates(phase: PhaseHistory) -> list[list[TableCell]]:

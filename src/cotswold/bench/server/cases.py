@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, exchanging, factors, replicas
+from cotswold.bench.server import applying, draining, exchanging, factors, replicas
 from cotswold.bench.server.applying import Applying
+from cotswold.bench.server.draining import Draining
 from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Road
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 
-GROUPS = ("apply", "factors", "push", "pull", "replicas")
+GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas")
 MEGA = 1 << 18
 """Numbers of a megabyte (2²⁰ bytes)."""
 KILO = MEGA >> 10
@@ -56,6 +57,7 @@ def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int],
         *(Applying(rule, shards[0] // 2, numbers // 2, dtype="float64") for rule in (Sgd(), Adagrad())),
         *(Applying(rule, shards[0], numbers, unit_norm=True) for rule in (Sgd(), Adagrad())),
     ]
+    drained = [Draining(Sgd(), shard, max(1, numbers // 4 // shard)) for shard in shards if shard <= MEGA]
     first, *others = blocks
     multiplied = [
         *(Factors(rule, *first, numbers) for rule in FACTOR_RULES),
@@ -63,5 +65,6 @@ def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int],
     ]
     return [
         *(Case("apply", one.name, applying.measured, one) for one in applied),
+        *(Case("drain", one.name, draining.measured, one) for one in drained),
         *(Case("factors", one.name, factors.measured, one) for one in multiplied),
     ]

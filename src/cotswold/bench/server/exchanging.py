@@ -22,9 +22,9 @@ from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.measure import interleaved, ratios, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.bench.server.raw import RawPeer
-from cotswold.bench.server.served import PRELOADED, Client, Model, Road, Served
+from cotswold.bench.server.served import Client, Model, Road, Served, forked
 from cotswold.cluster.arithmetic import Array, raw
-from cotswold.host import ForkServer, Token
+from cotswold.host import Token
 
 SOCKET_BAR, MEMORY_BAR = 0.8, 0.5
 COLUMNS = 1024
@@ -61,8 +61,7 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
     """One row: a push or a pull, and what is beside it."""
     memory = what.road == "shared memory"
     with ExitStack() as held:
-        processes = ForkServer(PRELOADED)
-        held.callback(processes.close)
+        processes = forked()
         served = held.enter_context(Served(processes, what.model, [REPLICA], what.road))
         client = Client(what.road, served.token, REPLICA, 1, served.addresses, served.shards)
         held.callback(client.close)

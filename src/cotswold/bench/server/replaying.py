@@ -28,9 +28,9 @@ from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, call_of, client_of, gathered, name_of, ready, say
 from cotswold.bench.server.recorded import Event, Recorded, read
-from cotswold.bench.server.served import PRELOADED, Model, Road, Served
+from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.cluster.layout import dealt
-from cotswold.host import ForkServer, keep_freed_bytes
+from cotswold.host import keep_freed_bytes
 from cotswold.optim.updates import Deltas
 from cotswold.server.messages import Shard
 
@@ -101,31 +101,27 @@ def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
         cut=shards,
     )
     sessions = [name_of(number) for number in range(len(recorded.sessions))]
-    processes = ForkServer((*PRELOADED, "cotswold.bench.server.replaying"))
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
-            Served(processes, model, sessions, ROAD) as served,
-        ):
-            calls = []
-            for number, events in enumerate(recorded.sessions):
-                file = Path(folder) / f"{number}.events"
-                plan = [_planned(each, what, shards) for each in events]
-                file.write_text(json.dumps([each for each in plan if each is not None]))
-                more = {
-                    "events": str(file),
-                    "columns": dict(recorded.columns),
-                    "dtype": recorded.dtype,
-                    "kind": "delta" if isinstance(recorded.rule, Deltas) else "gradient",
-                    "speed": what.speed,
-                    "seconds": what.seconds,
-                }
-                calls.append(call_of(served, number, _LIFE, Path(folder), more))
-            before = served.counts()
-            said = gathered(processes, calls, Path(folder), what.seconds)
-            after = served.counts()
-    finally:
-        processes.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
+        Served(forked(), model, sessions, ROAD) as served,
+    ):
+        calls = []
+        for number, events in enumerate(recorded.sessions):
+            file = Path(folder) / f"{number}.events"
+            plan = [_planned(each, what, shards) for each in events]
+            file.write_text(json.dumps([each for each in plan if each is not None]))
+            more = {
+                "events": str(file),
+                "columns": dict(recorded.columns),
+                "dtype": recorded.dtype,
+                "kind": "delta" if isinstance(recorded.rule, Deltas) else "gradient",
+                "speed": what.speed,
+                "seconds": what.seconds,
+            }
+            calls.append(call_of(served, number, _LIFE, Path(folder), more))
+        before = served.counts()
+        said = gathered(forked(), calls, Path(folder), what.seconds)
+        after = served.counts()
     return [_row(name, what, said, before, after)]
 
 

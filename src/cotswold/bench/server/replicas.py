@@ -24,9 +24,8 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
-from cotswold.bench.server.served import PRELOADED, Model, Road, Served
+from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.cluster.work import Slot
-from cotswold.host import ForkServer
 from cotswold.ops import images_last
 from cotswold.training.flat import FlatModule
 from cotswold.training.losses import loss_of
@@ -62,11 +61,7 @@ def measured(what: Crowd, effort: Effort) -> list[Row]:
     """A row for each number of replicas."""
     one = step_of(RECIPE)
     model = Model(one.layout, SHARD_BYTES)
-    processes = ForkServer((*PRELOADED, "cotswold.bench.server.crowd"))
-    try:
-        return [_row(processes, model, one.seconds, count, what.seconds) for count in what.counts]
-    finally:
-        processes.close()
+    return [_row(model, one.seconds, count, what.seconds) for count in what.counts]
 
 
 def step_of(name: str) -> Step:
@@ -95,20 +90,21 @@ def step_of(name: str) -> Step:
     return Step(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
 
 
-def _row(processes: ForkServer, model: Model, step_seconds: float, count: int, seconds: float) -> Row:
+def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:
     names = [name_of(number) for number in range(count)]
     more = {"compute_seconds": step_seconds, "seconds": seconds}
     with (
         tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
-        Served(processes, model, names, ROAD) as served,
+        Served(forked(), model, names, ROAD) as served,
     ):
         calls = [call_of(served, each, _LIFE, Path(folder), more) for each in range(count)]
         before = served.counts()[0]
-        said = gathered(processes, calls, Path(folder), seconds)
+        said = gathered(forked(), calls, Path(folder), seconds)
         after = served.counts()[0]
     steps = sum(one["steps"] for one in said)
     taken = max(one["seconds"] for one in said)
-    served_s, asked_s = steps / taken, count / step_seconds
+    served_s = sum(one["steps"] / one["seconds"] for one in said)
+    asked_s = count / step_seconds
     cpu = after.cpu_seconds - before.cpu_seconds
     applying = after.applying_seconds - before.applying_seconds
     facts: dict[str, object] = {

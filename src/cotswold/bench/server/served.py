@@ -8,11 +8,13 @@ coordinator; whoever pushes and pulls has an endpoint of its own, here (`Client`
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -35,7 +37,13 @@ from cotswold.server.updating import Asynchronous, Room
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
 ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
-PRELOADED = ("torch", "cotswold.cluster.roles.server", "cotswold.bench.server.raw")
+_PRELOADED = (
+    "torch",
+    "cotswold.cluster.roles.server",
+    "cotswold.bench.server.crowd",
+    "cotswold.bench.server.raw",
+    "cotswold.bench.server.replaying",
+)
 LOOPBACK = "127.0.0.1"
 WEIGHTS = "x"
 RUN = "bench"
@@ -44,6 +52,14 @@ _SECONDS = 60.0
 _RATE = 1e-6
 _Part = tuple[str, tuple[int, ...], tuple[int, ...], tuple[memoryview, ...]]
 """Kind, shards, examples, buffers of what goes to one server."""
+
+
+@cache
+def forked() -> ForkServer:
+    """What starts all processes of measurements; it ends with this one."""
+    processes = ForkServer(_PRELOADED)
+    atexit.register(processes.close)
+    return processes
 
 
 def reach_of(road: Road) -> Reach:

@@ -178,6 +178,8 @@ class Endpoint:
                 f"a message of {sum(one.nbytes for one in views)} bytes to {peer} is too long; send it in "
                 f"parts of {self._message_bytes} bytes at most"
             )
+        if self._read:  # before: the answer may then lie in the block that was read last, which is in cache
+            self._give_back()
         found.send(header, views, self.traffic)
         if found.waiting_bytes > self._waiting_bytes:
             # what it has given back may not have been read yet

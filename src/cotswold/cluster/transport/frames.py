@@ -108,12 +108,12 @@ def unpack(data: bytes | memoryview) -> object:
 
 def flat(buffer: Buffer) -> memoryview:
     """The bytes of a contiguous buffer; raises TypeError or BufferError for another."""
-    view = memoryview(buffer)
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     if view.nbytes == 0:
         return memoryview(b"")
     if not view.c_contiguous:
         raise BufferError("a buffer that is sent must be contiguous")
-    return view.cast("B")
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def runs(sizes: Sequence[int]) -> list[tuple[int, int]]:

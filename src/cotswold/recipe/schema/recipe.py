@@ -304,11 +304,6 @@ class Recipe(Section):
                     f"layer {number} normalises over a batch, and each replica would have means of its own; "
                     'take it out, or set kind to "contrast"'
                 )
-            if layer.type == "local" and training.unit_norm:
-                raise ValueError(
-                    f"layer {number} is local, and its filters are no rows of its weights, which training."
-                    "unit_norm would scale; take one of the two out"
-                )
         kinds = [*(layer.type for layer in self.network.layers), "linear"]
         for number in (*training.send_factors, *training.send_gradient):
             if number > len(kinds) or kinds[number - 1] not in training.factored_layers:

@@ -291,9 +291,9 @@ class DownpourTraining(SharedTraining):
     send_gradient: Annotated[list[LayerNumber], items(1000)] = Field(default_factory=list)
     """Layers by number, from 1, whose weights go as gradients whatever `send` says."""
     unit_norm: bool = False
-    """Whether filters have norm 1: at first, and after each update on the server, every row of the weights of
-    fully connected layers and convolutions, those of one output, is divided by its norm. The layer of outputs
-    and biases are left as they are; local layers, whose filters are no rows, are refused."""
+    """Whether filters have norm 1: at first, and after each update on the server, each is divided by its
+    norm, in fully connected layers and convolutions the weights of one output, in local layers those of one
+    neuron. The layer of outputs and biases are left as they are."""
     staleness: Annotated[int, Field(ge=0), at_most(1_000_000)] | None = None
     """How many updates a shard may have had since the parameters were pulled that an update is computed from;
     any number where nothing is said. With 0 a replica computes nothing while a push or a pull is under way:
@@ -309,6 +309,9 @@ class DownpourTraining(SharedTraining):
     `samples`: this part of the samples is settled; what nobody has had by then is left out, and counted."""
     warm_start: Annotated[int, Field(ge=0), at_most(1_000_000_000_000)] = 0
     """So many samples are learnt by one replica first; the others wait."""
+    patience: Times | None = None
+    """Stop after this many validations without a better loss; one follows each epoch, unless the one before
+    still goes on."""
     shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
     """The size of a shard, of which each is updated and pulled by itself: about, for it has whole rows."""
     record_traffic: bool = False

@@ -7,23 +7,25 @@ Checkpoints are numbered by the samples that count. When one is due servers keep
 is read and written while replicas go on; before a stop nobody is handed samples until all that were are
 settled. In both cases the vectors have exactly what the ledger says, and any number of replicas and servers
 goes on from there: what was in hand is computed again. Beside the servers' copy this process has one of the
-vectors, until it is written. Validation judges what it pulled, in a thread, and saves the best.
+vectors, until it is written. After each epoch an evaluator, a process of its own, judges what it pulls; what
+it judged best is saved, and where nothing better comes for `training.patience` times the run ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from math import inf
+from math import isfinite
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cotswold.checkpoint import Checkpoint
+from cotswold.cluster.evaluator import Evaluator
 from cotswold.cluster.messages import Learnt
-from cotswold.cluster.replicas import Replicas, Snapshot
+from cotswold.cluster.replicas import Replicas
+from cotswold.cluster.snapshot import Snapshot
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import BySamples
 from cotswold.recipe.schema import DownpourTraining
@@ -32,16 +34,16 @@ from cotswold.server.samples import Samples
 from cotswold.training.flat import FlatModule
 from cotswold.training.networks import network_tensors
 from cotswold.training.runners.pushes import Pushes
+from cotswold.training.runners.refusals import Refusals, reasons
 from cotswold.training.runners.saving import VECTOR, Saving
 from cotswold.training.runners.showing import Showing
 from cotswold.training.runners.synchronous import position_from
+from cotswold.training.runners.validations import Validations
 
 POLL_SECONDS = 0.2
 _POINT = "x"
 Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
 """Starts processes; with what to go on from, if anything."""
-Judge = Callable[[Tensor], Mapping[str, float] | None]
-"""Means over validation samples at some parameters; None without samples."""
 
 
 class ReplicaRuns:
@@ -50,7 +52,6 @@ class ReplicaRuns:
     def __init__(
         self,
         open_replicas: Open,
-        judge: Judge,
         flat: FlatModule,
         samples: int,
         training: DownpourTraining,
@@ -59,12 +60,15 @@ class ReplicaRuns:
     ) -> None:
         """``flat``: the network, which is filled where it is written; ``samples``: of an epoch; ``describe``:
         what events say of it."""
-        self._open, self._judge, self._flat, self._samples = open_replicas, judge, flat, samples
+        self._open, self._flat, self._samples = open_replicas, flat, samples
         self._training, self._recorder, self._describe = training, recorder, describe
         self._ledger: Samples | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
-        self._best = inf
+        self._ended: str | None = None
+        """Why, before its epochs were over."""
+        self._validations = Validations(recorder, training.patience)
+        self._refusals = Refusals(training.batch_size)
         self._saved = 0
         self._sent = 0
         self._replicas = 0
@@ -104,14 +108,16 @@ class ReplicaRuns:
             checkpoint.read_into(f"{VECTOR}{name}", vectors[name])
         snapshot = Snapshot.of(kept, self._samples, vectors)
         ledger = snapshot.ledger
-        goes_on = ledger.is_stopped and ledger.epoch + 1 < self._training.epochs
-        if goes_on:  # it is asked for more epochs than it had
+        self._validations.load(kept)
+        self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
+        self._is_finished = kept.get("is_finished") is True
+        has_more = self._training.epochs > int(kept["epochs"])
+        is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
+        if self._is_finished and (has_more or is_patient):  # it is asked for more than it had
+            self._is_finished, self._validations.without = False, 0
+        if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
             ledger.next_epoch()
-        best = kept.get("best_loss")
-        self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
-        self._is_finished = kept.get("is_finished") is True and not goes_on
-        self._best = best if isinstance(best, float) else inf
 
     def run(self) -> bool:
         """Learn to the end (True) or until a stop is asked for (False); saves in both cases."""
@@ -123,32 +129,23 @@ class ReplicaRuns:
         with (
             Saving(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
-            ThreadPoolExecutor(1, "validation") as thread,
         ):
             self._snapshot = None  # it is on the servers
             self._ledger = replicas.ledger
             self._saving = saving
             recorder.sent_bytes = lambda: self._take_sent(replicas)
-            judging = _Judging(self._judge, thread)
             showing = Showing(replicas, recorder, self._training.epochs)
-            if is_new:
-                with showing.during("judging the first parameters"):
-                    self._tell_validation(judging.now(0, replicas.read()))
-            finished = self._learn(replicas, judging, showing)
-            with showing.during("judging the last parameters"):
-                self._tell_validation(judging.wait())
-                if finished:
-                    self._tell_validation(judging.now(self.number, replicas.read()))
+            if is_new and replicas.evaluator is not None:
+                replicas.evaluator.begin(0, replicas.read())
+            finished = self._learn(replicas, showing)
+            if replicas.evaluator is not None:
+                with showing.during("judging the last parameters"):
+                    self._judge_last(replicas.evaluator, is_over=finished)
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
-                recorder.event(
-                    "stack_end",
-                    stack="layers",
-                    step=self.number,
-                    **totals,
-                    **self._known(),
-                    **self._pushes.said,
-                )
+                why = {} if self._ended is None else {"why": self._ended}
+                known = {**totals, **self._known(), **self._pushes.said, **why}
+                recorder.event("stack_end", stack="layers", step=self.number, **known)
             with showing.during("saving a checkpoint"):
                 self._tell_saved(saving.wait())
                 if finished or self.number != self._saved:
@@ -156,18 +153,28 @@ class ReplicaRuns:
                 self._tell_saved(saving.wait())
         return finished
 
-    def _learn(self, replicas: Replicas, judging: _Judging, showing: Showing) -> bool:
-        recorder, epoch = self._recorder, replicas.ledger.epoch
+    def _learn(self, replicas: Replicas, showing: Showing) -> bool:
+        recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
         recorder.restart_means(0.0)
         while not replicas.is_over:
             for learnt in replicas.proceed(POLL_SECONDS):
                 self._count(learnt, replicas.flops[1])
-            self._tell_validation(judging.take())
             if recorder.means_due:
                 self._tell_means(replicas)
-            if replicas.ledger.epoch != epoch and not judging.is_busy:
-                epoch = replicas.ledger.epoch
-                judging.begin(self.number, replicas.read())
+            if evaluator is not None:
+                self._validations.tell(evaluator.take(), evaluator, self._saving)
+                if replicas.ledger.epoch != epoch and not evaluator.is_busy:
+                    epoch = replicas.ledger.epoch
+                    evaluator.begin(self.number)
+            if refused := self._refusals.all_of(replicas.ledger.total):
+                why = reasons(replicas.count())
+                what = f"servers refused all of the last {refused} samples ({why})"
+                raise recorder.diverged(what, f"sample {self.number}")
+            if self._validations.is_enough:
+                self._ended = f"no better validation {self._validations.patience} times"
+                with showing.during("ending: validation gets no better"):
+                    replicas.pause()
+                break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
                 recorder.stop.limited = True
             if recorder.stop.signal is not None or recorder.stop.limited:
@@ -175,14 +182,25 @@ class ReplicaRuns:
                     replicas.pause()
                 return False
             self._save_if_due(replicas)
-        for learnt in replicas.finish():
+        for learnt in replicas.finish() if replicas.is_over else replicas.proceed(0.0):
             self._count(learnt, replicas.flops[1])
         self._tell_means(replicas)
         return True
 
+    def _judge_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
+        """Where the run is over, hear what is under way and judge what it has come to; a stop waits for
+        none."""
+        self._validations.tell(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
+        if is_over:
+            evaluator.begin(self.number)
+            self._validations.tell(evaluator.wait(), evaluator, self._saving)
+
     # ---- events
 
     def _count(self, learnt: Learnt, flops: int) -> None:
+        if not isfinite(learnt.value):  # of which servers take nothing, and others something, it may be
+            self._recorder.count(learnt.samples, flops * learnt.samples)
+            return
         details = {}
         if learnt.details:
             ((_, right),) = learnt.details
@@ -222,23 +240,12 @@ class ReplicaRuns:
             staleness=staleness,
             staleness_most=max(each.staleness_most for each in counts),
             waiting_bytes=sum(each.waiting for each in counts),
+            server_cpu_seconds=sum(each.cpu_seconds for each in counts),
+            applying_seconds=sum(each.applying_seconds for each in counts),
             updates=updates,
             rate=self._schedule.rate(self._training.learning_rate, at),
             **self._pushes.said,
         )
-
-    def _tell_validation(self, found: _Judged | None) -> None:
-        if found is None or found.means is None:
-            return
-        number, means = found.number, found.means
-        seconds = self._recorder.seconds
-        self._recorder.event(
-            "validation", stack="layers", step=number, at=number, training_seconds=seconds, **means
-        )
-        if means["loss"] < self._best:
-            self._best = means["loss"]
-            if number:
-                self._saving.save_best(number, found.parameters)
 
     def _take_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes
@@ -262,8 +269,11 @@ class ReplicaRuns:
         state: dict[str, object] = {
             "strategy": {
                 **snapshot.said(),
-                "best_loss": None if self._best == inf else self._best,
+                **self._validations.state(),
                 "is_finished": is_finished,
+                "epochs": self._training.epochs,
+                "patience": self._training.patience,
+                "ended": self._ended,
             },
             "position": {"phase": 0, "step": number, "total": number},
         }
@@ -274,40 +284,3 @@ class ReplicaRuns:
         for number, path in written:
             self._recorder.event("checkpoint", step=number, path=path.name)
             self._saved = number
-
-
-class _Judged:
-    """A validation, and what was judged."""
-
-    def __init__(self, number: int, parameters: Tensor, means: Mapping[str, float] | None) -> None:
-        self.number, self.parameters, self.means = number, parameters, means
-
-
-class _Judging:
-    """Validation in a thread, one at a time."""
-
-    def __init__(self, judge: Judge, thread: ThreadPoolExecutor) -> None:
-        self._judge, self._thread = judge, thread
-        self._job: Future[_Judged] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether one is under way, or was not taken."""
-        return self._job is not None
-
-    def begin(self, number: int, parameters: Tensor) -> None:
-        """Judge these parameters; ``number``: samples that count."""
-        self._job = self._thread.submit(self.now, number, parameters)
-
-    def now(self, number: int, parameters: Tensor) -> _Judged:
-        """The same, and wait for it."""
-        return _Judged(number, parameters, self._judge(parameters))
-
-    def take(self) -> _Judged | None:
-        """What is done, once."""
-        return self.wait() if self._job is not None and self._job.done() else None
-
-    def wait(self) -> _Judged | None:
-        """What was begun, once it is done; None where nothing was."""
-        job, self._job = self._job, None
-        return None if job is None else job.result()

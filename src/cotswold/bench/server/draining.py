@@ -1,0 +1,93 @@
+"""Updates a second through a server's queue: admitted, read, found finite, queued, applied, answered.
+
+Knows: messages of one session, whole servers without processes. Does not know: bars, sockets.
+
+An update has all shards; the queue is drained whenever so many wait. The bytes that are counted are the
+least: what comes is copied, and applied as `applying` has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cotswold.bench.effort import Effort
+from cotswold.bench.kernels.baselines import Action
+from cotswold.bench.kernels.ceilings import ADDED, added
+from cotswold.bench.measure import interleaved, rounded
+from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
+from cotswold.cluster.arithmetic import NumpyArithmetic
+from cotswold.optim.updates import Rule
+from cotswold.server.messages import COORDINATOR, Applied, Order, Shard, Update, Write
+from cotswold.server.shard import Server
+from cotswold.server.updating import Asynchronous, Room, Updates
+
+FLOAT_BYTES = 4
+COLUMNS = 64
+QUEUES = (1, 4, 16)
+"""Updates that wait before the queue is drained."""
+AT_ONCE = 16
+"""Updates of an action."""
+ROOM = Room(1 << 40, 1 << 40)
+
+
+@dataclass(frozen=True)
+class Draining:
+    """A rule, and a server with so many shards of so many float32 numbers."""
+
+    rule: Rule
+    shard: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.rule.name}, {self.count} shards of {self.shard * FLOAT_BYTES >> 10} KB"
+
+    def action(self, queue: int) -> Action:
+        """Push 16 updates of all shards, and drain whenever so many wait."""
+        arithmetic = NumpyArithmetic("float32")
+        numbers = tuple(range(self.count))
+        spans = [Shard(n, "a", n * self.shard, (n + 1) * self.shard, "w", n) for n in numbers]
+        server = Server("a", spans, arithmetic)
+        settings = Asynchronous("bench", "weights", self.rule, {"w": COLUMNS}, FLOAT_BYTES, ROOM)
+        updates = Updates(server, settings, arithmetic, arithmetic)
+        first = tuple(np.ones(self.shard, np.float32).data.cast("B") for _ in numbers)
+        server.receive(COORDINATOR, Write(1, settings.name, numbers, first))
+        updates.receive(COORDINATOR, Order(1, ((1, "one"),), ((1, 1e-6),), 0, 0))
+        pushed = tuple(np.full(self.shard, 0.5, np.float32).data.cast("B") for _ in numbers)
+        one = Update(
+            *("bench", 1, 0, "gradient", numbers, (0,) * self.count, 1, 1.0, (), 0, (), pushed),
+        )
+        sent = [0]
+
+        def act() -> None:
+            answers = 0
+            for _ in range(AT_ONCE):
+                sent[0] += 1
+                updates.receive("one", replace(one, number=sent[0]))
+                if updates.queued == queue:
+                    answers += sum(isinstance(each.message, Applied) for each in updates.drain())
+            assert answers == AT_ONCE, "an update was not applied"
+
+        return act
+
+
+def measured(what: Draining, effort: Effort) -> list[Row]:
+    """Every length of queue."""
+    elements = max(what.shard * what.count, 1 << 20)
+    actions: dict[object, Action] = {queue: what.action(queue) for queue in QUEUES}
+    samples = interleaved(actions | {ADDED: added(elements)}, effort.rounds)
+    limit = Ceiling(ADDED, 3 * FLOAT_BYTES * elements, samples[ADDED])
+    rows = []
+    for queue in QUEUES:
+        taken = samples[queue]
+        passes, keeps = AT_ONCE // queue, 2 * (1 + len(what.rule.keeps))
+        work = FLOAT_BYTES * what.shard * what.count * (3 * AT_ONCE + keeps * passes)
+        updates = rounded(AT_ONCE * what.count / sorted(taken)[len(taken) // 2])
+        operation = f"{queue} at a time, {updates:.3g} shards/s"
+        by = {OURS: taken, ADDED: [one * work / limit.work for one in limit.seconds]}
+        place = RowKey("drain", what.name, operation)
+        rows.append(timed(place, work, by, [limit.reached(work, taken, None)], "GB/s"))
+    return rows

@@ -1,0 +1,161 @@
+"""An evaluator: judges parameters, those that it is given or those that it pulls from the servers.
+
+Knows: the endpoint, two threads, what it has pulled. Does not know: how parameters are judged (its work),
+when, what is done with it.
+
+One thread computes, the other has the endpoint: it says that it lives while the first is busy. It joins no
+training: servers answer its pulls as anybody's, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
+from cotswold.cluster.pieces import groups_of
+from cotswold.cluster.post import AnyMessage, Letter, Post
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.transport import Lost, Ready
+from cotswold.cluster.work import JudgeWork
+from cotswold.errors import MachineError
+from cotswold.host import keep_freed_bytes
+from cotswold.host.processes import function_of
+from cotswold.server import messages as m
+
+SAY_SECONDS = 1.0
+"""How often it says that it lives."""
+
+
+def main(
+    *,
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int = 1,
+) -> int:
+    """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
+
+    ``reach`` are the fields of `Reach`. The token is in the environment. Raises UserError where there is no
+    such work, MachineError where the coordinator or a server ends first, and what the work raises.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
+    torch.set_num_threads(threads)
+    keep_freed_bytes()
+    with ExitStack() as held:
+        made = function_of(work)(**arguments)
+        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
+        endpoint.connect(m.COORDINATOR, coordinator)
+        EvaluatorRole(cast(JudgeWork, made), Post(endpoint), name).run()  # as promised
+    return 0
+
+
+class EvaluatorRole:
+    """One evaluator at work, on one judgement at a time."""
+
+    def __init__(self, work: JudgeWork, post: Post, name: str) -> None:
+        self._work, self._post, self._name = work, post, name
+        self._working = Working()
+        self._vector: Array = np.zeros(0, np.float32)
+        self._versions: dict[int, int] = {}
+        """Of the shards in it; it does not ask for those again."""
+        self._shards: Mapping[int, m.Shard] = {}
+        self._asked: Judge | None = None
+        self._owed: dict[str, list[tuple[int, ...]]] = {}
+        """Shards that are not pulled yet, by server."""
+        self._said = 0.0
+        post.endpoint.watch(self._working.fileno())
+
+    def run(self) -> None:
+        """Judge until the coordinator ends it; raises MachineError where that or a server is lost, and what
+        the work raises."""
+        while True:
+            if time.monotonic() - self._said >= SAY_SECONDS:
+                self._said = time.monotonic()
+                self._post.send(m.COORDINATOR, Judging(self._name))
+            match self._post.receive(SAY_SECONDS / 4):
+                case Letter(sender, message):
+                    self._hear(sender, message)
+                case Ready():
+                    self._working.take()
+                case Lost(peer, why) if peer == m.COORDINATOR:
+                    raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+                case Lost(peer, why) if peer in self._owed:
+                    raise MachineError(f"{self._name} lost {peer} ({why}); resume the run")
+                case _:
+                    pass
+
+    def _hear(self, sender: str, message: AnyMessage) -> None:
+        match message:
+            case Judge() if sender == m.COORDINATOR:
+                self._begin(message)
+            case Give() if sender == m.COORDINATOR:
+                self._post.send(m.COORDINATOR, Given((raw(self._vector),)))
+            case m.PulledNewer() if message.server == sender:
+                self._pulled(message)
+            case _:
+                pass
+
+    def _begin(self, judge: Judge) -> None:
+        if self._asked is not None:
+            return  # the coordinator asks again only whoever is new
+        self._asked, self._shards = judge, {shard.number: shard for shard in judge.shards}
+        size = max(shard.stop for shard in judge.shards)
+        if self._vector.shape != (size,) or self._vector.dtype != np.dtype(judge.dtype):
+            self._vector, self._versions = np.zeros(size, judge.dtype), {}
+        if judge.buffers:
+            (buffer,) = judge.buffers
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
+            self._working.do(lambda: self._compute(judge))
+            return
+        self._owed = groups_of(judge.shards, self._vector.itemsize)
+        for name, address in judge.servers:
+            self._post.endpoint.connect(name, address)
+            if name in self._owed:
+                self._pull(judge, name)
+
+    def _pull(self, judge: Judge, server: str) -> None:
+        shards = self._owed[server][0]
+        versions = tuple(self._versions.get(number, -1) for number in shards)
+        self._post.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))
+
+    def _pulled(self, pulled: m.PulledNewer) -> None:
+        judge, groups = self._asked, self._owed.get(pulled.server)
+        if judge is None or groups is None or pulled.number != judge.number:
+            return
+        if pulled.error is not None:
+            raise MachineError(f"{self._name} cannot pull from {pulled.server}: {pulled.error}")
+        for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            shard = self._shards[number]
+            self._vector[shard.start : shard.stop] = np.frombuffer(buffer, self._vector.dtype)
+            self._versions[number] = version
+        del groups[0]
+        if groups:
+            self._pull(judge, pulled.server)
+            return
+        del self._owed[pulled.server]
+        if not self._owed:
+            self._working.do(lambda: self._compute(judge))
+
+    def _compute(self, judge: Judge) -> None:
+        """In the thread that computes."""
+        began = time.perf_counter()
+        means = self._work.means(torch.from_numpy(self._vector))
+        found = Judged(self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began)
+        self._working.tell(lambda: self._tell(found))
+
+    def _tell(self, judged: Judged) -> None:
+        self._asked = None
+        self._post.send(m.COORDINATOR, judged)

@@ -1,0 +1,73 @@
+"""An evaluator of a real process: judges what it is given or pulls, and is started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from tests.cluster.opened_replicas import Opener
+from tests.cluster.opened_replicas import opened as opened
+
+from cotswold.cluster.evaluator import EvaluatorTask
+from cotswold.cluster.messages import Judged
+from cotswold.cluster.replicas import Replicas
+from cotswold.errors import MachineError
+
+
+def task(seconds: float = 0.0) -> EvaluatorTask:
+    return EvaluatorTask("tests.cluster.works:evaluation", {"seconds": seconds})
+
+
+def judged(replicas: Replicas) -> Judged:
+    assert replicas.evaluator is not None
+    found = replicas.evaluator.wait()
+    assert found is not None and not replicas.evaluator.is_busy
+    return found
+
+
+def pid_of(replicas: Replicas) -> int:
+    assert replicas.evaluator is not None
+    return replicas._conversation.staff.pid_of(replicas.evaluator._name)
+
+
+def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Opener) -> None:
+    with opened(arguments={"seconds": 0.002}, servers=2, epochs=8, evaluator=task(0.2)) as replicas:
+        evaluator = replicas.evaluator
+        assert evaluator is not None
+        evaluator.begin(0, torch.full((replicas.size,), 0.5))
+        assert judged(replicas).means == (("loss", 0.5 * replicas.size),)
+        for number in (1, 2):
+            before = replicas.ledger.total.counted
+            evaluator.begin(number)
+            found = judged(replicas)
+            assert found.number == number
+            parameters = evaluator.parameters()
+            assert parameters is not None
+            assert dict(found.means)["loss"] == float(parameters.double().sum()) != 0
+            assert replicas.is_over or replicas.ledger.total.counted > before, "nobody waited for it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_evaluator_that_ends_or_says_nothing_is_asked_anew(opened: Opener, number: int) -> None:
+    slow = {"seconds": 0.002}
+    with opened(arguments=slow, epochs=50, silent=2.0, evaluator=task(0.3)) as replicas:
+        evaluator = replicas.evaluator
+        assert evaluator is not None
+        evaluator.begin(1)
+        judged(replicas)
+        before = pid_of(replicas)
+        evaluator.begin(2)
+        os.kill(before, number)
+        assert judged(replicas).number == 2
+        assert pid_of(replicas) != before
+
+
+def test_an_evaluator_that_cannot_judge_is_an_error_with_its_words(opened: Opener) -> None:
+    bad = EvaluatorTask("tests.cluster.works:evaluation", {"minutes": 1})
+    with opened(arguments={"seconds": 0.002}, epochs=50, evaluator=bad) as replicas:
+        assert replicas.evaluator is not None
+        replicas.evaluator.begin(1)
+        with pytest.raises(MachineError, match=r"evaluator-2 .*minutes.*nothing can be judged"):
+            replicas.evaluator.wait()

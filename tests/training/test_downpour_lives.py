@@ -1,0 +1,115 @@
+"""Runs of strategy downpour that save while they learn, are killed, run out of patience, learn nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import bits, events, finish, last, resumed
+from tests.training.test_downpour import job_of, recipe_of
+
+from cotswold.checkpoint import Checkpoints
+from cotswold.errors import DivergedError, RecipeError
+from cotswold.run import RunDirectory, Stop
+from cotswold.training import Resume, open_job
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from cotswold.run import Stop
+from cotswold.training import open_job
+recipe, run, stores = map(Path, sys.argv[1:])
+open_job(recipe, run, stores=stores).train(watch=lambda event: None, stop=Stop())
+"""
+
+
+def audit(run: RunDirectory) -> dict[str, int]:
+    """What became of all samples, by the newest checkpoint; each that was handed out is known of."""
+    ledger = bits(run)[1]["strategy"]["ledger"]
+    total: dict[str, int] = {}
+    for account in ledger["accounts"].values():
+        for name, value in account.items():
+            total[name] = total.get(name, 0) + value
+    assert total["handed_out"] == total["counted"] + total["torn"] + total["refused"] + total["lost"]
+    free = sum(stop - start for start, stop in ledger["free"])
+    known = total["counted"] + total["torn"] + total["refused"] + total["left_out"]
+    assert known + free == 240 * len(ledger["accounts"])
+    return total
+
+
+def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    training: dict[str, Any] = {
+        "epoch_fraction": 1.0,
+        "rule": "adagrad",
+        "learning_rate": 0.05,
+        "checkpoint_minutes": 1e-4,
+        "epochs": 60,
+    }
+    recipe = recipe_of(tmp_path, "workers = 2, servers = 2", **training)
+    run = RunDirectory(tmp_path / "run")
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(recipe), str(run.path), str(tmp_path / "stores")]
+    ) as process:
+        deadline = time.monotonic() + 60
+        while len(Checkpoints(run.checkpoints).paths()) < 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+    before = audit(run)
+    assert 0 < before["counted"] < 60 * 240, "it was killed on its way"
+    names = set(last(run.checkpoints).tensors())
+    assert any(name.startswith("vector.squares") for name in names)
+    again = resumed(run.path, tmp_path / "stores")
+    finish(again)
+    after = audit(run)
+    assert after["counted"] + after["torn"] == 60 * 240
+    assert after["lost"] >= before["lost"]
+    updates = events(run, "step")[-1]["updates"]
+    assert isinstance(updates, int) and updates >= 60 * 240 // 16, "those before the kill are counted"
+
+
+def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
+    job = job_of(tmp_path, checkpoint_minutes=1e-4, epochs=60, epoch_fraction=1.0)
+    finish(job)
+    written = [int(str(event["step"])) for event in events(job.run, "checkpoint")]
+    assert len(written) >= 3 and written == sorted(set(written))
+    assert audit(job.run)["lost"] == 0, "nobody was made to begin anew"
+
+
+def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Path) -> None:
+    job = job_of(tmp_path, patience=2, epochs=300, learning_rate=0.5)
+    finish(job)
+    (end,) = events(job.run, "stack_end")
+    assert end["why"] == "no better validation 2 times"
+    found = [float(str(event["loss"])) for event in events(job.run, "validation")]
+    best = min(range(len(found)), key=found.__getitem__)
+    assert best < len(found) - 2
+    kept = last(job.run.best)
+    assert kept.state["position"]["total"] == events(job.run, "validation")[best]["step"]  # type: ignore[index]  # a table
+    finish(resumed(job.run.path, tmp_path / "stores"))
+    assert len(events(job.run, "stack_end")) == 1, "it is over"
+    more = recipe_of(tmp_path, patience=1, epochs=300, learning_rate=0.5)
+    finish(open_job(more, job.run.path, stores=tmp_path / "stores", resume=Resume.ALWAYS))
+    assert len(events(job.run, "stack_end")) == 2
+
+
+def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, patience=1)
+    recipe.write_text(recipe.read_text().replace("validation = 0.2", "validation = 0"))
+    job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    with pytest.raises(RecipeError, match=r"data\.validation"):
+        job.train(watch=lambda event: None, stop=Stop())
+
+
+def test_a_run_of_which_everything_is_refused_ends_in_a_sentence(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, epochs=300, learning_rate=1e30)
+    recipe.write_text(recipe.read_text().replace("tanh", "relu"))
+    job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    complaint = r"servers refused all of the last \d+ samples .*not finite.*rate"
+    with pytest.raises(DivergedError, match=complaint):
+        job.train(watch=lambda event: None, stop=Stop())
