@@ -122,10 +122,9 @@ def open_module_job(
     else:
         training = _with_batch_size(training, data)
     samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
-    patience = getattr(training, "patience", None)
-    if patience is not None and judged_on is None:
+    if training.patience is not None and judged_on is None:
         raise UserError(
-            f"patience={patience} stops a run whose validation gets no better, and there is none; "
+            f"patience={training.patience} stops a run whose validation gets no better, and there is none; "
             "give validation, a data set or a fraction, or leave patience out"
         )
     wanted = _recipe(module, data, samples, loss, judged_on, training)
