@@ -23,7 +23,7 @@ def test_what_is_shown_adds_up_to_what_the_ledger_and_the_servers_count(tmp_path
     job = job_of(tmp_path, "workers = 2, servers = 2", epochs=80, shard_kilobytes=1)
     assert job.train(watch=watch, stop=Stop())
     assert {row["name"] for event in shown for row in event["each"]} >= {"replica-1", "replica-2"}
-    assert {event["doing"] for event in shown} >= {"judging the first parameters", "training"}
+    assert "training" in {event["doing"] for event in shown}
     told = [event for event in shown if event["doing"] == "training"]
     for event in told:
         samples = event["samples"]
