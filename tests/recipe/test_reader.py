@@ -152,7 +152,7 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override: str, expected
         ("name=../mine", "'../mine'"),
         ("name=/tmp/mine", "'/tmp/mine'"),
         ("name=''", "''"),
-        ("training.patience=3", "training.patience belongs to strategies supervised and batch"),
+        ("training.patience=3", "training.patience belongs to strategies supervised, batch and downpour"),
         (
             "training.weight_decay=0.1",
             "training.weight_decay belongs to strategies supervised, batch and downpour; take it out for",
@@ -292,7 +292,7 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.patience=3",
-            "training.patience belongs to strategies supervised and batch; take it out for greedy",
+            "training.patience belongs to strategies supervised, batch and downpour; take it out for greedy",
         ),
         (
             TEXT,
@@ -308,7 +308,7 @@ training = { strategy = "supervised" }
         (
             TEXT,
             "training.patiense=3",
-            "training.patiense is not a key; patience belongs to strategies supervised and batch",
+            "training.patiense is not a key; patience belongs to strategies supervised, batch and downpour",
         ),
         (TEXT, "training.momemtum=0.3", "training.momemtum is not a key; did you mean momentum?"),
         (
