@@ -145,6 +145,8 @@ class TrainingDisplay:
         self.stream = stream or sys.stderr
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line, self._last_validation = 0.0, -inf
+        self._withheld: str | None = None
+        """The last validation, where it got no line."""
         self._left = Estimate()
         self._within = _Within()
 
@@ -179,8 +181,16 @@ class TrainingDisplay:
             if not done and time.monotonic() - self._last_line < LINE_SECONDS:
                 return
             self._last_line = time.monotonic()
-        if line is None or (event["kind"] == "validation" and not self._is_due()):
+        if event["kind"] == "validation":
+            is_due = self._is_due()
+            self._withheld = None if is_due else line
+            if not is_due:
+                return
+        if line is None:
             return
+        if event["kind"] == "end" and self._withheld is not None:  # what the run has come to
+            print(self._withheld, file=self.stream, flush=True)
+            self._withheld = None
         if self._rich:
             self._rich.progress.console.print(line, highlight=False)
         else:
@@ -346,7 +356,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             of = "samples" if "counted" in event else "iterations"
             return f"{phase_name(event['stack'])} ended after {event['step']} {of}: {event['why']}"
         case "stack_end" if "pushed" in event:
-            return f"{phase_name(event['stack'])} ended; {_pushed(event)}"
+            return f"{phase_name(event['stack'])} ended; {_pushed(event)}{_without(event)}"
         case "cluster_ended" if event["why"] != ENDED_WELL:
             return f"{event['name']} {event['why']}"
         case "metrics":
@@ -422,6 +432,17 @@ def _pushed(event: Mapping[str, object]) -> str:
         for kind, count in kinds.items()
     ]
     return f"replicas pushed {bytes_in_words(_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
+
+
+def _without(event: Mapping[str, object]) -> str:
+    """Samples that did not count as they should, if there are any."""
+    found = [
+        f"{_number(event[name]):,.0f} {word}"
+        for name, word in (("refused", "refused"), ("torn", "torn"), ("left_out", "left out"))
+        if event.get(name)
+    ]
+    counted = _number(event.get("counted"))
+    return f"; {counted:,.0f} samples counted, {', '.join(found)}" if found else ""
 
 
 def _rate(flops: float) -> str:

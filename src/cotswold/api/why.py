@@ -149,7 +149,7 @@ def _news(status: Mapping[str, object]) -> list[str]:
     """What has happened to processes in the last minute."""
     written = doing.figure(status, "written")
     return [
-        f"{doing.seconds_in_words(written - doing.figure(each, 'time'))} before: {line}"
+        f"{doing.seconds_in_words(written - doing.figure(each, 'time'))} ago: {line}"
         for each in doing.rows(status, "news")
         if written - doing.figure(each, "time") < _NEWS_SECONDS and (line := _happened(each))
     ]

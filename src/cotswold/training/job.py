@@ -157,7 +157,7 @@ class Job(ABC):
         except BaseException as error:
             _say_if_lost(error, self.run)
             with suppress(CotswoldError):  # a full disk is not to hide why
-                recorder.event("start_failed", why=told(error))
+                recorder.event("start_failed", why=_words(error))
             raise
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
@@ -192,7 +192,7 @@ class Job(ABC):
             return finished
         except BaseException as error:
             _say_if_lost(error, self.run)
-            why = told(error)
+            why = _words(error)
             raise
         finally:
             recorder.settle()
@@ -237,6 +237,11 @@ class Job(ABC):
             grid=self._grid,
             remembered=self.run.remembered,
         )
+
+
+def _words(error: BaseException) -> str:
+    """An error in words: its sentence, or what else is known of what nobody foresaw."""
+    return str(error) if isinstance(error, CotswoldError) else told(error)
 
 
 def _say_if_lost(error: BaseException, run: RunDirectory) -> None:

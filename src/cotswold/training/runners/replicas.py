@@ -180,6 +180,9 @@ class ReplicaRuns:
             if recorder.stop.signal is not None or recorder.stop.limited:
                 with showing.during("stopping: what is in hand is finished first"):
                     replicas.pause()
+                for learnt in replicas.proceed(POLL_SECONDS):  # what was in hand is said now
+                    self._count(learnt, replicas.flops[1])
+                self._tell_means(replicas)
                 return False
             self._save_if_due(replicas)
         for learnt in replicas.finish() if replicas.is_over else replicas.proceed(0.0):
