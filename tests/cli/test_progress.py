@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from cotswold.api import progress
-from cotswold.api.progress import Estimate, TrainingDisplay
+from cotswold.api.progress import Estimate, TrainingDisplay, describe
 from cotswold.run import Event
 
 
@@ -80,6 +80,18 @@ def test_validations_of_fast_iterations_get_a_line_every_few_seconds(monkeypatch
         now += 0.25
     lines = stream.getvalue().splitlines()
     assert [line.rpartition(" ")[2] for line in lines] == ["0", "20", "40", "60", "80", "100"]
+    shown(END)
+    *_, last, over = stream.getvalue().splitlines()
+    assert last.endswith("loss 119") and over.startswith("finished: ")
+
+
+END = {"kind": "end", "status": "finished", "flops_per_second": 1.0, "training_seconds": 1.0, "samples": 9}
+
+
+def test_the_end_says_what_did_not_count() -> None:
+    end = {"kind": "stack_end", "stack": "layers", "pushed": {}, "pushed_bytes": 0, "counted": 10020}
+    assert "counted" not in str(describe(end))
+    assert str(describe({**end, "refused": 6180})).endswith("; 10,020 samples counted, 6,180 refused")
 
 
 @pytest.mark.parametrize("stream", [StringIO(), Screen()])

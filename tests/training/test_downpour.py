@@ -125,6 +125,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bits_of_one_that_was_not(tmp_pa
     stopped = job_of(tmp_path / "two", "workers = 1", **settings)
     assert not stopped.train(watch=watch, stop=stop)
     counted = bits(stopped.run)[1]["position"]["total"]
+    assert [event["samples"] for event in events(stopped.run, "end")] == [counted]
     assert 0 < counted < 12 * 240
     finish(resumed(stopped.run.path, tmp_path / "two" / "stores"))
     (one, other) = (last(run.checkpoints).tensors() for run in (whole, stopped.run))
