@@ -173,7 +173,7 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "processes", "servers", "address", "ports", "spread_servers", "encrypt", "travel"),
+    *("workers", "processes", "servers", "metrics", "address", "ports", "spread_servers", "encrypt", "travel"),
     *("copies", "link_megabits", "replay", "silence", "wait"),
 )
 """What `train` takes for `[cluster]`, by name."""

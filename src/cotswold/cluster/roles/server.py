@@ -43,8 +43,7 @@ def main(
     ``shards`` are the fields of each `Shard`; ``reach`` are those of `Reach`; ``updates`` is what
     `asynchronous_of` reads, for servers of replicas, and ``versions`` those of all shards of a run that goes
     on; what replicas say is written down in the folder ``traffic``. The token is in the environment. Raises
-    MachineError
-    where the coordinator ends first.
+    MachineError where the coordinator ends first.
     """
     keep_freed_bytes()  # of messages: the next ones come into the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it, after whoever needs it

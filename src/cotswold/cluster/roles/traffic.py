@@ -58,7 +58,11 @@ class Traffic:
                 self._write([*head, message.session, "pull", message.number, self._which(message.shards)])
         if now - self._flushed > _FLUSH_SECONDS:
             self._flushed = now
-            self._file.flush()
+            self.flush()
+
+    def flush(self) -> None:
+        """Have all that was noted in the file."""
+        self._file.flush()
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -69,6 +69,8 @@ class Draining:
     def hear(self, sender: str, message: ToUpdates | Count) -> None:
         """Answer a message."""
         if isinstance(message, Count):
+            if self._traffic is not None:
+                self._traffic.flush()  # the last count of a run comes before its end
             self._post.send(sender, self._counts())
             return
         if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
