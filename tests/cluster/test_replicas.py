@@ -15,7 +15,7 @@ from tests.cluster.works import Regression, regression
 
 from cotswold.cluster import TroubleError
 from cotswold.errors import UserError
-from cotswold.optim.updates import Adagrad, Momentum, Rule, Sgd
+from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace
 from cotswold.server.staleness import Staleness
@@ -144,6 +144,23 @@ def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> N
         pytest.raises(TroubleError, match=r"every replica is dead.*sample 7 cannot be read"),
     ):
         replicas.proceed(30)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("rule", [Sgd(), Deltas()], ids=lambda each: str(each.name))
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_gradient_that_is_not_finite_costs_its_own_push_alone(
+    opened: Opener, overlap: bool, rule: Rule, replicas: int
+) -> None:
+    own = "pushed" if isinstance(rule, Deltas) else "plain"
+    pace = Pace(BATCH, overlap=overlap)
+    with opened(
+        pace, work="spoilt", replicas=replicas, epochs=2, rule=rule, own=own, fraction=1.0
+    ) as opened_replicas:
+        learnt = finish(opened_replicas)
+        total = opened_replicas.ledger.total
+        assert (total.counted, total.refused) == (2 * PATTERNS - 2 * BATCH, 2 * BATCH)
+        assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.5
 
 
 def test_what_cannot_be_is_refused(opened: Opener) -> None:

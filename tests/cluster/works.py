@@ -129,6 +129,20 @@ class Fatal(Regression):
         return super().compute(samples, gradient)
 
 
+class Spoilt(Regression):
+    """One sample's gradient is not finite."""
+
+    def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        if 7 in samples:
+            gradient[0] += float("nan")
+        return super().compute(samples, gradient)
+
+
+def spoilt(*, patterns: int = 1000, size: int = 20) -> Spoilt:
+    """What replicas learn, but for one batch."""
+    return Spoilt(patterns, size, torch.float32, 0.0)
+
+
 class Hungry(Regression):
     """Wants more memory than there is."""
 

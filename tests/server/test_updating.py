@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from math import inf, nan
 
@@ -222,6 +224,21 @@ def test_factors_are_multiplied_and_other_shards_come_beside() -> None:
     assert talk.weights == [-each / 2 for each in product] + [-1.0] * 2
 
 
+def test_factors_that_are_multiplied_when_they_come_are_not_kept_beside_the_product() -> None:
+    class Lent(float):
+        """What can be watched."""
+
+    talk, number = Talk(), Lent(5.0)
+    watched = weakref.ref(number)
+    buffers = ((1.0, 2.0), (2.0, 2.0), (number, 6.0))
+    assert talk.push(replace(GRADIENT, kind="factors", examples=(1, 0), buffers=buffers, decay=0.5)) == []
+    del number, buffers
+    gc.collect()
+    assert watched() is None
+    talk.drain()
+    assert talk.weights == [-2.5, -3.0, -5.0, -6.0] + [-1.0] * 2
+
+
 def test_rows_of_unit_norm_have_it_after_every_pass() -> None:
     talk = Talk(unit_norm=frozenset({"w"}))
     talk.applied(replace(GRADIENT, buffers=((-6.0, -8.0, 0.0, -2.0), (2.0,) * 2)))
@@ -321,6 +338,17 @@ def test_updates_that_would_make_another_too_stale_wait_for_its_push() -> None:
     assert talk.updates.staleness[0].largest <= 1
     of_one, of_two = (talk.updates.replicas[name] for name in ("one", "two"))
     assert (of_one.updates, of_two.updates, of_two.largest) == (4, 2, 1)
+
+
+def test_whoever_pulls_again_may_compute_from_its_first_pull() -> None:
+    talk = Talk(policy="wait", bound=1)
+    talk.pull(2)
+    talk.applied(GRADIENT)
+    talk.pull(2)
+    assert talk.push(replace(GRADIENT, number=2, versions=(1, 1))) == []
+    assert talk.drain() == [] and talk.updates.waits_for == ("two",)
+    talk.push(replace(GRADIENT, session=2))
+    assert len(talk.drain()) == 2 and talk.updates.staleness[0].largest == 1
 
 
 @pytest.mark.parametrize("how", ["an empty update", "an end", "no room"])

@@ -31,6 +31,9 @@ class Shareable(Regression):
         self._parameters = vector
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
+        if 7 in samples and self._bad == "nan":
+            gradient[0] += float("nan")
+            return super().compute(samples, gradient)
         if 7 in samples and self._bad == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if 7 in samples and self._bad:
@@ -99,6 +102,15 @@ def every_sample_is_computed_once_and_all_learn() -> None:
             )
             assert counts.tolist() == [float(start <= each < start + 500) for each in range(1000)]
         assert host.parameters.min() < 0, "they have stepped; a step may be lost where two meet"
+
+
+def a_gradient_that_is_not_finite_moves_nothing() -> None:
+    with hosted(Shareable(bad="nan"), 2) as host:
+        first, then = torch.zeros(48), torch.zeros(48)
+        host.learn(range(100), first, 0.05)
+        host.learn(range(100, 200), then, 0.05)
+        assert not first.isfinite().all(), "servers are to refuse it"
+        assert then.isfinite().all() and host.parameters.isfinite().all() and host.parameters.any()
 
 
 def learn_until_it_ends(bad: str) -> None:

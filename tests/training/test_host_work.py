@@ -37,6 +37,7 @@ def server() -> Iterator[ForkServer]:
         "steps_of_one_process_are_plain_sgd",
         "without_a_rate_all_batches_are_of_the_same_parameters",
         "every_sample_is_computed_once_and_all_learn",
+        "a_gradient_that_is_not_finite_moves_nothing",
     ],
 )
 def test_what_processes_compute_together(what: str, server: ForkServer) -> None:

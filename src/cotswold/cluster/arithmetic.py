@@ -139,13 +139,18 @@ class NumpyArithmetic:
         if isinstance(pushed, Factors):
             bound = _squares(pushed.errors) * _squares(pushed.activations)
             return bound < float(np.finfo(self._dtype).max)
-        return isfinite(_squares(pushed))
+        return is_finite(pushed)
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
     assert isinstance(pushed, Factors), "only factors are among factors"
     errors, activations = (torch.from_numpy(one) for one in (pushed.errors, pushed.activations))
     return factor, errors.view(pushed.examples, -1), activations.view(pushed.examples, -1)
+
+
+def is_finite(values: Array) -> bool:
+    """Whether all numbers are finite, and so is the sum of their squares, in float64."""
+    return isfinite(_squares(values))
 
 
 def _squares(values: Array) -> float:

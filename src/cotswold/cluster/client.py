@@ -120,11 +120,6 @@ class Client:
         """Whether there is something that a push can be computed from."""
         return bool(self._versions)
 
-    @property
-    def size(self) -> int:
-        """The length of the parameters."""
-        return self._point.size
-
     def pull(self) -> Array:
         """The newest parameters ``(size,)``; to be read until the next pull. Raises MachineError where the
         servers are lost."""

@@ -15,7 +15,7 @@ not known here; so nothing is open, and nothing can be lost:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 from cotswold.server.messages import Ranges
@@ -34,11 +34,6 @@ class Brought(Samples):
         super().__init__(ANY)
         self._before = before or Account()
         self._living: dict[int, Account] = {}
-
-    @classmethod
-    def goes_on(cls, state: Mapping[str, object]) -> Brought:
-        """A ledger that goes on from a `state`; raises TypeError for no such."""
-        return cls(Account(**state))  # type: ignore[arg-type]  # whole numbers, as `state` wrote them
 
     def state(self) -> dict[str, object]:
         """What is known by now, as plain values."""

@@ -179,8 +179,6 @@ class Replica:
     def __init__(self, join: Join, pace: Pace) -> None:
         self.name, self.pace, self.state = join.name, pace, State.OUTSIDE
         self.steps = 0
-        self.refusals: list[UpdateRefused] = []
-        """Updates that some server will never have, since somebody took them."""
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
@@ -413,7 +411,6 @@ class Replica:
         is_lasting = refusal.reason.split()[0] in ("session:", "run:", "expects")
         if refusal.again or is_lasting or refusal.number != session.number or server not in session.pushing:
             return
-        self.refusals.append(refusal)
         self._answered(session, server, refusal.number)
 
     def _go_on(self, session: _Session, now: float) -> list[Send]:

@@ -36,7 +36,7 @@ where nothing waits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 from cotswold.optim.schedule import BySamples
@@ -107,7 +107,7 @@ class _Session:
     pulled_for: int = 0
     """The number of the update that is computed from its newest pull."""
     bases: dict[int, int] = field(default_factory=dict)
-    """The versions that it has pulled."""
+    """The least versions that it has pulled for that."""
     checkpoint: int = 0
     """The newest whose marker is in."""
     staleness: Histogram = field(default_factory=Histogram)
@@ -238,7 +238,8 @@ class Updates(Generic[Values]):
                 session.missed = joined(session.missed, update.samples)
             return [Send(sender, session.answer)]
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
-        waiting = _Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
+        known = replace(update, buffers=())  # what their values need of them these keep
+        waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
         self._queue.append(waiting)
         self._count(waiting, 1)
@@ -425,8 +426,10 @@ class Updates(Generic[Values]):
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
         if isinstance(session, _Session) and pull.number == session.last + 1:
-            session.pulled_for = pull.number
-            session.bases = {number: self.versions[number] for number in pull.shards}
+            if pull.number > session.pulled_for:
+                session.pulled_for, session.bases = pull.number, {}
+            for number in pull.shards:  # asked again, it may have had the first answer
+                session.bases.setdefault(number, self.versions[number])
         place = {number: place for place, number in enumerate(self._server.numbers)}
         newer = tuple(
             number

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from cotswold import recipe as recipes
+from cotswold.cluster.arithmetic import is_finite
 from cotswold.cluster.work import PortionSum, ReplicaWork, Slot
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
@@ -221,7 +222,7 @@ def _live(number: int, core: int | None) -> None:
         is_first, before = now != before, now
         gradient = own if is_first or not rate else other  # its sum is 0 when a round begins
         found = work.compute(shared.samples[start:stop].tolist(), gradient)
-        if rate:
+        if rate and is_finite(gradient.numpy()):
             shared.parameters.sub_(gradient, alpha=rate)
         if gradient is other:
             own += other

@@ -9,7 +9,8 @@ Knows: the parameters, where their rows lie, a work. Does not know: when a push 
     pushed      w ← w - η·g                     what these steps have moved w by
 
 A pull replaces w. Where own steps are pushed, those that the pull does not have yet are added to it:
-otherwise a replica would compute from weights without its newest steps.
+otherwise a replica would compute from weights without its newest steps. A gradient that is not finite moves
+nothing here: it goes into the push, which servers refuse.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.arithmetic import Array, raw
+from cotswold.cluster.arithmetic import Array, is_finite, raw
 from cotswold.cluster.roles.parameters import Layout
 from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
@@ -78,7 +79,9 @@ class Accumulation:
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
-            self._kept[:] = self._spare if task.behind else 0
+            self._kept[:] = self._spare if task.behind and is_finite(self._spare) else 0
+        own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
+        moves = [each for each in own if is_finite(each)] if task.installs else []
         numbers = {shard.number: shard for shard in self._shards}
         for pulled in task.installs:
             for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
@@ -86,10 +89,8 @@ class Accumulation:
                 shard = numbers[number]
                 place = self._parameters.numpy()[shard.start : shard.stop]
                 place[:] = np.frombuffer(buffer, place.dtype)
-                if self._kept is not None:
-                    place += self._kept[shard.start : shard.stop]
-                    if not task.opens:
-                        place += self._sum[shard.start : shard.stop]
+                for each in moves:
+                    place += each[shard.start : shard.stop]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
@@ -107,14 +108,15 @@ class Accumulation:
             found = self._work.learn(samples, gradient, rate)
         else:
             found = self._work.compute(samples, gradient)
-            self._parameters.sub_(gradient, alpha=rate)
+            if is_finite(gradient.numpy()):
+                self._parameters.sub_(gradient, alpha=rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
 
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""
         whole, self._sum, self._spare = self._sum, self._spare, self._sum
-        if self._kept is not None:
+        if self._kept is not None and is_finite(whole):
             self._kept += whole
         factors = {} if self._factoring is None else self._factoring.take_factors()
         servers: dict[str, list[Shard]] = {}
