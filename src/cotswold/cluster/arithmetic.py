@@ -131,15 +131,16 @@ class NumpyArithmetic:
         return found
 
     def is_finite(self, pushed: Array | Factors[Array]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares, in float64.
+        """Whether all numbers are finite, and so is the sum of their squares in their own type, which some
+        rules keep.
 
-        Of factors: the product of both sums, which bounds the square of every number of their gradient; it
-        must be a finite number of their own type.
+        Of factors: the product of both sums, which bounds the square of every number of their gradient.
         """
         if isinstance(pushed, Factors):
-            bound = _squares(pushed.errors) * _squares(pushed.activations)
-            return bound < float(np.finfo(self._dtype).max)
-        return isfinite(_squares(pushed))
+            squares = _squares(pushed.errors) * _squares(pushed.activations)
+        else:
+            squares = _squares(pushed)
+        return squares < float(np.finfo(self._dtype).max)
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
