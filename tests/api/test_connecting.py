@@ -103,6 +103,17 @@ def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> 
         assert other.push(module) == s_pushed(1, staleness=3)
 
 
+def test_own_pushes_make_nothing_stale() -> None:
+    with served(make(), rule="deltas", servers=2, staleness=3, stale="drop") as found, connected(found) as s:
+        module = make()
+        s.pull(module)
+        for number in range(1, 21):
+            with torch.no_grad():
+                next(module.parameters()).add_(1.0)
+            assert s.push(module, samples=1) == s_pushed(number)
+        assert torch.equal(weights(found), torch.full((SIZE, SIZE), 20.0))
+
+
 def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
     model = make()
     with served(model, rule="deltas", servers=2) as found, connected(found) as s:

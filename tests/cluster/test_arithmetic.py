@@ -102,6 +102,17 @@ def test_one_number_that_is_not_finite_is_found(dtype: str, size: int, value: fl
     assert not arithmetic.is_finite(numbers)
 
 
-def test_numbers_whose_squares_float64_holds_are_finite_and_others_are_not() -> None:
-    assert NumpyArithmetic("float32").is_finite(np.full(5, 1e30, np.float32))
+def test_numbers_are_finite_where_their_own_type_holds_their_squares() -> None:
+    assert NumpyArithmetic("float32").is_finite(np.full(5, 1e18, np.float32))
+    assert not NumpyArithmetic("float32").is_finite(np.full(5, 1e20, np.float32))
+    assert NumpyArithmetic("float64").is_finite(np.full(5, 1e150))
     assert not NumpyArithmetic("float64").is_finite(np.full(5, 1e200))
+
+
+@pytest.mark.parametrize("size", [1e18, 1e19, 1e20, 1e30])
+def test_no_gradient_that_is_let_in_freezes_weights_of_adagrad(size: float) -> None:
+    arithmetic, gradient = NumpyArithmetic("float32"), np.full(3, size, np.float32)
+    weights, squares = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    if arithmetic.is_finite(gradient):
+        arithmetic.apply(Adagrad(), weights, [squares], [(0.1, gradient)], 3, False)
+    assert np.isfinite(squares).all()

@@ -179,6 +179,18 @@ def test_who_was_silent_joins_anew_and_what_it_pushed_late_is_refused() -> None:
     assert world.applied == [1, 1]
 
 
+def test_names_of_sessions_that_are_settled_are_forgotten() -> None:
+    world = World(4)
+    sessions = []
+    for number in range(20):
+        visitor = world.here(f"client-{number}")
+        sessions.append(visitor.session)
+        world.send(visitor.name, visitor.leave("it is done"))
+        world.until(lambda: visitor.is_gone and not world.dispatcher.is_settling)  # noqa: B023  # called at once
+    assert not world.dispatcher.members._attempts
+    assert sessions == list(range(1, 21))
+
+
 def test_what_is_refused_is_known_with_its_reason_and_counted() -> None:
     world = World(2)
     visitor = world.here("client")

@@ -281,9 +281,10 @@ def test_a_layer_that_a_batch_does_not_reach_is_judged_when_one_does() -> None:
     module.times = 0
     pushing = Pushing(module)
     pushing.of(lambda: module(torch.randn(1, 6, requires_grad=True)).sum())
-    assert not pushing.ways
+    assert not pushing.updates.costs
     module.times = 1
-    assert pushing.of(partial(square, module, torch.randn(1, 6)))[1]
+    pushing.of(partial(square, module, torch.randn(1, 6)))
+    assert pushing.ways == {"layer": "gradient"}, "it is given samples"
 
 
 @settings(max_examples=60, deadline=None)
@@ -299,11 +300,12 @@ def test_the_way_of_fewer_numbers_is_chosen(
     inputs: int, outputs: int, samples: int, batches: int, servers: int, shard_bytes: int
 ) -> None:
     names = [f"server-{number}" for number in range(servers)]
-    pushing = Pushing(nn.Sequential(nn.Linear(inputs, outputs)), None, names, shard_bytes, batches * samples)
-    pushing.of(partial(square, pushing.flat.module, torch.randn(samples, inputs)), samples)
-    holding = len({shard.server for shard in pushing.shards if shard.tensor == "0.weight"})
+    module = nn.Sequential(nn.Linear(2, inputs), nn.Linear(inputs, outputs))
+    pushing = Pushing(module, None, names, shard_bytes, batches * samples)
+    pushing.of(partial(square, module, torch.randn(samples, 2)), samples)
+    holding = len({shard.server for shard in pushing.shards if shard.tensor == "1.weight"})
     factors = batches * samples * (inputs * holding + outputs)
-    cost = pushing.updates.costs["0"]
+    cost = pushing.updates.costs["1"]
     assert (cost.gradient, cost.factors) == (inputs * outputs, factors)
     assert cost.way == ("factors" if factors < inputs * outputs else "gradient")
 
@@ -312,7 +314,72 @@ def test_what_is_wished_overrides_the_numbers() -> None:
     pushing = Pushing(mixed(), {"4": "gradient", "6": "factors"})
     x = torch.randn(1, 1, 6, 6, dtype=torch.float64)
     pushing.of(partial(square, pushing.flat.module, x))
-    assert pushing.ways == {"0": "factors", "6": "factors"}
+    assert pushing.ways == {"0": "gradient", "6": "factors"}
+
+
+class Axes(nn.Module):
+    """The order of axes, changed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(-1, -2).contiguous()
+
+
+class Asking(nn.Module):
+    """Samples that ask for a gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone().requires_grad_().mul(1)
+
+
+class Beside(nn.Module):
+    """Samples that two layers are given, which are made in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(30, 20)
+        self.one, self.other = nn.Linear(36, 30), nn.Linear(36, 30)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        found: Tensor = self.last(self.one(flat) + self.other(flat))
+        return found
+
+
+def frozen() -> nn.Module:
+    return nn.Linear(36, 36).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("module", "factored"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 30), nn.Tanh(), nn.Linear(30, 20)), {"3"}),
+        (lambda: nn.Sequential(Axes(), nn.Flatten(), nn.Linear(36, 30), nn.Linear(30, 20)), {"3"}),
+        (lambda: nn.Sequential(nn.AvgPool2d(1), nn.Flatten(), nn.Linear(36, 20)), set()),
+        (lambda: nn.Sequential(Asking(), nn.Flatten(), nn.Linear(36, 20)), set()),
+        (lambda: nn.Sequential(nn.GroupNorm(1, 1), nn.Flatten(), nn.Linear(36, 20)), set()),
+        (lambda: nn.Sequential(nn.Flatten(), frozen(), nn.Linear(36, 20)), set()),
+        (lambda: nn.Sequential(LocallyConnected2d(1, 2, (6, 6), 3), nn.Flatten(), nn.Linear(32, 9)), {"2"}),
+        (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 20)), {"2"}),
+        (Beside, {"last"}),
+    ],
+)
+def test_samples_are_in_no_factors_but_by_name(module: Callable[[], nn.Module], factored: set[str]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 1, 6, 6, dtype=torch.float64)
+    pushing = Pushing(module().double())
+    for _ in range(2):
+        _, factors = pushing.checked(partial(square, pushing.flat.module, x.clone()))
+        assert factors.keys() == {f"{name}.weight" for name in factored}
+        assert not any(_holds(each, x) for each in factors.values())
+    (first, *_) = layers_of(pushing.flat.module)
+    named = Pushing(pushing.flat.module, {first: "factors"})
+    assert f"{first}.weight" in named.of(partial(square, pushing.flat.module, x))[1]
+
+
+def _holds(factors: Factors, x: Tensor) -> bool:
+    """Whether some number of the samples is in what goes with all rows."""
+    assert isinstance(factors, LinearFactors | LocalFactors)
+    return bool(torch.isin(x, factors.activations).any())
 
 
 def test_the_papers_network_pushes_its_large_layers_as_factors() -> None:

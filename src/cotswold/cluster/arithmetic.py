@@ -131,10 +131,10 @@ class NumpyArithmetic:
         return found
 
     def is_finite(self, pushed: Array | Factors[Array]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares, in float64.
+        """Whether all numbers are finite, and so is the sum of their squares in their own type, which some
+        rules keep.
 
-        Of factors: the product of both sums, which bounds the square of every number of their gradient; it
-        must be a finite number of their own type.
+        Of factors: the product of both sums, which bounds the square of every number of their gradient.
         """
         if isinstance(pushed, Factors):
             bound = _squares(pushed.errors) * _squares(pushed.activations)
@@ -149,8 +149,8 @@ def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
 
 
 def is_finite(values: Array) -> bool:
-    """Whether all numbers are finite, and so is the sum of their squares, in float64."""
-    return isfinite(_squares(values))
+    """Whether all numbers are finite, and so is the sum of their squares in their own type."""
+    return _squares(values) < float(np.finfo(values.dtype).max)
 
 
 def _squares(values: Array) -> float:

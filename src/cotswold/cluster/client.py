@@ -87,7 +87,7 @@ class Client:
         self._servers: frozenset[str] = frozenset()
         self._shards: dict[int, m.Shard] = {}
         self._versions: dict[int, int] = {}
-        """Of the last pull."""
+        """What the next push is computed from: those of the last pull, and own pushes since."""
         self._without: tuple[float, str] | None = None
         """Since when it does without a server, and what to say of it."""
         self._farewell = ""
@@ -149,7 +149,9 @@ class Client:
             self._wait(lambda: self._machine is not None and not self._machine.is_pushing)
             assert self._machine is not None, "it is here"
             outcome, self._machine.outcome = self._machine.outcome, None
-        assert outcome is not None, "it was waited for"
+            assert outcome is not None, "it was waited for"
+            own = [number for applied in outcome.applied.values() for number in applied.shards]
+            self._versions = base | {number: base[number] + 1 for number in own}
         return _told(outcome, base)
 
     def close(self) -> None:

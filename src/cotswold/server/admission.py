@@ -65,7 +65,7 @@ class UpdateArithmetic(Protocol[Values]):
         ...
 
     def is_finite(self, pushed: Values | Factors[Values]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares, in float64.
+        """Whether all numbers are finite, and so is the sum of their squares in their own type.
 
         Of factors: the product of both sums, which bounds every number of their gradient.
         """
@@ -200,7 +200,9 @@ class Admission(Generic[Values]):
             raise RefusedError("length", str(error)) from error
         for number, pushed in zip(update.shards, found, strict=True):
             if not self._updates.is_finite(pushed):  # nor numbers of which no rule can take squares
-                raise RefusedError("finite", f"shard {number} has numbers that are not finite")
+                raise RefusedError(
+                    "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
+                )
         return found
 
     def _factored(

@@ -189,8 +189,8 @@ class Dispatcher:
         self._answers: dict[str, Ordered] = {}
         """To the newest."""
         self._given = self._sent = now - rules.retry_seconds
-        self._over: set[int] = set()
-        """Sessions that are void, and not settled yet."""
+        self._over: dict[int, str] = {}
+        """Sessions that are void, and not settled yet, and whose they were."""
 
     # --- what it is asked for ---
 
@@ -390,7 +390,7 @@ class Dispatcher:
     def _void(self, member: Member) -> None:
         self.members.void(member.session)
         del self._hands[member.session]
-        self._over.add(member.session)
+        self._over[member.session] = member.name
 
     # --- servers ---
 
@@ -451,7 +451,8 @@ class Dispatcher:
         for session in living:
             self.ledger.said(session, [each.get(session, NOTHING) for each in servers])
         for session in [each for each in self._over if each not in living]:
-            self._over.remove(session)  # every server says for the last time what it has of it
+            self.members.forget(self._over.pop(session))
+            # every server says for the last time what it has of it
             self.ledger.ended(session, [each.get(session, NOTHING) for each in servers])
             if self._cut is not None:
                 self._cut.ended(session)

@@ -70,7 +70,8 @@ class Members:
     _sessions: dict[str, int] = field(default_factory=dict)
     """Of each name."""
     _attempts: dict[str, int] = field(default_factory=dict)
-    """The highest of each name, void ones too: an older `Join` that comes late begins nothing."""
+    """The highest of each name, void ones too until they are forgotten: an older `Join` that comes late
+    begins nothing."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self.of.values()))
@@ -102,6 +103,11 @@ class Members:
         member = self.of.pop(session)
         del self._sessions[member.name]
         return member
+
+    def forget(self, name: str) -> None:
+        """Nothing late can come of a name, unless it has a session again."""
+        if name not in self._sessions:
+            self._attempts.pop(name, None)
 
     def silent(self, since: float) -> list[Member]:
         """Who was not heard after ``since``."""

@@ -8,13 +8,14 @@ that somebody else will compute. Biases have theirs as always.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from cotswold.nn import LocallyConnected2d
 from cotswold.training.factors import LinearFactors, LocalFactors
@@ -32,6 +33,29 @@ class Captured:
     inputs: Tensor | None = None
     """A copy of what it was given first, for that may be changed in place."""
     errors: Tensor | None = None
+    _below: Node | None = None
+    """What computed what it was given; None for what nothing that learns has computed."""
+
+    def is_computed(self, weights: Collection[nn.Parameter]) -> bool:
+        """Whether what it was given was computed with one of these ``weights``.
+
+        What was not are samples: as they are, reshaped, scaled.
+        """
+        known = {id(each) for each in weights}
+        due, seen = [self._below], set[Node]()
+        while due:
+            node = due.pop()
+            if node is None or node in seen:
+                continue
+            if id(getattr(node, "variable", None)) in known:
+                return True
+            seen.add(node)
+            due += [below for below, _ in node.next_functions]
+        return False
+
+    def given(self, inputs: Tensor) -> None:
+        """It is applied to these."""
+        self.inputs, self._below = inputs.detach().clone(), inputs.grad_fn
 
     @property
     def factors(self) -> LinearFactors | LocalFactors | None:
@@ -111,7 +135,7 @@ def _hook(one: Captured) -> Callable[..., Tensor | None]:
         if not output.requires_grad or output._is_view():  # a view that is changed in place loses its hooks
             changed = output = _rooted(output)
         (given,) = (*inputs, *named.values())
-        one.inputs = given.detach().clone()
+        one.given(given)
 
         def came(gradient: Tensor) -> None:
             one.errors = gradient.detach().clone()

@@ -9,7 +9,8 @@ messages, rates.
 Of a layer that can be pushed as factors (`capture.layers_of`) the way of fewer numbers is chosen, when its
 first batch tells how many examples it has. In that batch its gradient is computed as well, and where the
 factors do not give it, because the weights are used twice, recomputed (checkpointing) or part of the loss,
-the layer stays with gradients.
+the layer stays with gradients. So does one that is given samples, of which no weights have made anything
+else: its factors would take them to servers. They go there only if that is wished.
 """
 
 from __future__ import annotations
@@ -152,7 +153,12 @@ class ModuleUpdates:
                 )
             return Cost(gradient.numel(), None, "gradient")
         found = -(-self._numbers(name, factors) * self._push_samples // samples)
-        return Cost(gradient.numel(), found, wish or ("factors" if found < gradient.numel() else "gradient"))
+        way: Way = "factors" if found < gradient.numel() and self._is_computed(captured) else "gradient"
+        return Cost(gradient.numel(), found, wish or way)
+
+    def _is_computed(self, captured: Captured) -> bool:
+        """Whether a layer was given more than samples; vectors, as normalisations have, only scale these."""
+        return captured.is_computed([each for each in self.flat.module.parameters() if each.dim() > 1])
 
     def _numbers(self, name: str, factors: Factors) -> int:
         """Numbers of these factors to all servers that hold rows of the layer's weights: what several shards

@@ -283,11 +283,13 @@ class DownpourTraining(SharedTraining):
     are, M · N numbers for M inputs and N outputs; `factors`: as activations and error terms, k (M · S + N)
     numbers for k samples a push where the layer's rows lie on S servers, which multiply them (Chilimbi et al.
     2014, section 3.3); `auto`: as factors where these are fewer numbers, and never where a replica takes
-    steps of its own (`between`, rule `deltas`). Other tensors go as they are. Factors are summed in another
-    order than on the replica, so they give the same gradient but for rounding."""
+    steps of its own (`between`, rule `deltas`), nor for a layer that is given samples, as they are or as
+    something without weights has changed them. The activations of such a layer are the samples: with
+    `factors` they go to servers. Other tensors go as they are. Factors are summed in another order than on
+    the replica, so they give the same gradient but for rounding."""
     send_factors: Annotated[list[LayerNumber], items(1000)] = Field(default_factory=list)
-    """Layers by number, from 1, whose weights go as factors whatever `send` says; the layer of outputs comes
-    after the last of [[network.layers]]."""
+    """Layers by number, from 1, whose weights go as factors whatever `send` says, those that are given
+    samples too; the layer of outputs comes after the last of [[network.layers]]."""
     send_gradient: Annotated[list[LayerNumber], items(1000)] = Field(default_factory=list)
     """Layers by number, from 1, whose weights go as gradients whatever `send` says."""
     unit_norm: bool = False
