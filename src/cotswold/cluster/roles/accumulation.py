@@ -74,7 +74,7 @@ class Accumulation:
         self._shards = tuple(shards)
 
     def begin(self, task: StepTask) -> None:
-        """Put what was pulled in its place."""
+        """Put what was pulled in its place; nothing refers to it any more then."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
@@ -90,6 +90,7 @@ class Accumulation:
                     place += self._kept[shard.start : shard.stop]
                     if not task.opens:
                         place += self._sum[shard.start : shard.stop]
+        task.installs.clear()
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
