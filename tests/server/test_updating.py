@@ -282,15 +282,37 @@ def test_a_pull_of_what_is_not_there_is_answered_with_an_error(pull: PullNewer, 
 
 
 @pytest.mark.parametrize("room", [Room(40, 1000), Room(1000, 60)])
-def test_what_finds_no_room_comes_again_and_one_that_finds_nothing_waiting_is_taken(room: Room) -> None:
+def test_for_what_finds_no_room_that_which_waits_is_applied_at_once(room: Room) -> None:
     talk = Talk(room=room)
     assert talk.push(GRADIENT) == []
     second = replace(GRADIENT, session=2)
-    answer = talk.refused(second)
-    assert answer.again and answer.reason.startswith("busy: 48 bytes")
+    assert talk.push(second) == [Applied(1, "a", 1, (0, 2), (1, 1), 0)]
     assert talk.updates.waiting == 48
-    talk.drain()
-    talk.applied(second)
+    assert len(talk.drain()) == 1
+
+
+def test_what_finds_no_room_behind_a_marker_that_others_owe_comes_again() -> None:
+    talk = Talk(room=Room(96, 96))
+    talk.give(checkpoint=1)
+    talk.push(marker(1, 1))
+    behind = replace(GRADIENT, number=2, checkpoint=1)
+    assert talk.push(behind) == []
+    last = replace(behind, number=3)
+    answer = talk.refused(last)
+    assert answer.again and answer.reason.startswith("busy: 48 bytes")
+    talk.push(marker(2, 1))
+    assert len(talk.drain()) == 1
+    talk.applied(last)
+
+
+def test_of_more_sessions_than_there_is_room_for_nobody_is_told_to_come_again() -> None:
+    talk = Talk(room=Room(16 * 48, 16 * 48))
+    names = {number: f"loop-{number}" for number in range(11, 35)}
+    talk.give(sessions=tuple(names.items()))
+    answers = [answer for each in names for answer in talk.say(replace(GRADIENT, session=each), names[each])]
+    answers += talk.drain()
+    assert len(answers) == 24 and all(isinstance(answer, Applied) for answer in answers)
+    assert not talk.updates.refused
 
 
 # --- staleness ---
@@ -362,7 +384,7 @@ def test_what_waits_for_another_does_not_wait_for_ever(how: str) -> None:
     elif how == "an end":
         talk.give(sessions=((1, "one"),))
     else:
-        assert talk.refused(replace(GRADIENT, session=2)).again
+        assert len(talk.push(replace(GRADIENT, session=2))) == 1
     assert len(talk.drain()) == 1
 
 

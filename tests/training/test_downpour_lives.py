@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from tests.training.runs import bits, events, finish, last, resumed
 from tests.training.test_downpour import job_of, recipe_of
 
 from cotswold.checkpoint import Checkpoints
-from cotswold.errors import DivergedError, RecipeError
-from cotswold.run import RunDirectory, Stop
+from cotswold.cluster import evaluator
+from cotswold.cluster.evaluator import Evaluator
+from cotswold.errors import DivergedError, MachineError, RecipeError
+from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
 
 SCRIPT = """
@@ -113,3 +116,32 @@ def test_a_run_of_which_everything_is_refused_ends_in_a_sentence(tmp_path: Path)
     complaint = r"servers refused all of the last \d+ samples .*not finite.*rate"
     with pytest.raises(DivergedError, match=complaint):
         job.train(watch=lambda event: None, stop=Stop())
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
+    is_stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+    start, stop = Evaluator._start, Stop()
+
+    def start_known(self: Evaluator) -> None:
+        start(self)
+        pids.append(self._conversation.staff.pid_of(self._name))
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "step" and pids:
+            os.kill(pids.pop(), signal.SIGKILL)
+            stop.signal = 2 if is_stopped else None
+
+    monkeypatch.setattr(Evaluator, "_start", start_known)
+    monkeypatch.setattr(evaluator, "_STARTS", 1)
+    monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)
+    job = job_of(tmp_path, epochs=3000)
+    if is_stopped:
+        assert not job.train(watch=watch, stop=stop)
+    else:
+        with pytest.raises(MachineError, match="nothing can be judged"):
+            job.train(watch=watch, stop=stop)
+    assert not pids, "it was killed"
+    assert audit(job.run)["counted"] > 0

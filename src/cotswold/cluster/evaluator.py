@@ -31,6 +31,10 @@ _STARTS = 2
 """In a row, without an answer."""
 
 
+class EvaluatorError(MachineError):
+    """No evaluator lives, so nothing can be judged."""
+
+
 @dataclass(frozen=True)
 class EvaluatorTask:
     """What an evaluator's work is made by, as that of replicas; it returns a `JudgeWork`."""
@@ -77,7 +81,7 @@ class Evaluator:
         self._send()
 
     def take(self) -> Judged | None:
-        """The judgement, once; None while there is none. Raises MachineError where no evaluator lives."""
+        """The judgement, once; None while there is none. Raises EvaluatorError where none lives."""
         judged, self._judged = self._judged, None
         if judged is not None:
             self._asked = None
@@ -145,5 +149,5 @@ class Evaluator:
             staff.end(self._name)
         self._in_vain += 1
         if self._in_vain >= _STARTS:
-            raise MachineError(f"{self._name} {why}: nothing can be judged; see to it, and resume the run")
+            raise EvaluatorError(f"{self._name} {why}: nothing can be judged; see to it, and resume the run")
         self._start()

@@ -6,6 +6,7 @@ Knows: the order of it, what each process is told. Does not know: evaluations.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -143,10 +144,23 @@ class Opening:
         layout = [Slot(*one) for one in made.layout]
         shards = shards_of(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
+        self._check_messages(shards, item_bytes)
         for name in names:
             self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         return shards, tuple(names)
+
+    def _check_messages(self, shards: Sequence[m.Shard], item_bytes: int) -> None:
+        """Raises UserError where a message with all of a server's shards would be too long."""
+        counts: Counter[str] = Counter()
+        for one in shards:
+            counts[one.server] += (one.stop - one.start) * item_bytes
+        most, bound = max(counts.values()), self._endpoint.message_bytes
+        if most > bound:
+            raise UserError(
+                f"the parameters have {sum(counts.values())} bytes: with {len(counts)} parameter servers a "
+                f"message would have {most}, and {bound} at most can be sent; give more cluster.servers"
+            )
 
     # --- what processes are told ---
 

@@ -91,7 +91,8 @@ class Pace:
 class StepTask:
     """Put newer shards in their place, then compute on the samples, and add to the accumulation."""
 
-    installs: tuple[PulledNewer, ...]
+    installs: list[PulledNewer]
+    """Whoever has put them in their place clears it: what they lie in is lent until then."""
     samples: tuple[int, int]
     """Places, from start to before stop."""
     rate: float
@@ -291,7 +292,7 @@ class Replica:
         accumulation.steps += 1
         accumulation.samples = joined(accumulation.samples, (samples,))
         closes = accumulation.steps == self.pace.n_push or not session.hands
-        installs, session.installs = tuple(session.installs), []
+        installs, session.installs = session.installs, []
         self._stepping = session
         pull, behind = (self.session, session.pulls), session.closings - session.pulled_closed
         return StepTask(installs, samples, session.directions.rate_value, opens, closes, pull, behind)

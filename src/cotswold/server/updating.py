@@ -11,7 +11,8 @@ vectors these are).
     number above n + 1                                     refused: ``expects n+1``
     with the marker of a checkpoint that nobody began      refused
     n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
-    n + 1, no room                                         refused, to be sent again: ``busy``
+    n + 1, no room                                         what waits is applied at once
+    n + 1, and there still is none                         refused, to be sent again: ``busy``
     n + 1, without shards                                  `Applied`: its marker is in
     n + 1                                                  queued
 
@@ -226,24 +227,28 @@ class Updates(Generic[Values]):
             return [Send(sender, self._refusal(update, reason, again=True))]
         if not update.shards:
             return self._marked(sender, session, update)
+        sends: list[Send] = []
         try:
             self._admission.check(update, self._rates)
             busy = self._busy(update, session)
             if busy is not None:
-                return [Send(sender, self._refusal(update, busy, again=True))]
+                sends = self.drain()
+                busy = self._busy(update, session)
+            if busy is not None:
+                return [*sends, Send(sender, self._refusal(update, busy, again=True))]
             values = self._admission.read(update, self._weights)
         except RefusedError as error:
             session.last, session.answer = update.number, self._refusal(update, str(error))
             if are_apart(update.samples):
                 session.missed = joined(session.missed, update.samples)
-            return [Send(sender, session.answer)]
+            return [*sends, Send(sender, session.answer)]
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
         known = replace(update, buffers=())  # what their values need of them these keep
         waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
         self._queue.append(waiting)
         self._count(waiting, 1)
-        return []
+        return sends
 
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, Deltas):

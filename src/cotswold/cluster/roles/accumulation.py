@@ -75,7 +75,7 @@ class Accumulation:
         self._shards = tuple(shards)
 
     def begin(self, task: StepTask) -> None:
-        """Put what was pulled in its place."""
+        """Put what was pulled in its place; nothing refers to it any more then."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
@@ -91,6 +91,7 @@ class Accumulation:
                 place[:] = np.frombuffer(buffer, place.dtype)
                 for each in moves:
                     place += each[shard.start : shard.stop]
+        task.installs.clear()
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""

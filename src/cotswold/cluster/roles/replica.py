@@ -115,17 +115,7 @@ class ReplicaRole:
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
             self._tick(time.monotonic())
-            match self._post.receive(_TICK_SECONDS):
-                case Letter(sender, message):
-                    self._hear(sender, message)
-                case Ready():
-                    self._working.take()
-                case Lost(peer, why) if peer == m.COORDINATOR:
-                    raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-                case Lost(peer, why) if peer in self._servers:
-                    self._without = self._without or (time.monotonic(), f"{peer} ({why})")
-                case _:
-                    pass
+            self._attend(self._post.receive(_TICK_SECONDS))
         self._tell()
         self._working.close()
 
@@ -134,6 +124,20 @@ class ReplicaRole:
         self._leaving = reason
 
     # --- messages: the thread that has the endpoint ---
+
+    def _attend(self, event: object) -> None:
+        """What has come; nothing refers to it afterwards but what was kept of it."""
+        match event:
+            case Letter(sender, message):
+                self._hear(sender, message)
+            case Ready():
+                self._working.take()
+            case Lost(peer, why) if peer == m.COORDINATOR:
+                raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
+            case Lost(peer, why) if peer in self._servers:
+                self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+            case _:
+                pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, Give):

@@ -58,6 +58,7 @@ class Working:
             except BaseException as error:
                 self.tell(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
+            job = None  # nor what it refers to, until the next
 
 
 def _raised(error: BaseException) -> None:

@@ -21,6 +21,7 @@ from cotswold.cluster.local_product import LocalProduct
 from cotswold.cluster.messages import Count, Counts
 from cotswold.cluster.post import Post
 from cotswold.cluster.roles.traffic import Traffic
+from cotswold.cluster.transport.frames import places
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
 from cotswold.server.messages import PullNewer, Send, ToUpdates, Update
@@ -58,8 +59,10 @@ class Draining:
         self._is_due = False
         """Whether something has come since the queue was drained: what is kept back waits for that."""
         self._applying_seconds = 0.0
-        numbers = sum(one.stop - one.start for one in server.shards)
-        self._ahead_bytes = max(_AHEAD * numbers * settings.item_bytes, _AHEAD_LEAST_BYTES)
+        _, whole = places([(one.stop - one.start) * settings.item_bytes for one in server.shards])
+        # with one answer more the endpoint must not drop whoever has not read the others
+        room = max(0, post.endpoint.most_waiting_bytes - whole)
+        self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))
 
     @property
     def patience(self) -> float | None:

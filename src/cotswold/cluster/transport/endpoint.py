@@ -92,7 +92,7 @@ class Endpoint:
         self.traffic = Traffic()
         self.refused: Counter[str] = Counter()
         """How many were refused: callers (`strangers`), messages that are none (`malformed`), `oversized`."""
-        self._message_bytes, self._waiting_bytes = message_bytes, waiting_bytes
+        self.message_bytes, self.most_waiting_bytes = message_bytes, waiting_bytes
         self._lost_seconds = lost_seconds
         self._keys = Keys.of(token)
         self._peers: dict[str, Peer] = {}
@@ -173,18 +173,18 @@ class Endpoint:
         if found is None:
             return False
         views = [flat(one) for one in buffers]
-        if sum(one.nbytes for one in views) > self._message_bytes:
+        if sum(one.nbytes for one in views) > self.message_bytes:
             raise UserError(
                 f"a message of {sum(one.nbytes for one in views)} bytes to {peer} is too long; send it in "
-                f"parts of {self._message_bytes} bytes at most"
+                f"parts of {self.message_bytes} bytes at most"
             )
         if self._read:  # before: the answer may then lie in the block that was read last, which is in cache
             self._give_back()
         found.send(header, views, self.traffic)
-        if found.waiting_bytes > self._waiting_bytes:
+        if found.waiting_bytes > self.most_waiting_bytes:
             # what it has given back may not have been read yet
             self._take_in()
-            if peer in self._peers and found.waiting_bytes > self._waiting_bytes:
+            if peer in self._peers and found.waiting_bytes > self.most_waiting_bytes:
                 self._lose(peer, f"it takes nothing: {found.waiting_bytes} bytes wait for it")
                 return False
         self._doubtful.add(found.descriptor)
@@ -413,7 +413,7 @@ class Endpoint:
             self.traffic.received_bytes += size
             peer.heard_of_memory(*_numbers(unpack(packed)))
         elif kind == DATA:
-            header, sizes, loan = opened(packed, rest, self._message_bytes)
+            header, sizes, loan = opened(packed, rest, self.message_bytes)
             buffers = joined(sizes, rest) if loan is None else peer.borrower.views(loan, sizes)
             self.traffic.received_messages += 1
             self.traffic.received_bytes += size

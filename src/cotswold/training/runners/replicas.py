@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from cotswold.checkpoint import Checkpoint
-from cotswold.cluster.evaluator import Evaluator
+from cotswold.cluster.evaluator import Evaluator, EvaluatorError
 from cotswold.cluster.messages import Learnt
 from cotswold.cluster.replicas import Replicas
 from cotswold.cluster.snapshot import Snapshot
@@ -120,8 +120,12 @@ class ReplicaRuns:
             ledger.next_epoch()
 
     def run(self) -> bool:
-        """Learn to the end (True) or until a stop is asked for (False); saves in both cases."""
+        """Learn to the end (True) or until a stop is asked for (False); saves in both cases.
+
+        Raises EvaluatorError where nothing can be judged, once it has saved.
+        """
         recorder, is_new = self._recorder, self._snapshot is None
+        unjudged: EvaluatorError | None = None
         if self._is_finished:
             return True
         if is_new:
@@ -137,10 +141,14 @@ class ReplicaRuns:
             showing = Showing(replicas, recorder, self._training.epochs)
             if is_new and replicas.evaluator is not None:
                 replicas.evaluator.begin(0, replicas.read())
-            finished = self._learn(replicas, showing)
-            if replicas.evaluator is not None:
-                with showing.during("judging the last parameters"):
-                    self._judge_last(replicas.evaluator, is_over=finished)
+            try:
+                finished = self._learn(replicas, showing)
+                if replicas.evaluator is not None:
+                    with showing.during("judging the last parameters"):
+                        self._judge_last(replicas.evaluator, is_over=finished)
+            except EvaluatorError as error:
+                unjudged, finished = error, False
+                replicas.pause()
             if finished:
                 totals = {"samples": recorder.account.samples, "flops": recorder.account.flops}
                 why = {} if self._ended is None else {"why": self._ended}
@@ -151,6 +159,8 @@ class ReplicaRuns:
                 if finished or self.number != self._saved:
                     self._save(replicas.snapshot(), is_finished=finished)
                 self._tell_saved(saving.wait())
+        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.limited:
+            raise unjudged
         return finished
 
     def _learn(self, replicas: Replicas, showing: Showing) -> bool:
