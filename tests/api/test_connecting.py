@@ -150,7 +150,10 @@ def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
             s.push(module)
     half = make().bfloat16()
     with connected(shared) as s:
+        s.pull(module)
         s.pull(half)
+    for mine, coarse in zip(module.parameters(), half.parameters(), strict=True):
+        assert torch.equal(mine.bfloat16(), coarse)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_it_is_written_once_a_second_and_goes_when_the_log_is_closed(tmp_path: P
         now[0] += 1.0
         log.show("replicas", each=[3])
         found = status_in(path)
-        assert found is not None and found["newest"]["replicas"]["each"] == [3]  # type: ignore[index]
+        assert found is not None and found["newest"]["replicas"]["each"] == [3]  # type: ignore[index]  # JSON
     assert not path.exists() and status_in(path) is None
     assert (tmp_path / "events.jsonl").read_text() == "", "it is of interest for a moment"
 

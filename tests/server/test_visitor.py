@@ -3,6 +3,7 @@ network that loses, doubles and reorders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -81,9 +82,9 @@ class World:
             assert isinstance(message, m.ToReplica)
             self.send(sent.to, self.visitors[sent.to].receive(sender, message, self.now))
 
-    def until(self, holds: object, seconds: float = 60.0) -> None:
+    def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
         deadline = self.now + seconds
-        while not holds():  # type: ignore[operator]
+        while not holds():
             assert self.now < deadline, {name: each.state for name, each in self.visitors.items()}
             self.step()
 

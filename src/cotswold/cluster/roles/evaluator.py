@@ -12,7 +12,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any, cast
 
 import numpy as np
@@ -22,13 +21,11 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Judge, Judged, Judging
 from cotswold.cluster.pieces import groups_of
 from cotswold.cluster.post import AnyMessage, Letter, Post
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import JudgeWork
 from cotswold.errors import MachineError
-from cotswold.host import keep_freed_bytes
-from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 
 SAY_SECONDS = 1.0
@@ -50,13 +47,8 @@ def main(
     such work, MachineError where the coordinator or a server ends first, and what the work raises.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    torch.set_num_threads(threads)
-    keep_freed_bytes()
-    with ExitStack() as held:
-        made = function_of(work)(**arguments)
-        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
-        endpoint.connect(m.COORDINATOR, coordinator)
-        EvaluatorRole(cast(JudgeWork, made), Post(endpoint), name).run()  # as promised
+    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+        EvaluatorRole(cast(JudgeWork, made), post, name).run()  # as promised
     return 0
 
 

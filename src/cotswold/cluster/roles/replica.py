@@ -16,23 +16,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
-
-import torch
 
 from cotswold.cluster.arithmetic import raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.errors import MachineError
-from cotswold.host import keep_freed_bytes
-from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.dealing import samples_at
 from cotswold.server.replica import Pace, Replica, State, StepTask
@@ -63,16 +58,9 @@ def main(
     is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
     ends first, and what the work raises.
     """
-    torch.set_num_threads(threads)
-    keep_freed_bytes()
-    with ExitStack() as held:
-        made: object = function_of(work)(**arguments)
-        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
-            made = held.enter_context(made)
-        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
-        endpoint.connect(m.COORDINATOR, coordinator)
+    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
         learning = cast(ReplicaWork, made)  # as promised
-        role = ReplicaRole(learning, Post(endpoint), name, Pace(**pace), Stepping(**stepping))
+        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping))
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0

@@ -14,7 +14,6 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Give, Given, Made, Peers
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.exchanges import HELD_SECONDS, Exchanges, reduction_number
-from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of
 from cotswold.cluster.roles.points import Points
 from cotswold.cluster.roles.pulls import Pulls
@@ -34,8 +33,6 @@ from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.transport import Message as Piece
 from cotswold.cluster.work import Work
 from cotswold.errors import MachineError, told
-from cotswold.host import keep_freed_bytes
-from cotswold.host.processes import function_of
 from cotswold.server import messages as m
 from cotswold.server.dealing import Dealing
 from cotswold.server.tasks import FetchTask, PortionTask, ReduceTask, Task
@@ -63,15 +60,8 @@ def main(
     ``reach`` are the fields of `Reach`. The token is in the
     environment. Raises UserError where there is no such work, MachineError where the coordinator ends first.
     """
-    torch.set_num_threads(threads)
-    keep_freed_bytes()
-    with ExitStack() as held:
-        made: object = function_of(work)(**arguments)
-        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
-            made = held.enter_context(made)
-        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
-        endpoint.connect(m.COORDINATOR, coordinator)
-        worker = Worker(cast(Work, made), Post(endpoint), name)  # whoever names it promises that
+    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+        worker = Worker(cast(Work, made), post, name)  # whoever names it promises that
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("it was asked to end"))
         worker.run()
     return 0

@@ -1,0 +1,44 @@
+"""What a process that works for a coordinator begins with: its work, and its way to the coordinator.
+
+Knows: threads, how a work is made, the endpoint. Does not know: what the process is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from cotswold.cluster.post import Post
+from cotswold.cluster.roles.own_host import Reach, own_endpoint
+from cotswold.host import keep_freed_bytes
+from cotswold.host.processes import function_of
+from cotswold.server.messages import COORDINATOR
+
+
+@contextmanager
+def at_work(
+    name: str,
+    coordinator: str,
+    work: str,
+    arguments: Mapping[str, object],
+    reach: Mapping[str, Any],
+    threads: int,
+) -> Iterator[tuple[object, Post]]:
+    """What ``work`` (``"module:function"``) makes, and the post of the process called ``name``; both end with
+    the block.
+
+    ``reach`` are the fields of `Reach`. The token is in the environment. Raises UserError where there is no
+    such work or no token, and what the work raises.
+    """
+    torch.set_num_threads(threads)
+    keep_freed_bytes()
+    with ExitStack() as held:
+        made: object = function_of(work)(**arguments)
+        if isinstance(made, AbstractContextManager):  # work that has things to let go of, such as processes
+            made = held.enter_context(made)
+        endpoint = held.enter_context(own_endpoint(name, Reach(**reach)))
+        endpoint.connect(COORDINATOR, coordinator)
+        yield made, Post(endpoint)
