@@ -12,9 +12,9 @@ from .dealing import Permutation as Permutation
 from .dispatching import Dispatch as Dispatch
 from .dispatching import Dispatcher as Dispatcher
 from .freezing import Frozen as Frozen
+from .numbering import Part as Part
 from .portions import Ledger as Ledger
 from .replica import Pace as Pace
-from .replica import Part as Part
 from .replica import Replica as Replica
 from .replica import StepTask as StepTask
 from .rounds import RoundDone as RoundDone

@@ -3,8 +3,8 @@
 Knows: who lives, the newest number of each, samples, versions that were pulled, markers that are in. Does not
 know: the queue, what an update says, shards.
 
-A session is one incarnation of a replica, and no number of it is kept once it is over. One that begins while a
-checkpoint is under way owes no marker of it; one that ends meanwhile is in it with what it had applied.
+A session is one incarnation of a replica, and no number of it is kept once it is over. One that begins while
+a checkpoint is under way owes no marker of it; one that ends meanwhile is in it with what it had applied.
 """
 
 from __future__ import annotations
@@ -32,26 +32,44 @@ class Session:
     """Of updates that were refused for ever, and not settled."""
     checkpoint: int = 0
     """The newest whose marker is in, or that it need not mark."""
+    marked: int = 0
+    """The newest whose marker it has sent."""
+    worked: int = 0
+    """The number of its newest update that is no marker."""
     staleness: Histogram = field(default_factory=Histogram)
     """Of its updates, each shard's by itself."""
     pulled_for: int = 0
-    """The number of the update that is computed from its newest pull."""
+    """One more than the newest update that was no marker when it pulled for the next."""
     bases: dict[int, int] = field(default_factory=dict)
     """The least versions that it has pulled for that."""
 
+    def took(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
+        """Its next number is used up, by an update that has heard of ``checkpoint``.
+
+        A marker says nothing of what it computes: that goes on. Any other update, an empty one too, ends it.
+        """
+        self.last = number
+        if not is_empty or checkpoint <= self.marked:
+            self.worked = number
+        self.marked = max(self.marked, checkpoint)
+
     def pulled(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
-        """It has asked for these (shard, version), for the update of a number."""
-        if number != self.last + 1:
+        """It has asked for these (shard, version), as `PullNewer` numbers it."""
+        if number != self.worked + 1:
             return
         if number > self.pulled_for:
             self.pulled_for, self.bases = number, {}
         for shard, version in versions:  # asked again, it may have had the first answer
             self.bases.setdefault(shard, version)
 
+    def waits(self) -> None:
+        """It has computed what it pulled for, and its update finds no room."""
+        self.bases = {}
+
     @property
     def computes_from(self) -> Mapping[int, int]:
         """The least version of each shard that it computes from now; none where nobody need wait for it."""
-        return self.bases if self.pulled_for == self.last + 1 else {}
+        return self.bases if self.pulled_for == self.worked + 1 else {}
 
     def has_applied(self, samples: Ranges, answer: Applied) -> None:
         """An update of these samples is in the shards."""

@@ -13,7 +13,8 @@ are). What is kept of a session is in `session`.
     n + 1, malformed, not finite, of a kind unfit          refused; n + 1 is used up
     n + 1, no room                                         what waits is applied at once
     n + 1, and there still is none                         refused, to be sent again: ``busy``
-    n + 1, without shards                                  `Applied`: its marker is in
+    n + 1, without shards, of a checkpoint that is new     `Applied`: its marker is in
+    n + 1, without shards                                  `Applied`: it computes nothing from what it pulled
     n + 1                                                  queued
 
     the queue                                              what happens
@@ -163,10 +164,9 @@ class Updates(Generic[Values]):
         """The names of sessions that make updates of others wait: by a marker that they owe, or because they
         compute from what these would make too stale."""
         checkpoint = self._order.checkpoint
-        if checkpoint > self._frozen:
-            return self._sessions.owing(checkpoint)
-        found = {key for each in self._queue for key in self._aged(each, self.versions)}
-        return tuple(session.name for key, session in self._sessions if key in found)
+        owing = self._sessions.owing(checkpoint) if checkpoint > self._frozen else ()
+        found = {key for each in self._ahead for key in self._aged(each, self.versions)}
+        return tuple(session.name for key, session in self._sessions if session.name in owing or key in found)
 
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
@@ -209,17 +209,19 @@ class Updates(Generic[Values]):
                 sends = self.drain()
                 busy = self._busy(update, session)
             if busy is not None:
+                session.waits()  # others need not: their markers may be what it waits for
                 return [*sends, Send(sender, self._refusal(update, busy, again=True))]
             values = self._admission.read(update, self._weights)
         except RefusedError as error:
             refusal = self._refusal(update, str(error))
-            session.last = update.number
+            session.took(update.number, update.checkpoint, is_empty=False)
             session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
             return [*sends, Send(sender, refusal)]
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
         known = replace(update, buffers=())  # what their values need of them these keep
         waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
-        session.last, session.answer = update.number, None
+        session.took(update.number, update.checkpoint, is_empty=False)
+        session.answer = None
         self._queue.append(waiting)
         self._count(waiting, 1)
         return sends
@@ -267,7 +269,8 @@ class Updates(Generic[Values]):
         return [each for each in self._queue if each.checkpoint <= self._frozen]
 
     def _marked(self, sender: str, session: Session, update: Update) -> list[Send]:
-        session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
+        session.took(update.number, update.checkpoint, is_empty=True)
+        session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
         return [Send(sender, session.answer), *self._freeze()]
 
