@@ -5,7 +5,7 @@ import pytest
 
 from cotswold.cluster.arithmetic import Array, NumpyArithmetic
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors
+from cotswold.server.admission import Factors, Pass
 
 RULES: list[Rule] = [Deltas(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
 DTYPES = ["float32", "float64"]
@@ -42,7 +42,7 @@ def test_rules_are_applied_as_they_are_defined(rule: Rule, dtype: str, unit_norm
         w, beside = _expected(rule, w, beside, rate, values.astype(np.float64))
     if unit_norm:
         w = (w.reshape(rows, columns) / np.linalg.norm(w.reshape(rows, columns), axis=1)[:, None]).reshape(-1)
-    NumpyArithmetic(dtype).apply(rule, weights, kept, pushes, columns, unit_norm)
+    NumpyArithmetic(dtype).apply(rule, [Pass(weights, kept, pushes, columns, unit_norm)])
     close = 2e-5 if dtype == "float32" else 1e-13
     np.testing.assert_allclose(weights, w, rtol=close, atol=close)
     for one in kept:
@@ -55,9 +55,9 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None
     together, apart = _numbers(size, 0, "float32"), _numbers(size, 0, "float32")
     kept_together, kept_apart = ([np.zeros(size, np.float32) for _ in rule.keeps] for _ in range(2))
     pushes = [(0.1 * seed, _numbers(size, seed, "float32")) for seed in range(1, 8)]
-    arithmetic.apply(rule, together, kept_together, pushes, 1, False)
+    arithmetic.apply(rule, [Pass(together, kept_together, pushes, 1, False)])
     for push in pushes:
-        arithmetic.apply(rule, apart, kept_apart, [push], 1, False)
+        arithmetic.apply(rule, [Pass(apart, kept_apart, [push], 1, False)])
     assert together.tobytes() == apart.tobytes()
     assert [one.tobytes() for one in kept_together] == [one.tobytes() for one in kept_apart]
 
@@ -75,9 +75,50 @@ def test_factors_among_gradients_are_applied_in_their_place(rule: Rule, unit_nor
         pushes.append((0.1 * (1 + seed), Factors(errors, seen, examples) if examples else product))
     found, expected = (_numbers(rows * columns, 9, "float64") for _ in range(2))
     kept, beside = ([np.zeros(rows * columns) for _ in rule.keeps] for _ in range(2))
-    arithmetic.apply(rule, found, kept, pushes, columns, unit_norm)
-    arithmetic.apply(rule, expected, beside, plain, columns, unit_norm)
+    arithmetic.apply(rule, [Pass(found, kept, pushes, columns, unit_norm)])
+    arithmetic.apply(rule, [Pass(expected, beside, plain, columns, unit_norm)])
     np.testing.assert_allclose([found, *kept], [expected, *beside], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("rule", RULES[1:], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("kernels", ["llvm", "torch"])
+def test_many_shards_at_once_are_as_each_alone(
+    rule: Rule, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
+    arithmetic, columns = NumpyArithmetic("float32"), 7
+
+    def passes() -> list[Pass[Array]]:
+        found = []
+        for number, rows in enumerate((1, 40, 3, 5, 2)):
+            size = rows * columns
+            pushes: list[tuple[float, Array | Factors[Array]]] = [
+                (0.1 * (1 + each), _numbers(size, 10 * number + each, "float32")) for each in range(number)
+            ]
+            errors, seen = _numbers(2 * rows, 90 + number, "float32"), _numbers(2 * columns, 91, "float32")
+            if number in (0, 3):
+                pushes.insert(number - 1, (0.2, Factors(errors, seen, 2)))
+            kept = [np.zeros(size, np.float32) for _ in rule.keeps]
+            found.append(Pass(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
+        return found
+
+    together, apart = passes(), passes()
+    arithmetic.apply(rule, together)
+    for one in apart:
+        arithmetic.apply(rule, [one])
+    for one, other in zip(together, apart, strict=True):
+        assert one.weights.tobytes() == other.weights.tobytes()
+        assert [each.tobytes() for each in one.kept] == [each.tobytes() for each in other.kept]
+
+
+def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing() -> None:
+    arithmetic = NumpyArithmetic("float32")
+    first, second = np.zeros(4, np.float32), np.zeros(6, np.float32)
+    for wrong in (np.ones(5, np.float32), np.ones(6)):
+        passes = [Pass(first, [], [(1.0, np.ones(4, np.float32))], 1), Pass(second, [], [(1.0, wrong)], 1)]
+        with pytest.raises(ValueError, match="for 6 weights of float32"):
+            arithmetic.apply(Sgd(), passes)
+        assert not first.any() and not second.any()
 
 
 def test_factors_are_finite_where_no_number_of_their_product_can_overflow() -> None:
@@ -114,5 +155,5 @@ def test_no_gradient_that_is_let_in_freezes_weights_of_adagrad(size: float) -> N
     arithmetic, gradient = NumpyArithmetic("float32"), np.full(3, size, np.float32)
     weights, squares = np.zeros(3, np.float32), np.zeros(3, np.float32)
     if arithmetic.is_finite(gradient):
-        arithmetic.apply(Adagrad(), weights, [squares], [(0.1, gradient)], 3, False)
+        arithmetic.apply(Adagrad(), [Pass(weights, [squares], [(0.1, gradient)], 3)])
     assert np.isfinite(squares).all()

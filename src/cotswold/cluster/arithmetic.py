@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Update, apply_factors, apply_pushes
+from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
 from cotswold.optim import blocks
 from cotswold.optim.updates import Adagrad, Deltas, Momentum, Rule, Sgd
-from cotswold.server.admission import Factors
+from cotswold.server.admission import Factors, Pass
 
 Array = NDArray[Any]
 """``(size,)``, float32 or float64."""
@@ -90,37 +90,39 @@ class NumpyArithmetic:
         """The checksum of the bytes."""
         return crc32(raw(values))
 
-    def apply(
-        self,
-        rule: Rule,
-        weights: Array,
-        kept: Sequence[Array],
-        pushes: Sequence[tuple[float, Array | Factors[Array]]],
-        columns: int,
-        unit_norm: bool,
-    ) -> None:
-        """All pushes, in order, in place: each is its rate or scale, and numbers or factors of a gradient.
+    def apply(self, rule: Rule, passes: Sequence[Pass[Array]]) -> None:
+        """All pushes to all shards, in place: each is a rate or scale, and numbers or factors of a gradient.
 
-        Neighbours of one kind are one pass over the shard. ``kept`` are the vectors that the rule keeps, in
-        its order. With ``unit_norm`` each row of ``columns`` numbers has norm 1 afterwards. Raises ValueError
-        for vectors of other lengths or types.
+        Shards whose pushes are all numbers are one call; of others neighbours of one kind are one pass.
+        Raises ValueError for vectors of other lengths or types.
         """
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
-        beside = torch.from_numpy(kept[0]) if kept else None
-        target = torch.from_numpy(weights)
-        first = 0
+        plain: list[Queue] = []
+        for one in passes:
+            update = _update(rule, one.columns, one.unit_norm)
+            if any(isinstance(pushed, Factors) for _, pushed in one.pushes):
+                self._apply_mixed(rule, sign, one)
+            else:
+                numbers = [(sign * factor, _array(pushed)) for factor, pushed in one.pushes]
+                plain.append(Queue(update, one.weights, one.kept[0] if one.kept else None, numbers))
+        apply_each(plain)
+
+    def _apply_mixed(self, rule: Rule, sign: float, one: Pass[Array]) -> None:
+        kept = one.kept[0] if one.kept else None
+        beside = None if kept is None else torch.from_numpy(kept)
+        first, pushes = 0, one.pushes
         while first < len(pushes):
             alike = isinstance(pushes[first][1], Factors)
             stop = first + 1
             while stop < len(pushes) and isinstance(pushes[stop][1], Factors) is alike:
                 stop += 1
-            update = _update(rule, columns, unit_norm and stop == len(pushes))
-            some = pushes[first:stop]
+            update = _update(rule, one.columns, one.unit_norm and stop == len(pushes))
             if alike:
-                apply_factors(update, target, beside, [_factors(sign * each, one) for each, one in some])
+                some = [_factors(sign * factor, pushed) for factor, pushed in pushes[first:stop]]
+                apply_factors(update, torch.from_numpy(one.weights), beside, some)
             else:
-                numbers = [(sign * each, torch.from_numpy(one)) for each, one in some]
-                apply_pushes(update, target, beside, numbers)
+                numbers = [(sign * factor, _array(pushed)) for factor, pushed in pushes[first:stop]]
+                apply_each([Queue(update, one.weights, kept, numbers)])
             first = stop
 
     def product(self, factors: Factors[Array]) -> Array:
@@ -140,6 +142,11 @@ class NumpyArithmetic:
             bound = _squares(pushed.errors) * _squares(pushed.activations)
             return bound < float(np.finfo(self._dtype).max)
         return is_finite(pushed)
+
+
+def _array(pushed: Array | Factors[Array]) -> Array:
+    assert not isinstance(pushed, Factors), "no factors are among numbers"
+    return pushed
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:

@@ -1,5 +1,6 @@
 import cotswold.api.connecting as connecting
 
+from .admission import Pass as Pass
 from .admission import UpdateArithmetic as UpdateArithmetic
 from .asked import Account as Account
 from .asked import Counted as Counted
@@ -45,6 +46,7 @@ __all__ = [
     "Ledger",
     "Pace",
     "Part",
+    "Pass",
     "Permutation",
     "Replica",
     "Request",

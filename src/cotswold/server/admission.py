@@ -39,6 +39,21 @@ class Factors(Generic[Held]):
     examples: int
 
 
+@dataclass(frozen=True, eq=False)
+class Pass(Generic[Values]):
+    """What is applied to a shard in one pass: pushes in their order, one at least."""
+
+    weights: Values
+    kept: Sequence[Values]
+    """The vectors that the rule keeps, in its order."""
+    pushes: Sequence[tuple[float, Values | Factors[Values]]]
+    """(η or s, what is pushed)"""
+    columns: int
+    """Numbers of a row."""
+    unit_norm: bool = False
+    """Whether each row is scaled to norm 1 afterwards."""
+
+
 class UpdateArithmetic(Protocol[Values]):
     """What is done with updates of a shard, besides `Arithmetic`."""
 
@@ -49,19 +64,8 @@ class UpdateArithmetic(Protocol[Values]):
         """
         ...
 
-    def apply(
-        self,
-        rule: Rule,
-        weights: Values,
-        kept: Sequence[Values],
-        pushes: Sequence[tuple[float, Values | Factors[Values]]],
-        columns: int,
-        unit_norm: bool,
-    ) -> None:
-        """All pushes, in order, in one pass over the shard: each is (η or s, what is pushed); in place.
-
-        With ``unit_norm`` each row of ``columns`` numbers is scaled to norm 1 afterwards.
-        """
+    def apply(self, rule: Rule, passes: Sequence[Pass[Values]]) -> None:
+        """All of them, of several shards, in place."""
         ...
 
     def is_finite(self, pushed: Values | Factors[Values]) -> bool:

@@ -42,7 +42,7 @@ from typing import Generic
 
 from cotswold.optim.schedule import BySamples
 from cotswold.optim.updates import Deltas, Rule
-from cotswold.server.admission import Admission, Factors, Product, RefusedError, UpdateArithmetic
+from cotswold.server.admission import Admission, Factors, Pass, Product, RefusedError, UpdateArithmetic
 from cotswold.server.freezing import Frozen, part_of
 from cotswold.server.messages import (
     COORDINATOR,
@@ -127,6 +127,9 @@ class Updates(Generic[Values]):
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
+        self._unit_filters = settings.unit_norm & self._products.keys()
+        """Tensors whose filters are made of norm 1 by their products; those of others are rows."""
+        self._unit_rows = settings.unit_norm - self._unit_filters
         self.versions = dict(versions or dict.fromkeys(server.numbers, 0))
         """How many updates each shard has had."""
         self.staleness = {number: Histogram() for number in server.numbers}
@@ -324,26 +327,26 @@ class Updates(Generic[Values]):
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[_Pushed[Values]]] = {number: [] for number in self._server.numbers}
+        pushes: dict[int, list[_Pushed[Values]]] = {}
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
+        weights = self._vector(self.settings.name)
+        kept = [self._vector(name) for name in self.settings.rule.keeps]
+        passes: list[Pass[Values]] = []
         for place, shard in enumerate(self._server.shards):
-            if pushes[shard.number]:
-                self._updates.apply(
-                    self.settings.rule,
-                    self._vector(self.settings.name)[place],
-                    [self._vector(name)[place] for name in self.settings.rule.keeps],
-                    pushes[shard.number],
-                    self.settings.columns[shard.tensor],
-                    shard.tensor in self.settings.unit_norm and shard.tensor not in self._products,
-                )
-                if shard.tensor in self.settings.unit_norm and shard.tensor in self._products:
-                    weights = self._vector(self.settings.name)[place]
-                    self._products[shard.tensor].scale_to_norm_1(weights)
+            some = pushes.get(shard.number)
+            if some is not None:
+                columns = self.settings.columns[shard.tensor]
+                is_unit = shard.tensor in self._unit_rows
+                passes.append(Pass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+        self._updates.apply(self.settings.rule, passes)
+        for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
+            if shard.tensor in self._unit_filters and shard.number in pushes:
+                self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: dict[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
@@ -353,7 +356,7 @@ class Updates(Generic[Values]):
         session = self._sessions.of(waiting.session)
         for number, each, values in zip(update.shards, stale, waiting.values, strict=True):
             factor = waiting.rate * update.scale * self.settings.staleness.scale(each)
-            pushes[number].append((factor, values))
+            pushes.setdefault(number, []).append((factor, values))
             self.staleness[number].add(each)
             session.staleness.add(each)
             self.versions[number] += 1
