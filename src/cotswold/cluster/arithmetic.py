@@ -132,16 +132,27 @@ class NumpyArithmetic:
         apply_factors(_update(Deltas(), push[2].shape[1], False), torch.from_numpy(found), None, [push])
         return found
 
-    def is_finite(self, pushed: Array | Factors[Array]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares in their own type, which some
-        rules keep.
+    def first_not_finite(self, pushed: Sequence[Array | Factors[Array]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares in their own type,
+        which some rules keep, is not; None where there is none.
 
         Of factors: the product of both sums, which bounds the square of every number of their gradient.
         """
-        if isinstance(pushed, Factors):
-            bound = _squares(pushed.errors) * _squares(pushed.activations)
-            return bound < float(np.finfo(self._dtype).max)
-        return is_finite(pushed)
+        limit = float(np.finfo(self._dtype).max)
+        seen: dict[int, float] = {}
+        """Sums of activations, which several shards of a tensor share."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, each in enumerate(pushed):
+                if isinstance(each, Factors):
+                    which = id(each.activations)
+                    if which not in seen:
+                        seen[which] = _squares(each.activations)
+                    bound = _squares(each.errors) * seen[which]
+                else:
+                    bound = _squares(each)
+                if not bound < limit:
+                    return place
+        return None
 
 
 def _array(pushed: Array | Factors[Array]) -> Array:
@@ -157,13 +168,13 @@ def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
 
 def is_finite(values: Array) -> bool:
     """Whether all numbers are finite, and so is the sum of their squares in their own type."""
-    return _squares(values) < float(np.finfo(values.dtype).max)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _squares(values) < float(np.finfo(values.dtype).max)
 
 
 def _squares(values: Array) -> float:
     """Σ x², in float64; where it is finite in the numbers' own type, in that, at the speed of memory."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = float(np.dot(values, values))
+    found = float(np.dot(values, values))
     return found if isfinite(found) else dot(values, values)
 
 

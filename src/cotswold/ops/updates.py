@@ -7,6 +7,7 @@ where torch fuses multiplications with additions. Does not know: where pushes co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -115,6 +116,8 @@ def apply_each(queues: Sequence[Queue]) -> None:
 
     every, dtype = updates.Queues(), getattr(torch, queues[0].weights.dtype.name)
     for update, weights, kept, pushes in queues:
+        if not weights.size:
+            continue
         beside_at = 0 if kept is None else _address(kept)
         addresses, factors = [_address(values) for _, values in pushes], [factor for factor, _ in pushes]
         every.add(_shard(update, weights.size, dtype), _address(weights), beside_at, addresses, factors)
@@ -122,8 +125,8 @@ def apply_each(queues: Sequence[Queue]) -> None:
 
 
 def _address(values: Array) -> int:
-    found: int = values.__array_interface__["data"][0]
-    return found
+    """Where numbers lie, some of them at least; raises for such as are not contiguous."""
+    return addressof(c_char.from_buffer(values)) if values.flags.writeable else int(values.ctypes.data)
 
 
 @or_torch

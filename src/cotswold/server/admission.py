@@ -68,8 +68,9 @@ class UpdateArithmetic(Protocol[Values]):
         """All of them, of several shards, in place."""
         ...
 
-    def is_finite(self, pushed: Values | Factors[Values]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares in their own type.
+    def first_not_finite(self, pushed: Sequence[Values | Factors[Values]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares in their own type is
+        not; None where there is none.
 
         Of factors: the product of both sums, which bounds every number of their gradient.
         """
@@ -202,11 +203,12 @@ class Admission(Generic[Values]):
                     found.append(self._updates.take(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise RefusedError("length", str(error)) from error
-        for number, pushed in zip(update.shards, found, strict=True):
-            if not self._updates.is_finite(pushed):  # nor numbers of which no rule can take squares
-                raise RefusedError(
-                    "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
-                )
+        place = self._updates.first_not_finite(found)  # nor numbers of which no rule can take squares
+        if place is not None:
+            number = update.shards[place]
+            raise RefusedError(
+                "finite", f"shard {number} has numbers that are not finite, or whose squares are not"
+            )
         return found
 
     def _factored(

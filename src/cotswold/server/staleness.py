@@ -67,13 +67,15 @@ class Histogram:
     bins: list[int] = field(default_factory=list)
     """How many there were of staleness 0, 1, 2 to 3, 4 to 7, and so on: 64 bins at most."""
 
-    def add(self, staleness: int) -> None:
-        """An update was applied."""
+    def add(self, staleness: int, times: int = 1) -> None:
+        """So many updates of a staleness were applied."""
         place = min(staleness.bit_length(), 63)
-        self.bins += [0] * (place + 1 - len(self.bins))
-        self.bins[place] += 1
-        self.updates, self.total = self.updates + 1, self.total + staleness
-        self.largest = max(self.largest, staleness)
+        if place >= len(self.bins):
+            self.bins += [0] * (place + 1 - len(self.bins))
+        self.bins[place] += times
+        self.updates, self.total = self.updates + times, self.total + times * staleness
+        if staleness > self.largest:
+            self.largest = staleness
 
     @property
     def mean(self) -> float:

@@ -36,6 +36,7 @@ taken where it fits, or where nothing waits.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic
@@ -207,10 +208,11 @@ class Updates(Generic[Values]):
         sends: list[Send] = []
         try:
             self._admission.check(update, self._rates)
-            busy = self._busy(update, session)
+            numbers = self._admission.size(update)
+            busy = self._busy(update, session, numbers)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(update, session)
+                busy = self._busy(update, session, numbers)
             if busy is not None:
                 session.waits()  # others need not: their markers may be what it waits for
                 return [*sends, Send(sender, self._refusal(update, busy, again=True))]
@@ -220,7 +222,7 @@ class Updates(Generic[Values]):
             session.took(update.number, update.checkpoint, is_empty=False)
             session.has_missed(update.samples if are_apart(update.samples) else (), refusal)
             return [*sends, Send(sender, refusal)]
-        numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
+        checkpoint = max(update.checkpoint, session.checkpoint)
         known = replace(update, buffers=())  # what their values need of them these keep
         waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
         session.took(update.number, update.checkpoint, is_empty=False)
@@ -240,7 +242,7 @@ class Updates(Generic[Values]):
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
-    def _busy(self, update: Update, session: Session) -> str | None:
+    def _busy(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
         """Why an update must come again; None where there is room for it.
 
         What is behind a marker gets half of the room, so that it keeps nobody's marker back.
@@ -251,15 +253,11 @@ class Updates(Generic[Values]):
         share = 2 if is_behind else 1
         ahead = self._queue if is_behind else self._ahead
         room, item_bytes = self.settings.room, self.settings.item_bytes
-        bytes_more = {number: count * item_bytes for number, count in self._admission.size(update).items()}
-        taken = {number for each in ahead for number in each.numbers}
-        if is_behind:
-            taken.update(bytes_more)
-        full = [
-            number
-            for number, more in bytes_more.items()
-            if number in taken and self._bytes[number] + more > room.shard_bytes // share
-        ]
+        bytes_more = {number: count * item_bytes for number, count in numbers.items()}
+        most = room.shard_bytes // share
+        tight = [number for number, more in bytes_more.items() if self._bytes[number] + more > most]
+        # one that finds nothing waiting for it is taken, whatever its size
+        full = tight and (is_behind or any(number in each.numbers for each in ahead for number in tight))
         all_more = sum(bytes_more.values())
         if full or ((ahead or is_behind) and self.waiting + all_more > room.all_bytes // share):
             self._is_crowded = self._is_crowded or not is_behind
@@ -292,22 +290,23 @@ class Updates(Generic[Values]):
 
     def drain(self) -> list[Send]:
         """Apply what waits, of each shard in one pass, and answer. To be called whenever there is time."""
-        ready: list[_Waiting[Values]] = []
-        ahead = dict(self.versions)
+        is_crowded, self._is_crowded = self._is_crowded, False
         queue = self._ahead
         if self.settings.staleness.policy == "wait":
             queue = sorted(queue, key=lambda each: -max(self._staleness(each.update)))
-        for each in queue:
-            if self._is_crowded or not self._ages_others(each, ahead):
-                ready.append(each)
-                for number in each.update.shards:
-                    ahead[number] += 1
-        self._is_crowded = False
-        return self._apply(ready)
+            queue = queue if is_crowded else self._harmless(queue)
+        return self._apply(queue)
 
-    def _ages_others(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> bool:
-        """Whether applying it would make what another session computes too stale."""
-        return next(self._aged(waiting, versions), None) is not None
+    def _harmless(self, queue: Sequence[_Waiting[Values]]) -> list[_Waiting[Values]]:
+        """Those that make, one after the other, nothing too stale that another session computes."""
+        found: list[_Waiting[Values]] = []
+        versions = dict(self.versions)
+        for each in queue:
+            if next(self._aged(each, versions), None) is None:
+                found.append(each)
+                for number in each.update.shards:
+                    versions[number] += 1
+        return found
 
     def _aged(self, waiting: _Waiting[Values], versions: Mapping[int, int]) -> Iterator[int]:
         """The sessions whose computing it would make too stale."""
@@ -327,7 +326,7 @@ class Updates(Generic[Values]):
             return []
         gone = set(ready)
         self._queue = [each for each in self._queue if each not in gone]
-        pushes: dict[int, list[_Pushed[Values]]] = {}
+        pushes: dict[int, list[_Pushed[Values]]] = defaultdict(list)
         for each in ready:
             self._count(each, -1)
             self._take(each, pushes)
@@ -346,20 +345,22 @@ class Updates(Generic[Values]):
                 self._products[shard.tensor].scale_to_norm_1(weights[place])
         return [send for each in ready for send in self._answered(each)]
 
-    def _take(self, waiting: _Waiting[Values], pushes: dict[int, list[_Pushed[Values]]]) -> None:
+    def _take(self, waiting: _Waiting[Values], pushes: Mapping[int, list[_Pushed[Values]]]) -> None:
         """Put an update among those of each shard's pass, or drop it."""
         update = waiting.update
         stale = self._staleness(update)
-        waiting.is_dropped = any(self.settings.staleness.scale(each) == 0 for each in stale)
+        scales = [self.settings.staleness.scale(each) for each in stale]
+        waiting.is_dropped = 0.0 in scales
         if waiting.is_dropped:
             return
         session = self._sessions.of(waiting.session)
-        for number, each, values in zip(update.shards, stale, waiting.values, strict=True):
-            factor = waiting.rate * update.scale * self.settings.staleness.scale(each)
-            pushes.setdefault(number, []).append((factor, values))
+        whole = waiting.rate * update.scale
+        for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
+            pushes[number].append((whole * scale, values))
             self.staleness[number].add(each)
-            session.staleness.add(each)
             self.versions[number] += 1
+        for each, times in Counter(stale).items():
+            session.staleness.add(each, times)
 
     def _staleness(self, update: Update) -> list[int]:
         """Of each of its shards."""

@@ -85,11 +85,16 @@ class ListUpdates:
         """errorsᵀ · activations."""
         return _product(factors)
 
-    def is_finite(self, pushed: list[float] | Factors[list[float]]) -> bool:
-        """Whether all numbers are finite, and so is the sum of their squares."""
-        if isinstance(pushed, Factors):
-            return isfinite(_squares(pushed.errors) * _squares(pushed.activations))
-        return isfinite(_squares(pushed))
+    def first_not_finite(self, pushed: Sequence[list[float] | Factors[list[float]]]) -> int | None:
+        """The first place where not all numbers are finite, or the sum of their squares is not."""
+        for place, each in enumerate(pushed):
+            if isinstance(each, Factors):
+                bound = _squares(each.errors) * _squares(each.activations)
+            else:
+                bound = _squares(each)
+            if not isfinite(bound):
+                return place
+        return None
 
 
 def _scale_rows(weights: list[float], columns: int) -> None:
