@@ -115,6 +115,16 @@ def test_many_shards_at_once_are_as_each_alone(
         assert [each.tobytes() for each in one.kept] == [each.tobytes() for each in other.kept]
 
 
+def test_a_push_may_be_only_to_be_read_and_must_be_contiguous() -> None:
+    arithmetic, weights, push = NumpyArithmetic("float32"), np.zeros(4, np.float32), np.ones(4, np.float32)
+    push.flags.writeable = False
+    arithmetic.apply(Sgd(), [Pass(weights, [], [(0.5, push)], 1)])
+    assert weights.tolist() == [-0.5] * 4
+    with pytest.raises(ValueError, match="not contiguous"):
+        arithmetic.apply(Sgd(), [Pass(weights, [], [(0.5, np.ones(8, np.float32)[::2])], 1)])
+    assert weights.tolist() == [-0.5] * 4
+
+
 def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing() -> None:
     arithmetic = NumpyArithmetic("float32")
     first, second = np.zeros(4, np.float32), np.zeros(6, np.float32)

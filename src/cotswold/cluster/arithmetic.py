@@ -99,30 +99,27 @@ class NumpyArithmetic:
         sign = -1.0 if isinstance(rule, Sgd) else 1.0
         plain: list[Queue] = []
         for one in passes:
-            update = _update(rule, one.columns, one.unit_norm)
-            if any(isinstance(pushed, Factors) for _, pushed in one.pushes):
+            factors, pushed = zip(*one.pushes, strict=True)
+            if Factors in map(type, pushed):
                 self._apply_mixed(rule, sign, one)
             else:
-                numbers = [(sign * factor, _array(pushed)) for factor, pushed in one.pushes]
-                plain.append(Queue(update, one.weights, one.kept[0] if one.kept else None, numbers))
+                plain.append(_queue(_update(rule, one.columns, one.unit_norm), one, sign, factors, pushed))
         apply_each(plain)
 
     def _apply_mixed(self, rule: Rule, sign: float, one: Pass[Array]) -> None:
-        kept = one.kept[0] if one.kept else None
-        beside = None if kept is None else torch.from_numpy(kept)
-        first, pushes = 0, one.pushes
-        while first < len(pushes):
-            alike = isinstance(pushes[first][1], Factors)
+        beside = torch.from_numpy(one.kept[0]) if one.kept else None
+        first, (factors, pushed) = 0, zip(*one.pushes, strict=True)
+        kinds = [isinstance(each, Factors) for each in pushed]
+        while first < len(pushed):
             stop = first + 1
-            while stop < len(pushes) and isinstance(pushes[stop][1], Factors) is alike:
+            while stop < len(pushed) and kinds[stop] is kinds[first]:
                 stop += 1
-            update = _update(rule, one.columns, one.unit_norm and stop == len(pushes))
-            if alike:
-                some = [_factors(sign * factor, pushed) for factor, pushed in pushes[first:stop]]
+            update = _update(rule, one.columns, one.unit_norm and stop == len(pushed))
+            if kinds[first]:
+                some = [_factors(sign * each, values) for each, values in one.pushes[first:stop]]
                 apply_factors(update, torch.from_numpy(one.weights), beside, some)
             else:
-                numbers = [(sign * factor, _array(pushed)) for factor, pushed in pushes[first:stop]]
-                apply_each([Queue(update, one.weights, kept, numbers)])
+                apply_each([_queue(update, one, sign, factors[first:stop], pushed[first:stop])])
             first = stop
 
     def product(self, factors: Factors[Array]) -> Array:
@@ -155,9 +152,11 @@ class NumpyArithmetic:
         return None
 
 
-def _array(pushed: Array | Factors[Array]) -> Array:
-    assert not isinstance(pushed, Factors), "no factors are among numbers"
-    return pushed
+def _queue(
+    update: Update, one: Pass[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
+) -> Queue:
+    kept = one.kept[0] if one.kept else None
+    return Queue(update, one.weights, kept, [sign * each for each in factors], pushes)
 
 
 def _factors(factor: float, pushed: Array | Factors[Array]) -> FactorPush:
