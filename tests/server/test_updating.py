@@ -423,6 +423,48 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
 
 
 @pytest.mark.parametrize("joins", [False, True])
+def test_a_marker_ends_no_computing_that_others_wait_for(joins: bool) -> None:
+    talk = Talk(policy="wait", bound=1)
+    talk.give(checkpoint=1)
+    session = 2
+    if joins:  # after the checkpoint began: it owes no marker, and sends one
+        session = 3
+        talk.give(sessions=((1, "one"), (3, "two")))
+    talk.say(PullNewer("run", session, 1, (0, 2), (-1, -1)), "two")
+    talk.say(replace(marker(1, 1), session=session), "two")
+    talk.applied(GRADIENT)
+    assert talk.push(replace(GRADIENT, number=2, versions=(1, 1))) == []
+    assert talk.drain() == [], "it would be two behind"
+    assert talk.updates.waits_for == ("one", "two")
+    behind = replace(GRADIENT, session=session, number=2, checkpoint=1)
+    assert talk.say(behind, "two") == []
+    assert len(talk.drain()) == 1, "what waits behind a marker that others owe makes nobody wait"
+    assert len(talk.push(marker(1, 3))) == 1 and talk.is_frozen
+    assert len(talk.drain()) == 1
+
+
+def test_a_pull_that_comes_after_the_marker_of_its_time_is_one_to_compute_from() -> None:
+    talk = Talk(policy="wait", bound=0)
+    talk.give(checkpoint=1)
+    talk.push(marker(2, 1))
+    talk.pull(2, 1)
+    assert talk.push(GRADIENT) == [] and talk.drain() == []
+    talk.push(replace(marker(2, 2), samples=()))  # a second empty update is no marker: nothing is in hand
+    assert len(talk.drain()) == 1
+
+
+def test_whoever_finds_no_room_behind_its_marker_makes_nobody_wait() -> None:
+    talk = Talk(policy="wait", bound=0, room=Room(90, 90))
+    talk.give(checkpoint=1)
+    talk.push(marker(2, 1))
+    talk.pull(2, 1)
+    assert talk.push(GRADIENT) == [] and talk.drain() == []
+    assert talk.refused(replace(GRADIENT, session=2, number=2, checkpoint=1)).again
+    assert len(talk.drain()) == 1
+    assert len(talk.push(marker(1, 2))) == 1 and talk.is_frozen
+
+
+@pytest.mark.parametrize("joins", [False, True])
 def test_markers_of_the_dead_and_of_the_new_are_not_waited_for(joins: bool) -> None:
     talk = Talk()
     talk.give(checkpoint=1)

@@ -12,7 +12,7 @@ from cotswold.optim.updates import Rule, Sgd
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY, Brought
 from cotswold.server.dispatching import Dispatch, Dispatcher
-from cotswold.server.replica import Part
+from cotswold.server.numbering import Part
 from cotswold.server.shard import Server
 from cotswold.server.staleness import Staleness
 from cotswold.server.updating import Asynchronous, Room, Updates

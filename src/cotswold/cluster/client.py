@@ -35,7 +35,7 @@ from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.host import Token
 from cotswold.server import messages as m
 from cotswold.server.brought import ANY
-from cotswold.server.replica import Part
+from cotswold.server.numbering import Part
 from cotswold.server.visitor import Outcome, State, Visitor
 
 _TICK_SECONDS = 0.05

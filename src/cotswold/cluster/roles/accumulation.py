@@ -28,7 +28,8 @@ from cotswold.cluster.roles.parameters import Layout
 from cotswold.cluster.work import FactoringWork, Factors, PortionSum, ReplicaWork, SteppingWork
 from cotswold.optim.schedule import BySamples, Schedule
 from cotswold.server.messages import Shard
-from cotswold.server.replica import Part, StepTask
+from cotswold.server.numbering import Part
+from cotswold.server.replica import StepTask
 
 OwnSteps = Literal["none", "plain", "pushed"]
 Pushed = Mapping[tuple[str, str], int]

@@ -84,7 +84,8 @@ class PullNewer:
     session: int
     """0 for whoever will send no update."""
     number: int
-    """Of the update that will be computed from it, if all before are answered everywhere; otherwise 0."""
+    """For an update that will be computed from it, if all before are answered everywhere, markers aside: one
+    more than the number of the newest that was no marker; otherwise 0."""
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     """Of each, what is known; -1 for nothing."""
