@@ -70,8 +70,9 @@ def network() -> nn.Sequential:
 
 
 def learnt(module: nn.Module, place: Path, loss: Any = "cross_entropy", **words: Any) -> cotswold.Run:
-    asked = {"strategy": "downpour", "batch_size": 20, "learning_rate": 0.3, "epochs": 2, **words}
-    run = cotswold.train(module, samples(), place, loss=loss, validation=0.2, **asked)
+    asked: dict[str, Any] = {"strategy": "downpour", "batch_size": 20, "learning_rate": 0.3, "epochs": 2}
+    asked |= {"validation": 0.2, **words}
+    run = cotswold.train(module, samples(), place, loss=loss, **asked)
     assert run.status == "finished"
     return run
 
@@ -168,6 +169,17 @@ def test_a_program_takes_no_gradient_before_its_replicas_are_forked(processes: i
     (end,) = (event for event in run.events if event["kind"] == "end")
     of_a_sample = 2 * (48 + 12) + 2 * (48 + 12) + 2 * 12
     assert end["flops"] == 2 * 160 * of_a_sample, "a replica counts them instead"
+
+
+def test_a_loss_may_ask_for_derivatives_itself(tmp_path: Path) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = nn.functional.cross_entropy(outputs, targets)
+        (slope,) = torch.autograd.grad(value, outputs, create_graph=True)
+        return value + slope.square().sum()
+
+    module = network()
+    learnt(module, tmp_path / "run", loss=loss, validation=None)
+    assert not same(module, network())
 
 
 def test_devices_are_named_by_their_driver(tmp_path: Path) -> None:

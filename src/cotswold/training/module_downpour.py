@@ -137,13 +137,12 @@ def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
     return {} if way == "auto" else dict.fromkeys(layers_of(module), way)
 
 
-@torch.no_grad()
 def _try(module: nn.Module, loss: Loss, samples: Patterns) -> None:
     """Raise what module, loss and data set raise on the first samples, before there are processes; ``module``
     is a copy, for nothing else.
 
-    No gradient: where there are CUDA devices autograd has threads after the first one, and does not work in
-    forks.
+    Nothing is differentiated: where there are CUDA devices autograd has threads then, and does not work in
+    forks. (A loss that asks for derivatives itself gets them.)
     """
     batch = samples.batch(range(min(FIRST, len(samples))))
     loss(module.train()(batch.inputs), needed(batch.targets))
