@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from cotswold.server.messages import Shard
@@ -91,7 +92,7 @@ class ReplicaWork(Protocol):
 
     @property
     def parameters(self) -> Tensor:
-        """As `Work.parameters`."""
+        """As `Work.parameters`, or on a device: always the same vector."""
         ...
 
     @property
@@ -110,7 +111,8 @@ class ReplicaWork(Protocol):
         ...
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``.
+        """Add the gradient of these samples' mean loss at the present parameters to ``gradient`` ``(size,)``,
+        which is where they are.
 
         Returns the sums of losses and details, as `Work.add` does. Raises CotswoldError where it cannot.
         """
@@ -132,6 +134,15 @@ class SteppingWork(ReplicaWork, Protocol):
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
         """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        ...
+
+
+@runtime_checkable
+class DeviceWork(Protocol):
+    """What computes where it is told to."""
+
+    def move_to(self, device: torch.device) -> None:
+        """Compute there from now on, and have the parameters there; before anybody asks for these."""
         ...
 
 

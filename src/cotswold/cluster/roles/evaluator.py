@@ -40,14 +40,16 @@ def main(
     arguments: Mapping[str, object],
     reach: Mapping[str, Any],
     threads: int = 1,
+    device: str = "cpu",
 ) -> int:
     """The life of the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`. The token is in the environment. Raises UserError where there is no
-    such work, MachineError where the coordinator or a server ends first, and what the work raises.
+    ``reach`` are the fields of `Reach`; ``device``: as for `own_device`. The token is in the environment.
+    Raises UserError where there is no such work, MachineError where the coordinator or a server ends first,
+    and what the work raises.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator ends it
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         EvaluatorRole(cast(JudgeWork, made), post, name).run()  # as promised
     return 0
 

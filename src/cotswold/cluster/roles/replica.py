@@ -18,13 +18,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from cotswold.cluster.arithmetic import raw
+from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
+from cotswold.cluster.roles.vectors import vectors_like
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.errors import MachineError
@@ -51,14 +52,15 @@ def main(
     pace: Mapping[str, Any],
     stepping: Mapping[str, Any],
     threads: int = 1,
+    device: str = "cpu",
 ) -> int:
     """The life of the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`. The token
-    is in the environment. Raises UserError where there is no such work, MachineError where the coordinator
-    ends first, and what the work raises.
+    ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
+    ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
+    work, MachineError where the coordinator ends first, and what the work raises.
     """
-    with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
+    with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         learning = cast(ReplicaWork, made)  # as promised
         role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping))
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
@@ -72,12 +74,12 @@ class ReplicaRole:
     def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace, stepping: Stepping) -> None:
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
-        self._parameters, self._layout = parameters_of(work)
-        self._initial = self._parameters.copy()
+        parameters, self._layout = parameters_of(work)
+        self._initial: Array = parameters.to("cpu", copy=True).numpy()
         self._accumulation = Accumulation(
-            work, self._parameters, self._layout, stepping.own, pace.batch * pace.n_push
+            work, self._layout, stepping.own, pace.batch * pace.n_push, vectors_like(parameters)
         )
-        size = self._parameters.size
+        size = self._initial.size
         self._lock = threading.Lock()
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
@@ -98,7 +100,7 @@ class ReplicaRole:
     def run(self) -> None:
         """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
         what the work raises."""
-        work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:

@@ -72,7 +72,8 @@ class Worker:
 
     def __init__(self, work: Work, post: Post, name: str) -> None:
         self._work, self._post, self._name = work, post, name
-        self._parameters, self._layout = parameters_of(work)
+        parameters, self._layout = parameters_of(work)
+        self._parameters: Array = parameters.numpy()
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
