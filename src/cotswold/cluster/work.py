@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from cotswold.host import Process
 from cotswold.server.messages import Shard
 
 
@@ -132,6 +133,26 @@ class SteppingWork(ReplicaWork, Protocol):
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
         """As `compute`, and plain steps of this rate along what is added to ``gradient``."""
+        ...
+
+
+@runtime_checkable
+class SharedWork(Protocol):
+    """A work that several processes compute together, which the process leads that has it."""
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The others."""
+        ...
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """Those that have not answered; may be asked by another thread meanwhile."""
+        ...
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether the process that leads only waits for them now, and computes no part itself."""
         ...
 
 
