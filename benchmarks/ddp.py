@@ -36,6 +36,7 @@ def ddp(
     *,
     rate: Annotated[list[float] | None, Parameter(negative=())] = None,
     seeds: int = 10,
+    momentum: float = 0.9,
     epochs: float = 6.0,
     accuracy: float = 0.99,
     kept_every: int = 2_700,
@@ -47,9 +48,9 @@ def ddp(
 ) -> None:
     """Seconds until so many validation samples are classified rightly, by two processes of one thread.
 
-    Three rivals: replicas behind a parameter server, DistributedDataParallel over gloo, and Hogwild on
-    shared memory as in PyTorch's example (momentum 0.5). All read the same rows in the same way. First each
-    is tuned: one run a learning rate, of a seed that is not used again, as many runs for each; the rate that
+    Three rivals: replicas behind a parameter server and DistributedDataParallel over gloo, both with
+    momentum, and Hogwild on shared memory as in PyTorch's example (momentum 0.5, of each process its own).
+    All read the same rows in the same way. First each is tuned: one run a learning rate, of a seed that is not used again, as many runs for each; the rate that
     gets there first is taken. Then the seeds, rivals in turns: `equal`, and `half`, where the second process
     has half a core (a quota, as root). Parameters are kept on the way and judged afterwards, so that
     validation takes nobody's time. A cell is one run; each is kept when it is finished; the same command
@@ -62,9 +63,12 @@ def ddp(
     recipe
         A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
     rate
-        Learning rates that everybody is tuned over; 0.025, 0.05, 0.1 and 0.2 by default. May be given again.
+        Learning rates that everybody is tuned over; 0.0125, 0.025, 0.05 and 0.1 by default. May be given
+        again.
     seeds
         Of initial weights and of the order of samples.
+    momentum
+        Of servers and of DistributedDataParallel; 0 is plain SGD.
     epochs
         How long a run is.
     accuracy
@@ -82,10 +86,11 @@ def ddp(
     json_
         Print JSON.
     """
-    rates = rate or [0.025, 0.05, 0.1, 0.2]
-    overrides = ["training.strategy=downpour", "training.epochs=1000000", *(set or [])]
+    rates = rate or [0.0125, 0.025, 0.05, 0.1]
+    rule = ["training.rule=momentum", f"training.momentum={momentum}"] if momentum else []
+    overrides = ["training.strategy=downpour", "training.epochs=1000000", *rule, *(set or [])]
     read = recipe_here(recipe, stores, overrides)
-    settings = {"rates": rates, "epochs": epochs, "accuracy": accuracy, "kept_every": kept_every}
+    settings = {"rates": rates, "momentum": momentum, "epochs": epochs, "accuracy": accuracy, "kept_every": kept_every}
     cells = Cells("ddp", out, minutes, summary, recipe=read.name, set=set or [], **settings)
     store = open_store(read, stores)
     at_least_one(seeds, "--seeds")
@@ -94,7 +99,7 @@ def ddp(
 
         def cell(name: str, its_rate: float, seed: int, share: float) -> Document:
             samples, batch = round(epochs * store.splits["train"]), read.training.batch_size
-            race = Race(its_rate, seed, samples, kept_every, batch, share=share)
+            race = Race(its_rate, seed, samples, kept_every, batch, share=share, momentum=momentum)
             return raced(name, read, store, Path(folder), race, accuracy)
 
         def plan() -> Plan:

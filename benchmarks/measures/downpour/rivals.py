@@ -53,6 +53,8 @@ class Race:
     processes: int = 2
     share: float = 1.0
     """Of a core, that the second process has."""
+    momentum: float = 0.0
+    """Of those who step together; `hogwild` has that of PyTorch's example."""
 
 
 @dataclass
@@ -108,13 +110,13 @@ class Rank:
 
 
 def data_parallel(rank: Rank) -> Iterator[int]:
-    """Plain SGD on gradients that are averaged, step by step."""
+    """SGD on gradients that are averaged, step by step."""
     race = rank.race
     distributed.init_process_group(
         "gloo", init_method=f"file://{rank.meeting}", rank=rank.number, world_size=race.processes
     )
     network = DistributedDataParallel(rank.module)
-    optimizer = optim.SGD(network.parameters(), lr=race.rate)
+    optimizer = optim.SGD(network.parameters(), lr=race.rate, momentum=race.momentum)
     return _steps(rank, network, optimizer, race.processes)
 
 
