@@ -176,7 +176,7 @@ class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
         self._read += 1
         is_rank = torch.distributed.is_initialized() and torch.distributed.get_rank() == 1
         if is_rank and self._read > 60 and is_first(str(self._marker)):
-            threading.Event().wait()
+            threading.Event().wait(60.0)
         return self._data[0][number], self._data[1][number]
 
 
