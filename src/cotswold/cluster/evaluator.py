@@ -114,6 +114,16 @@ class Evaluator:
         self._conversation.wait(is_done)
         return self._given
 
+    @property
+    def _patience(self) -> float:
+        """Seconds for which it may say nothing."""
+        seconds = self._conversation.machine.rules.silent_seconds
+        return seconds if self._has_said else max(seconds, _START_SECONDS)
+
+    @property
+    def _is_silent(self) -> bool:
+        return time.monotonic() - self._heard > self._patience
+
     def _start(self) -> None:
         self._started, self._has_said = self._started + 1, False
         self._name, self._is_sent, self._heard = f"evaluator-{self._started}", False, time.monotonic()
@@ -138,15 +148,14 @@ class Evaluator:
                 pass
 
     def _look_after(self) -> None:
-        conversation, seconds = self._conversation, self._conversation.machine.rules.silent_seconds
-        staff, is_there = conversation.staff, self._has_said
-        seconds = seconds if is_there else max(seconds, _START_SECONDS)
-        is_silent = time.monotonic() - self._heard > seconds
-        if staff.is_watched(self._name) and not is_silent:
+        conversation = self._conversation
+        if self._is_silent:
+            conversation.step(0.0)  # what it has said while nobody listened
+        if self._is_silent and conversation.staff.is_watched(self._name):
+            conversation.end(self._name, f"was ended: it had said nothing for {self._patience:g} s")
+        if conversation.staff.is_watched(self._name):
             return
-        why = f"has said nothing for {seconds:g} s" if is_silent else conversation.why_of(self._name)
-        if is_silent:
-            staff.end(self._name)
+        why = conversation.why_of(self._name)
         self._in_vain += 1
         if self._in_vain >= _STARTS:
             raise EvaluatorError(f"{self._name} {why}: nothing can be judged; see to it, and resume the run")

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from cotswold.host import Process
 from cotswold.server.messages import Shard
 
 
@@ -143,6 +144,26 @@ class DeviceWork(Protocol):
 
     def move_to(self, device: torch.device) -> None:
         """Compute there from now on, and have the parameters there; before anybody asks for these."""
+        ...
+
+
+@runtime_checkable
+class SharedWork(Protocol):
+    """A work that several processes compute together, which the process leads that has it."""
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The others."""
+        ...
+
+    @property
+    def owing(self) -> Sequence[Process]:
+        """Those that have not answered; may be asked by another thread meanwhile."""
+        ...
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether the process that leads only waits for them now, and computes no part itself."""
         ...
 
 

@@ -22,10 +22,12 @@ from cotswold.cluster.arithmetic import Array, raw
 from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
+from cotswold.cluster.roles.own_host import Reach
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.roles.vectors import vectors_like
+from cotswold.cluster.roles.watch import Watch
 from cotswold.cluster.transport import Lost, Ready
 from cotswold.cluster.work import PortionSum, ReplicaWork
 from cotswold.errors import MachineError
@@ -58,11 +60,12 @@ def main(
 
     ``reach`` are the fields of `Reach`, ``pace`` those of `Pace`, ``stepping`` those of `Stepping`;
     ``device``: as for `own_device`. The token is in the environment. Raises UserError where there is no such
-    work, MachineError where the coordinator ends first, and what the work raises.
+    work, MachineError where the coordinator ends first or a step stands still, and what the work raises.
     """
     with at_work(name, coordinator, work, arguments, reach, threads, device) as (made, post):
         learning = cast(ReplicaWork, made)  # as promised
-        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping))
+        silent_seconds = Reach(**reach).silent_seconds
+        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -71,7 +74,16 @@ def main(
 class ReplicaRole:
     """One replica's process, from its joining to its end."""
 
-    def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace, stepping: Stepping) -> None:
+    def __init__(
+        self,
+        work: ReplicaWork,
+        post: Post,
+        name: str,
+        pace: Pace,
+        stepping: Stepping,
+        silent_seconds: float,
+    ) -> None:
+        """``silent_seconds``: for so long a step may stand still."""
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
@@ -84,12 +96,11 @@ class ReplicaRole:
         """Of the state machine, and of what is learnt."""
         self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
         self._working = Working()
+        self._watch = Watch(name, self._working, work, silent_seconds)
         self._seed = 0
         self._learnt = Learnt(name, 0, 0, 0.0, (), 0.0)
         self._leaving: str | None = None
         self._ticked = self._told = 0.0
-        self._moved = time.monotonic()
-        """When its last step began, or ended."""
         self._doing: tuple[float, object] = (0.0, None)
         """When it was said what it does, and what was."""
         self._servers: set[str] = set()
@@ -98,8 +109,8 @@ class ReplicaRole:
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
-        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
-        what the work raises."""
+        """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost or
+        a step stands still, and what the work raises."""
         work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
         self._post.send(m.COORDINATOR, made)
@@ -159,6 +170,7 @@ class ReplicaRole:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
+        self._watch.look(now)
         if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
             raise MachineError(f"{self._name} lost {self._without[1]}; see to the network between them")
         with self._lock:
@@ -181,7 +193,8 @@ class ReplicaRole:
         now = time.monotonic()
         if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
             self._doing = now, (what, waits_for)
-            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, max(0.0, now - self._moved)))
+            seconds = max(0.0, now - self._working.moved_at)
+            self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
@@ -192,14 +205,14 @@ class ReplicaRole:
     def _compute(self, task: StepTask | None) -> None:
         """Step after step, as long as there are any."""
         while task is not None:
-            began, self._moved = time.perf_counter(), time.monotonic()
+            began = time.perf_counter()
             found = self._step(task)
             parts, pushed = self._accumulation.close() if task.closes else (None, {})
             with self._lock:
                 self._learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
-                self._moved = time.monotonic()
+                self._working.moved()
             if sends:
                 self._working.tell(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
