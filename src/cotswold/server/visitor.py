@@ -64,6 +64,8 @@ class Outcome:
     """What became of a push."""
 
     number: int
+    """1, 2, 3, ... of this client's pushes; what servers are told counts markers, too, and begins anew with
+    each session."""
     applied: dict[str, Applied] = field(default_factory=dict)
     """By server."""
     refused: dict[str, UpdateRefused] = field(default_factory=dict)
@@ -109,6 +111,8 @@ class Visitor:
         """Of the newest push, once it is known, until somebody takes it."""
         self.sessions = 0
         """How many it has had."""
+        self.pushes = 0
+        """How many it was asked for and has sent."""
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
@@ -272,7 +276,8 @@ class Visitor:
         session.push_sent = now
         samples: tuple[tuple[int, int], ...] = ()
         if push is not None:
-            session.outcome = Outcome(session.number)
+            self.pushes += 1
+            session.outcome = Outcome(self.pushes)
             if push.samples:
                 samples = ((session.place, session.place + push.samples),)
             session.place += push.samples
