@@ -22,6 +22,7 @@ from cotswold.launch import own_log
 LINE_SECONDS = 5.0
 _REFRESHES = 4
 """A second: a table of replicas takes a core some milliseconds, which they compute with."""
+_BAR_WIDTH = 24
 ENOUGH_STEPS = 3
 ENOUGH_SECONDS = 30.0
 """Of steps that take long, fewer are enough."""
@@ -261,19 +262,23 @@ class _Bars:
             TaskID,
             TextColumn,
         )
+        from rich.text import Text
 
         class Shown(Progress):
-            """Bars, and what is above them."""
+            """Bars, and what is above and below them."""
 
             above: Sequence[RenderableType] = ()
+            below = ""
 
             def get_renderables(self) -> Iterator[RenderableType]:
                 yield from self.above
                 yield self.make_tasks_table(self.tasks)
+                if self.below:
+                    yield Text(self.below)
 
         self.progress = Shown(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=_BAR_WIDTH),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             TextColumn("{task.fields[left]}"),
@@ -287,11 +292,15 @@ class _Bars:
         if stack not in self.tasks:
             self.tasks[stack] = self.progress.add_task(phase_name(stack), total=None, figures="", left="")
         total = _number(event["of"]) if "of" in event else None
+        said, at = figures(event), _number(event["at"])
+        place = f"{phase_name(stack)}  {at:.0f}/{total or 0:.0f}  {time_left(left)}"
+        is_narrow = len(place) + len(said) + _BAR_WIDTH + 4 > self.progress.console.width
+        self.progress.below = said if is_narrow else ""
         self.progress.update(
             self.tasks[stack],
-            completed=_number(event["at"]),
+            completed=at,
             total=total,
-            figures=figures(event),
+            figures="" if is_narrow else said,
             left=time_left(left),
         )
 
@@ -380,7 +389,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             kept = event.get("remembered")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
             before = f" with {words}, as before" if words else ""
-            return f"resumed after step {event['step']}{grid}{before}{note}"
+            is_step = event.get("counts", "steps") == "steps"
+            place = f"step {event['step']}" if is_step else f"{event['step']:,} samples"
+            return f"resumed after {place}{grid}{before}{note}"
         case "nothing_left":
             return f"nothing is left to train: {event['why']}"
         case "begun_anew":

@@ -235,6 +235,7 @@ class Job(ABC):
             "resumed",
             format=FORMAT,
             step=runner.number,
+            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
             skipped=list(skipped),
             grid=self._grid,
             remembered=self.run.remembered,
