@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cotswold.errors import RecipeError
 from cotswold.recipe import Recipe, parse
 
 TEXT = """
@@ -70,3 +71,12 @@ def test_a_stack_that_is_overridden_as_well_keeps_its_own(overrides: tuple[str, 
 def test_stacks_that_are_overridden_whole_keep_their_own() -> None:
     recipe, told = read("network.stacks=[{field = 4, epochs = 3.0}]", "training.epochs=2")
     assert (recipe.network.stacks[0].epochs, told) == (3.0, [])
+
+
+def test_another_strategy_takes_whole_epochs_however_they_are_written() -> None:
+    text = TEXT[: TEXT.index("[[")].replace('"pictures"', '"rows.npz"\ntype = "vectors"\nlabels = "file"')
+    layers = '[[network.layers]]\ntype = "linear"\nfeatures = 3\n[training]\nstrategy = "supervised"\nepochs = '
+    training = parse(f"{text}{layers}10.0\n", overrides=["training.strategy=downpour"]).training
+    assert training.epochs == 10 and isinstance(training.epochs, int)
+    with pytest.raises(RecipeError, match=r"epochs must be a whole number > 0, not 2\.5"):
+        parse(f"{text}{layers}2.5\n", overrides=["training.strategy=downpour"])

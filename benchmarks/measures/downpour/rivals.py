@@ -32,8 +32,6 @@ from cotswold.training.losses import loss_of
 from cotswold.training.patterns import StorePatterns
 from cotswold.training.supervised import needed
 
-EXAMPLES_MOMENTUM = 0.5
-"""That of PyTorch's example `mnist_hogwild`."""
 READY_SECONDS = 120.0
 DONE_SECONDS = 3600.0
 LAST_SECONDS = 5.0
@@ -53,6 +51,7 @@ class Race:
     processes: int = 2
     share: float = 1.0
     """Of a core, that the second process has."""
+    momentum: float = 0.0
 
 
 @dataclass
@@ -108,19 +107,20 @@ class Rank:
 
 
 def data_parallel(rank: Rank) -> Iterator[int]:
-    """Plain SGD on gradients that are averaged, step by step."""
+    """SGD on gradients that are averaged, step by step."""
     race = rank.race
     distributed.init_process_group(
         "gloo", init_method=f"file://{rank.meeting}", rank=rank.number, world_size=race.processes
     )
     network = DistributedDataParallel(rank.module)
-    optimizer = optim.SGD(network.parameters(), lr=race.rate)
+    optimizer = optim.SGD(network.parameters(), lr=race.rate, momentum=race.momentum)
     return _steps(rank, network, optimizer, race.processes)
 
 
 def hogwild(rank: Rank) -> Iterator[int]:
-    """Each process steps on the parameters that all share, without locks."""
-    optimizer = optim.SGD(rank.module.parameters(), lr=rank.race.rate, momentum=EXAMPLES_MOMENTUM)
+    """Each process steps on the parameters that all share, without locks, with a momentum of its own."""
+    race = rank.race
+    optimizer = optim.SGD(rank.module.parameters(), lr=race.rate, momentum=race.momentum)
     return _steps(rank, rank.module, optimizer, 1)
 
 

@@ -139,7 +139,7 @@ def _row(
         "is_simulated": what.is_simulated,
         "form": what.form,
         "speed": "recorded" if what.speed else "as fast as can be",
-        "sessions": len(said),
+        "sessions": sum(any(each.is_push for each in own) for own in what.recorded.sessions),
         "pushes_per_second": rounded(pushes / taken),
         "sent_bytes_a_push": rounded(sent / max(1, pushes)),
         "server_cpu_seconds_a_push": [

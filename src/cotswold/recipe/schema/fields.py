@@ -24,6 +24,13 @@ Channels = Annotated[int, Field(gt=0), at_most(1 << 30)]
 Features = Annotated[int, Field(gt=0), at_most(1 << 40)]
 Samples = Annotated[int, Field(gt=0), at_most(1 << 40)]
 Times = Annotated[int, Field(gt=0), at_most(10**6)]
+Passes = Annotated[
+    int,
+    BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value),
+    Field(gt=0),
+    at_most(10**6),
+]
+"""Whole epochs: 10.0 is 10, since other strategies take parts of one."""
 Seed = Annotated[int, Field(ge=0), at_most((1 << 63) - 1)]
 Threads = Annotated[int, Field(gt=0), at_most(4096)]
 Positive = Annotated[float, Field(gt=0), at_most(1e30)]

@@ -17,6 +17,7 @@ from cotswold.recipe.limits import at_most, items
 from cotswold.recipe.schema.fields import (
     Fraction,
     NotNegative,
+    Passes,
     Positive,
     Section,
     Seed,
@@ -238,7 +239,7 @@ class DownpourTraining(SharedTraining):
     batch is refused: each replica would have means of its own. Dropout draws in each replica anew."""
     batch_size: Times = 96
     """Samples in a mini-batch."""
-    epochs: Times = 10
+    epochs: Passes = 10
     """Passes over the training samples, of all replicas together."""
     learning_rate: Positive = 0.05
     """Learning rate on the servers; with rule `deltas` that of the replicas' own steps."""
