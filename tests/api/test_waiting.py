@@ -142,3 +142,24 @@ def test_every_process_has_a_line() -> None:
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
     assert doing.replica_does(row) == said
+
+
+JUDGING: Event = {
+    "name": "evaluator-1",
+    "machine": "other",
+    "pid": 7,
+    "doing": "judging",
+    "judges": 12000,
+    "for_seconds": 1.5,
+    "silent_seconds": 0.2,
+}
+
+
+def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
+    (said,) = waiting.table({"evaluators": [JUDGING]}, is_here=True)
+    assert said == "evaluator-1 (process 7) judges the parameters of sample 12,000, for 1.5 s"
+    silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
+    (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
+    assert said.startswith("evaluator-1 has said nothing for 8.0 s")
+    assert doing.evaluator_does(silent).startswith("is silent; when it was heard last it judges")
+    assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"

@@ -40,11 +40,16 @@ def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Open
         evaluator = replicas.evaluator
         assert evaluator is not None
         evaluator.begin(0, torch.full((replicas.size,), 0.5))
+        assert evaluator.status().doing in ("starting", "judging")
         assert judged(replicas).means == (("loss", 0.5 * replicas.size),)
         for number in (1, 2):
             before = replicas.ledger.total.counted
             evaluator.begin(number)
+            status = replicas.status().evaluator
+            assert status is not None and (status.doing, status.judges) == ("judging", number)
+            assert status.pid == pid_of(replicas) and status.for_seconds < 60
             found = judged(replicas)
+            assert evaluator.status().doing == "idle"
             assert found.number == number
             parameters = evaluator.parameters()
             assert parameters is not None

@@ -7,7 +7,7 @@ strategies take (`plan`). Nothing is trained; a few batches are measured on rand
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cotswold.api import plan
@@ -36,7 +36,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     from cotswold.cluster.layout import shards_of
     from cotswold.cluster.replicas import QUEUE_VECTORS
     from cotswold.training.downpour import pace_of, rule_of, settings_of
-    from cotswold.training.networks import layers_bytes
+    from cotswold.training.networks import layer_names, layers_bytes
     from cotswold.training.restore import check_training_device
     from cotswold.training.stores import class_count
 
@@ -53,6 +53,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     pushed = _pushed(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
+    names = layer_names(work.flat.module)
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
     row: plan.Row = {
@@ -68,8 +69,8 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "steps_an_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
-            {"shard": each.number, "tensor": each.tensor, "block": each.block, "server": each.server}
-            | {"bytes": _bytes(each)}
+            {"shard": each.number, "tensor": each.tensor, "called": _called(each.tensor, names)}
+            | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
             for each in shards
         ],
         "server_bytes": {name: count for name, count in own.items() if count},
@@ -109,6 +110,12 @@ def _at_once(recipe: Recipe) -> int:
     if device == "cpu":
         return plan.at_once(recipe)
     return min(recipe.cluster.workers, torch.cuda.device_count() if device == "cuda" else 1)
+
+
+def _called(tensor: str, names: Mapping[str, str]) -> str:
+    """`layer 2 weight`, for a tensor of a layer."""
+    module, _, name = tensor.rpartition(".")
+    return f"{names.get(module, module)} {name}".strip()
 
 
 def _bytes(shard: Shard) -> int:

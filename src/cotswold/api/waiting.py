@@ -11,6 +11,8 @@ from cotswold.api import doing
 from cotswold.api.doing import Row
 
 COORDINATOR = "coordinator"
+_PROCESSES = ("each", "servers", "evaluators")
+"""Fields with a row a process."""
 _LONG_SECONDS = 5.0
 """Nobody is called stuck who has waited for less."""
 
@@ -37,14 +39,21 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
             f"{doing.counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
         found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
+    for row in doing.rows(now, "evaluators"):
+        since = doing.seconds_in_words(doing.since_seconds(row))
+        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, for {since}")
     return found
 
 
 def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
     """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
-    rows = {str(row.get("name")): row for row in (*doing.rows(now, "each"), *doing.rows(now, "servers"))}
+    rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
     waits = _waits(rows)
-    long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
+    long = [
+        name
+        for name, row in rows.items()
+        if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS and row.get("doing") != "idle"
+    ]
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
     found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
     if is_here:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.cluster.evaluator import Evaluator, EvaluatorTask
+from cotswold.cluster.evaluator import Evaluator, EvaluatorStatus, EvaluatorTask
 from cotswold.cluster.listening import OnEvent
 from cotswold.cluster.messages import Count, Counts, Learnt, Made
 from cotswold.cluster.opening import POINT, Begun, Opening, Task, write
@@ -155,6 +155,8 @@ class ReplicasStatus:
     sent_bytes: int
     """By the coordinator, so far; shared memory included."""
     received_bytes: int
+    evaluator: EvaluatorStatus | None = None
+    """Where there is one."""
 
 
 class _Opening(Opening):
@@ -312,6 +314,7 @@ class Replicas:
             self._servers_now(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
+            None if self.evaluator is None else self.evaluator.status(),
         )
 
     def watch(self, on_tick: Callable[[], None]) -> None:

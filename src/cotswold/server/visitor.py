@@ -62,6 +62,8 @@ class Outcome:
     """What became of a push."""
 
     number: int
+    """1, 2, 3, ... of this client's pushes; what servers are told counts markers, too, and begins anew with
+    each session."""
     applied: dict[str, Applied] = field(default_factory=dict)
     """By server."""
     refused: dict[str, UpdateRefused] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Visitor:
         """Of the newest push, once it is known, until somebody takes it."""
         self.sessions = 0
         """How many it has had."""
+        self.pushes = 0
+        """How many it was asked for and has sent."""
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
@@ -262,7 +266,8 @@ class Visitor:
         samples = ((session.place, session.place + push.samples),) if push.samples else ()
         session.place += push.samples
         sends = session.updates.push(push.parts, Origin(push.versions, directions.rate, samples), now)
-        session.outcome = Outcome(session.updates.number)
+        self.pushes += 1
+        session.outcome = Outcome(self.pushes)
         return sends
 
     def _answered(self, session: _Session, server: str) -> None:

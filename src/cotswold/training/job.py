@@ -167,6 +167,8 @@ class Job(ABC):
             remedy = (
                 "try another training.method or training.search, or look at the data for what is no number"
             )
+        if isinstance(training, DownpourTraining):
+            remedy += ", training.clip, a training.warmup, or fewer replicas (cluster.workers)"
         return Recorder(
             log=log,
             checkpoints=Checkpoints(
@@ -254,6 +256,7 @@ class Job(ABC):
             "resumed",
             format=FORMAT,
             step=runner.number,
+            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
             skipped=list(skipped),
             grid=self._grid,
             remembered=self.run.remembered,
