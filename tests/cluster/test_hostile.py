@@ -252,7 +252,7 @@ def test_an_update_that_comes_twice_counts_once_and_is_answered_again(
     client.push(ones, 1)
     machine = client._machine
     assert machine is not None and machine._session is not None
-    number, session = machine._session.number, machine.session
+    number, session = machine._session.updates.number, machine.session
     again = replace(mallory.update, session=session, number=number, buffers=tuple(map(_ones, mallory.shards)))
     with client._lock:
         client._tell([m.Send(mallory.server, again)] * 3)

@@ -6,6 +6,7 @@ import pytest
 
 from cotswold.errors import RecipeError
 from cotswold.recipe import Recipe, parse
+from cotswold.recipe.schema import DownpourTraining
 
 TEXT = """
 name = "mine"
@@ -79,6 +80,7 @@ def test_another_strategy_takes_whole_epochs_however_they_are_written() -> None:
         "[[network.layers]]\ntype = 'linear'\nfeatures = 3\n[training]\nstrategy = 'supervised'\nepochs = "
     )
     training = parse(f"{text}{layers}10.0\n", overrides=["training.strategy=downpour"]).training
+    assert isinstance(training, DownpourTraining)
     assert training.epochs == 10 and isinstance(training.epochs, int)
     with pytest.raises(RecipeError, match=r"epochs must be a whole number > 0, not 2\.5"):
         parse(f"{text}{layers}2.5\n", overrides=["training.strategy=downpour"])

@@ -49,11 +49,7 @@ def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
     """At whom all waiting ends, where anybody has waited long; or that nothing hangs."""
     rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
     waits = _waits(rows)
-    long = [
-        name
-        for name, row in rows.items()
-        if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS and row.get("doing") != "idle"
-    ]
+    long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
     found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
     if is_here:
@@ -76,7 +72,8 @@ def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     samples waits, at the end of an epoch, for those that have some in hand, or for silent servers that have
     not said what they have applied."""
     silent = [name for name, row in rows.items() if doing.is_silent(row)]
-    idle = [name for name, row in rows.items() if row.get("doing") == "idle" and name not in silent]
+    replicas = {name: row for name, row in rows.items() if "in_hand" in row}
+    idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
     in_hand = [name for name, row in rows.items() if doing.figure(row, "in_hand")]
     ends = [name for name in in_hand if name not in idle]
     if in_hand and not ends:
