@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,7 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.figures import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
+from measures.cells import Cells, Plan, number
 from measures.command import Json, Overrides, main, rows
 from measures.downpour.racing import NAMES, OURS, raced
 from measures.downpour.rivals import Race
@@ -29,6 +30,8 @@ BARS = {"equal": 1.05, "half": 0.7}
 BESIDE = "DistributedDataParallel"
 TUNING_SEED = 1_000
 """None of those that are compared."""
+Tuning = tuple[float, float]
+"""Rate and momentum."""
 
 
 def ddp(
@@ -36,7 +39,7 @@ def ddp(
     *,
     rate: Annotated[list[float] | None, Parameter(negative=())] = None,
     seeds: int = 10,
-    momentum: float = 0.9,
+    momentum: Annotated[list[float] | None, Parameter(negative=())] = None,
     epochs: float = 6.0,
     accuracy: float = 0.99,
     kept_every: int = 2_700,
@@ -48,11 +51,11 @@ def ddp(
 ) -> None:
     """Seconds until so many validation samples are classified rightly, by two processes of one thread.
 
-    Three rivals: replicas behind a parameter server and DistributedDataParallel over gloo, both with
-    momentum, and Hogwild on shared memory as in PyTorch's example (momentum 0.5, of each process its own).
-    All read the same rows in the same way. First each is tuned: one run a learning rate, of a seed that is not used again, as many runs for each; the rate that
-    gets there first is taken. Then the seeds, rivals in turns: `equal`, and `half`, where the second process
-    has half a core (a quota, as root). Parameters are kept on the way and judged afterwards, so that
+    Three rivals: replicas behind a parameter server, DistributedDataParallel over gloo, and Hogwild on shared
+    memory as in PyTorch's example. All read the same rows in the same way. First each is tuned: one run a
+    learning rate and momentum, of a seed that is not used again, as many runs for each; what gets there first
+    is taken. Then the seeds, rivals in turns: `equal`, and `half`, where the second process has half a core
+    (a quota, as root). Parameters are kept on the way and judged afterwards, so that
     validation takes nobody's time. A cell is one run; each is kept when it is finished; the same command
     goes on.
 
@@ -68,7 +71,7 @@ def ddp(
     seeds
         Of initial weights and of the order of samples.
     momentum
-        Of servers and of DistributedDataParallel; 0 is plain SGD.
+        Those that everybody is tuned over with each rate; 0 and 0.9 by default. May be given again.
     epochs
         How long a run is.
     accuracy
@@ -86,26 +89,29 @@ def ddp(
     json_
         Print JSON.
     """
-    rates = rate or [0.0125, 0.025, 0.05, 0.1]
-    rule = ["training.rule=momentum", f"training.momentum={momentum}"] if momentum else []
-    overrides = ["training.strategy=downpour", "training.epochs=1000000", *rule, *(set or [])]
+    rates, momenta = rate or [0.0125, 0.025, 0.05, 0.1], momentum or [0.0, 0.9]
+    overrides = ["training.strategy=downpour", "training.epochs=1000000", *(set or [])]
     read = recipe_here(recipe, stores, overrides)
-    settings = {"rates": rates, "momentum": momentum, "epochs": epochs, "accuracy": accuracy, "kept_every": kept_every}
-    cells = Cells("ddp", out, minutes, summary, recipe=read.name, set=set or [], **settings)
+    settings = {"rates": rates, "momenta": momenta, "epochs": epochs, "kept_every": kept_every}
+    cells = Cells(
+        "ddp", out, minutes, summary, recipe=read.name, set=set or [], accuracy=accuracy, **settings
+    )
     store = open_store(read, stores)
     at_least_one(seeds, "--seeds")
 
     with TemporaryDirectory() as folder:
 
-        def cell(name: str, its_rate: float, seed: int, share: float) -> Document:
+        def cell(name: str, tuning: Tuning, seed: int, share: float) -> Document:
             samples, batch = round(epochs * store.splits["train"]), read.training.batch_size
-            race = Race(its_rate, seed, samples, kept_every, batch, share=share, momentum=momentum)
+            its_rate, its_momentum = tuning
+            race = Race(its_rate, seed, samples, kept_every, batch, share=share, momentum=its_momentum)
             return raced(name, read, store, Path(folder), race, accuracy)
 
         def plan() -> Plan:
-            for each in rates:
+            for tuning in product(rates, momenta):
                 for name in NAMES:
-                    yield f"tune, {name}, {each:g}", partial(cell, name, each, TUNING_SEED, 1.0)
+                    key = f"tune, {name}, {tuning[0]:g}, {tuning[1]:g}"
+                    yield key, partial(cell, name, tuning, TUNING_SEED, 1.0)
             best = tuned(cells.found)
             for seed in range(seeds):
                 for case, share in SHARES.items():
@@ -121,14 +127,14 @@ def ddp(
         table(f"seconds to {accuracy:.1%} of validation samples", rows(told["rows"]))
 
 
-def tuned(cells: dict[str, Document]) -> dict[str, float]:
-    """The rate of each rival that got there first; the most accurate where none did."""
-    found: dict[str, float] = {}
+def tuned(cells: dict[str, Document]) -> dict[str, Tuning]:
+    """Rate and momentum with which each rival got there first; the most accurate where none did."""
+    found: dict[str, Tuning] = {}
     for name in NAMES:
         own = [cell for key, cell in cells.items() if key.startswith(f"tune, {name},")]
         if own:
-            best = min(own, key=lambda cell: (seconds(cell), -float(str(cell["best_accuracy"]))))
-            found[name] = float(str(best["rate"]))
+            best = min(own, key=lambda cell: (seconds(cell), -number(cell, "best_accuracy")))
+            found[name] = number(best, "rate"), number(best, "momentum")
     return found
 
 
@@ -139,7 +145,7 @@ def seconds(cell: Document) -> float:
 
 def summary(cells: dict[str, Document]) -> Document:
     """Medians over seeds, and of the ratios to the time of DistributedDataParallel, seed by seed."""
-    return {"rates": tuned(cells), "rows": [row for case in SHARES for row in _rows(cells, case)]}
+    return {"tuned": tuned(cells), "rows": [row for case in SHARES for row in _rows(cells, case)]}
 
 
 def _rows(cells: dict[str, Document], case: str) -> Iterator[Document]:

@@ -25,7 +25,7 @@ def test_each_rival_reaches_what_is_asked_of_it(name: str, tmp_path: Path) -> No
     overrides = ["training.strategy=downpour", "training.epochs=100000", "data.validation=0.3"]
     recipe = parse(text, overrides=overrides)
     store = open_store(recipe, tmp_path / "stores")
-    race = Race(0.01, 3, 400, 80, 8)
+    race = Race(0.01, 3, 400, 80, 8, momentum=0.5)
     found = raced(name, recipe, store, tmp_path / "rows", race, 0.01)
     assert found["samples"] is not None and int(str(found["samples"])) >= 80
     assert 0.01 <= float(str(found["best_accuracy"])) <= 1
@@ -55,13 +55,13 @@ def test_the_first_place_is_found_among_those_before_the_first_fourth_that_has_i
 
 def test_the_rate_that_gets_there_first_is_taken_and_seeds_are_compared_one_by_one() -> None:
     def cell(seconds: float | None, rate: float = 0.1, best: float = 0.5) -> Document:
-        return {"seconds": seconds, "rate": rate, "best_accuracy": best}
+        return {"seconds": seconds, "rate": rate, "momentum": 0.9, "best_accuracy": best}
 
     cells = {
-        f"tune, {OURS}, 0.1": cell(None, 0.1, 0.9),
-        f"tune, {OURS}, 0.2": cell(9.0, 0.2),
-        f"tune, {BESIDE}, 0.1": cell(None, 0.1, 0.9),
-        f"tune, {BESIDE}, 0.2": cell(None, 0.2, 0.8),
+        f"tune, {OURS}, 0.1, 0.9": cell(None, 0.1, 0.9),
+        f"tune, {OURS}, 0.2, 0.9": cell(9.0, 0.2),
+        f"tune, {BESIDE}, 0.1, 0.9": cell(None, 0.1, 0.9),
+        f"tune, {BESIDE}, 0.2, 0.9": cell(None, 0.2, 0.8),
         f"equal, {OURS}, 0": cell(2.0),
         f"equal, {OURS}, 1": cell(3.0),
         f"equal, {OURS}, 2": cell(None),
@@ -69,7 +69,7 @@ def test_the_rate_that_gets_there_first_is_taken_and_seeds_are_compared_one_by_o
         f"equal, {BESIDE}, 1": cell(2.0),
     }
     told = summary(cells)
-    assert told["rates"] == {OURS: 0.2, BESIDE: 0.1}
+    assert told["tuned"] == {OURS: (0.2, 0.9), BESIDE: (0.1, 0.9)}
     rows = told["rows"]
     assert isinstance(rows, list)
     ours = rows[0]

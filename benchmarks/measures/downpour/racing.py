@@ -26,6 +26,8 @@ _STRIDE = 4
 def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accuracy: float) -> Document:
     """Seconds to an accuracy on validation samples; nothing is judged while anybody learns."""
     overrides = [f"training.seed={race.seed}", f"training.learning_rate={race.rate}"]
+    if race.momentum:
+        overrides += ["training.rule=momentum", f"training.momentum={race.momentum}"]
     recipe = parse(dump(recipe), overrides=[*overrides, f"cluster.workers={race.processes}"])
     if name == OURS:
         kept = replicas(recipe, store, rows, race)
@@ -41,6 +43,7 @@ def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accur
     place, best = first(len(kept.seconds), judged, accuracy)
     return {
         "rate": race.rate,
+        "momentum": race.momentum,
         "seed": race.seed,
         "seconds": None if place is None else rounded(kept.seconds[place]),
         "samples": None if place is None else kept.samples[place],

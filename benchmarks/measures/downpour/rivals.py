@@ -32,8 +32,6 @@ from cotswold.training.losses import loss_of
 from cotswold.training.patterns import StorePatterns
 from cotswold.training.supervised import needed
 
-EXAMPLES_MOMENTUM = 0.5
-"""That of PyTorch's example `mnist_hogwild`."""
 READY_SECONDS = 120.0
 DONE_SECONDS = 3600.0
 LAST_SECONDS = 5.0
@@ -54,7 +52,6 @@ class Race:
     share: float = 1.0
     """Of a core, that the second process has."""
     momentum: float = 0.0
-    """Of those who step together; `hogwild` has that of PyTorch's example."""
 
 
 @dataclass
@@ -121,8 +118,9 @@ def data_parallel(rank: Rank) -> Iterator[int]:
 
 
 def hogwild(rank: Rank) -> Iterator[int]:
-    """Each process steps on the parameters that all share, without locks."""
-    optimizer = optim.SGD(rank.module.parameters(), lr=rank.race.rate, momentum=EXAMPLES_MOMENTUM)
+    """Each process steps on the parameters that all share, without locks, with a momentum of its own."""
+    race = rank.race
+    optimizer = optim.SGD(rank.module.parameters(), lr=race.rate, momentum=race.momentum)
     return _steps(rank, rank.module, optimizer, 1)
 
 
