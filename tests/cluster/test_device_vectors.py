@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from tests.cluster.places import Places
 from tests.training.road import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
@@ -104,6 +105,18 @@ def test_what_is_pushed_has_the_bits_of_steps_in_memory(case: Case) -> None:
     for ours, theirs in zip(here.run(), apart.run(), strict=True):
         assert [bytes(each) for each in ours] == [bytes(each) for each in theirs]
         assert torch.equal(here.work.parameters, apart.work.parameters)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_operation_of_a_step_has_tensors_of_device_and_memory(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Places(monkeypatch)
+    apart = Steps(case, torch.device("cpu"), DeviceVectors)
+    places.put(apart.work.parameters, *vars(apart.steps).values())
+    with places:
+        assert len(list(apart.run())) == STEPS // case.n_push
+    assert {"aten.convolution_backward.default", "aten.addmm.default"} <= places.seen
 
 
 @pytest.mark.cuda
