@@ -18,7 +18,8 @@ Ranges = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class Update:
     """What a replica's newest steps come to, for shards of one server; answered by `Applied` or
-    `UpdateRefused`, and sent again until it is. Without shards it carries its checkpoint's marker alone."""
+    `UpdateRefused`, and sent again until it is. Without shards it carries its checkpoint's marker alone, or,
+    where that was sent before, says that nothing is computed from what was pulled."""
 
     run: str
     """The run, or the resumed run, that it is meant for."""
