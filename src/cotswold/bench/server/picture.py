@@ -25,44 +25,56 @@ _SHARES = ("apply", "factors", *_ROADS)
 
 
 def draw(server: Document, file: Path) -> bool:
-    """A bar for each operation with its quartiles, a line at the bar; on the greatest number of threads.
+    """A bar for each operation with its quartiles, a line at the bar; each group on its most threads.
 
     The kind of picture follows from the name of the file (.svg, .png). False where nothing was measured.
     """
     every: Any = server["rows"]
-    threads = max((row["threads"] for row in every), default=0)
-    rows = [row for row in every if row["threads"] == threads]
-    lines = [
-        (row, one)
-        for row in rows
-        for one in row["verdicts"]
-        if one["bar"] is not None and row["group"] in _SHARES
-    ][::-1]
+    most = {
+        group: max((row["threads"] for row in every if row["group"] == group), default=0) for group in _SHARES
+    }
+    judged = [
+        (row, [one for one in row["verdicts"] if one["bar"] is not None])
+        for row in every
+        if row["threads"] == most.get(row["group"])
+    ]
+    lines = [(row, verdicts) for row, verdicts in judged if verdicts][::-1]
     if not lines:
         return False
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDE_INCHES, 1.2 + _ROW_INCHES * len(lines)), layout="constrained")
         axis = figure.subplots()
         axis.patch.set_alpha(0)
-        medians = [one["ratio"]["median"] for _, one in lines]
+        places, nearest = range(len(lines)), [verdicts[-1] for _, verdicts in lines]
+        medians = [one["ratio"]["median"] for one in nearest]
         errors = [
-            [one["ratio"]["median"] - one["ratio"]["lower"] for _, one in lines],
-            [one["ratio"]["upper"] - one["ratio"]["median"] for _, one in lines],
+            [one["ratio"]["median"] - one["ratio"]["lower"] for one in nearest],
+            [one["ratio"]["upper"] - one["ratio"]["median"] for one in nearest],
         ]
-        axis.barh(range(len(lines)), medians, xerr=errors, color=BLUE, ecolor=INK, height=0.7)
-        for bar in sorted({one["bar"] for _, one in lines}):
+        axis.barh(places, medians, xerr=errors, color=BLUE, ecolor=INK, height=0.7)
+        others = [
+            (one["ratio"]["median"], place)
+            for place, (_, verdicts) in enumerate(lines)
+            for one in verdicts[:-1]
+        ]
+        if others:
+            shares, heights = zip(*others, strict=True)
+            axis.scatter(shares, heights, color=_ORANGE, marker="|", s=60, zorder=3)
+        for bar in sorted({one["bar"] for one in nearest}):
             axis.axvline(bar, color=INK, linewidth=1.2, linestyle="--")
-        labels = [
-            f"{row['group']}, {row['shape']}"
-            if row["group"] in _ROADS
-            else f"{row['shape']}: {row['operation']} ({one['against']})"
-            for row, one in lines
-        ]
-        axis.set_yticks(range(len(lines)), labels)
-        word = "thread" if threads == 1 else "threads"
-        axis.set_xlabel(f"share of the limit (in brackets, raw frames or memcpy), {threads} {word}")
+        axis.set_yticks(places, [_label(row, verdicts[-1]["against"]) for row, verdicts in lines])
+        axis.set_ylim(-0.6, len(lines) - 0.4)
+        words = "share of the limit in brackets" + ("; orange: of y += x" if others else "")
+        axis.set_xlabel(words, loc="right")
         save(figure, file)
     return True
+
+
+def _label(row: Any, limit: str) -> str:
+    if row["group"] in _ROADS:
+        return f"{row['group']}, {row['shape']} ({limit})"
+    threads = "" if row["threads"] == 1 else f", {row['threads']} threads"
+    return f"{row['shape']}: {row['operation']}{threads} ({limit})"
 
 
 def draw_replicas(server: Document, file: Path) -> bool:
