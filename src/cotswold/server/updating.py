@@ -14,6 +14,8 @@ vectors these are).
     n + 1, no room                                         what waits is applied at once
     n + 1, and there still is none                         refused, to be sent again: ``busy``
     n + 1, without shards                                  `Applied`: its marker is in
+    n + 1, a part of it, and others are missing            kept (`parts`), outside of the queue
+    n + 1, the last part                                   as an update that came whole
     n + 1                                                  queued
 
     the queue                                              what happens
@@ -23,15 +25,17 @@ vectors these are).
     behind its marker, and others owe theirs               stays until the shards are frozen
     its session ends                                       applied at once, answered to nobody
     its session ends, and it is behind its marker          forgotten: it is in no shard, and nobody said so
+    its session ends, and parts of it are missing          the same
     all living sessions' markers are in                    what is not behind one is applied at once; the
                                                            shards are copied (frozen)
 
 A checkpoint's state is a copy of the weights and of what the rule keeps: so much memory more, until the
 coordinator has taken it, and never two of them. A session that begins while one is under way is not in it.
 
-A session is one incarnation of a replica, and no number of it is kept once it is over. A pull is answered at
-once from what is applied. The queue is bounded in bytes, so memory is: an update is taken where it fits, or
-where nothing waits.
+A session is one incarnation of a replica, and no number of it is kept once it is over. It may be several
+ranks, each with a connection of its own: any of them pulls, an update is of all that have some of its shards,
+and its answer goes to the first. A pull is answered at once from what is applied. The queue is bounded in
+bytes, so memory is: an update is taken where it fits, or where nothing waits.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ from cotswold.server.messages import (
     Update,
     UpdateRefused,
 )
+from cotswold.server.parts import Parts
 from cotswold.server.ranges import are_apart, joined, without
+from cotswold.server.ranks import is_of, name_of
 from cotswold.server.shard import Arithmetic, Server, Values
 from cotswold.server.staleness import Histogram, Staleness
 
@@ -95,7 +101,7 @@ class Asynchronous:
 
 
 @dataclass
-class _Session:
+class _Session(Generic[Values]):
     name: str
     last: int = 0
     answer: Applied | UpdateRefused | None = None
@@ -113,6 +119,8 @@ class _Session:
     """The newest whose marker is in."""
     staleness: Histogram = field(default_factory=Histogram)
     """Of its updates, each shard's by itself."""
+    parts: Parts[Values] = field(default_factory=Parts)
+    """Of the update after the last."""
 
 
 @dataclass(eq=False)
@@ -153,15 +161,17 @@ class Updates(Generic[Values]):
         self.staleness = {number: Histogram() for number in server.numbers}
         self.refused: dict[str, int] = {}
         """How many updates, by the first word of the reason."""
+        self.taken = 0
+        """How many updates, and parts of such, were taken as they came."""
         self.frozen: Frozen[Values] | None = None
         """The state at the newest checkpoint, until the coordinator has taken it."""
         self._frozen = 0
         self._order = Order(0, (), (), 0, 0)
         self._rates: dict[int, float] = {}
-        self._sessions: dict[int, _Session] = {}
-        self._ended: dict[int, _Session] = {}
+        self._sessions: dict[int, _Session[Values]] = {}
+        self._ended: dict[int, _Session[Values]] = {}
         """With the newest order."""
-        self._gone: dict[int, _Session] = {}
+        self._gone: dict[int, _Session[Values]] = {}
         """That ended since a checkpoint began which is not frozen."""
         self._queue: list[_Waiting[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(server.numbers, 0)
@@ -194,6 +204,11 @@ class Updates(Generic[Values]):
         found = {key for each in self._queue for key in self._aged(each, self.versions)}
         return tuple(session.name for key, session in self._sessions.items() if key in found)
 
+    def replica(self, sender: str, message: ToUpdates) -> str:
+        """The replica that says something, where one of its ranks does; otherwise the sender."""
+        session = self._sessions.get(message.session) if isinstance(message, Update | PullNewer) else None
+        return session.name if session is not None and is_of(sender, session.name) else sender
+
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """What a message leads to; orders are the coordinator's alone."""
         match message:
@@ -219,36 +234,64 @@ class Updates(Generic[Values]):
             return [Send(sender, self._refusal(update, session))]
         if update.number <= session.last:
             answer = session.answer if update.number == session.last else None
-            return [] if answer is None else [Send(sender, answer)]
+            return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
-            return [Send(sender, self._refusal(update, f"expects {session.last + 1}"))]
+            return [Send(session.name, self._refusal(update, f"expects {session.last + 1}"))]
         if update.checkpoint > self._order.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} was not begun"
-            return [Send(sender, self._refusal(update, reason, again=True))]
-        if not update.shards:
-            return self._marked(sender, session, update)
+            return [Send(session.name, self._refusal(update, reason, again=True))]
+        if not update.shards and not update.parts:
+            return self._marked(session, update)
+        return self._admitted(session, update)
+
+    def _admitted(self, session: _Session[Values], update: Update) -> list[Send]:
+        """The next update of a session, or a part of it, is queued or refused."""
         sends: list[Send] = []
         try:
             self._admission.check(update, self._rates)
-            busy = self._busy(update, session)
+            whole = self._whole(session, update)
+            if whole is None:
+                return []
+            busy = self._busy(whole[0], session)
             if busy is not None:
                 sends = self.drain()
-                busy = self._busy(update, session)
+                busy = self._busy(whole[0], session)
             if busy is not None:
-                return [*sends, Send(sender, self._refusal(update, busy, again=True))]
-            values = self._admission.read(update, self._weights)
+                return [*sends, Send(session.name, self._refusal(update, busy, again=True))]
+            values = whole[1] if update.parts else self._admission.read(update, self._weights)
         except RefusedError as error:
             session.last, session.answer = update.number, self._refusal(update, str(error))
+            session.parts.clear()
             if are_apart(update.samples):
                 session.missed = joined(session.missed, update.samples)
-            return [*sends, Send(sender, session.answer)]
+            return [*sends, Send(session.name, session.answer)]
+        self.taken += not update.parts
+        self._wait(session, replace(whole[0], buffers=()), values)  # what values need of them these keep
+        return sends
+
+    def _whole(
+        self, session: _Session[Values], update: Update
+    ) -> tuple[Update, list[Values | Factors[Values]]] | None:
+        """An update with what was read of its parts, which is nothing where it came whole; None while parts
+        are missing. Raises RefusedError."""
+        if not update.parts:
+            return update, []
+        if session.parts.lacks(update):
+            if self.settings.name not in self._server.vectors:
+                return None  # it is sent again
+            session.parts.put(update, self._admission.read(update, self._weights))
+            self.taken += 1
+        return session.parts.whole()
+
+    def _wait(
+        self, session: _Session[Values], update: Update, values: list[Values | Factors[Values]]
+    ) -> None:
         numbers, checkpoint = self._admission.size(update), max(update.checkpoint, session.checkpoint)
-        known = replace(update, buffers=())  # what their values need of them these keep
-        waiting = _Waiting(update.session, known, self._rate(update), values, numbers, checkpoint)
+        waiting = _Waiting(update.session, update, self._rate(update), values, numbers, checkpoint)
         session.last, session.answer = update.number, None
+        session.parts.clear()
         self._queue.append(waiting)
         self._count(waiting, 1)
-        return sends
 
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, Deltas):
@@ -256,12 +299,12 @@ class Updates(Generic[Values]):
         greatest = self._rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _living(self, sender: str, message: Update | PullNewer) -> _Session | str:
-        """The sender's session, or why it has none."""
+    def _living(self, sender: str, message: Update | PullNewer) -> _Session[Values] | str:
+        """The sender's session, or why it has none: that of a replica of which it is a rank, too."""
         if message.run != self.settings.run:
             return f"run: it is meant for {message.run!r:.60}, and this is {self.settings.run!r}"
         session = self._sessions.get(message.session)
-        if session is None or session.name != sender:
+        if session is None or not _may_say(message, sender, session.name):
             return f"session: {message.session} is no living session of {sender!r:.60}"
         return session
 
@@ -270,7 +313,7 @@ class Updates(Generic[Values]):
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, again)
 
-    def _busy(self, update: Update, session: _Session) -> str | None:
+    def _busy(self, update: Update, session: _Session[Values]) -> str | None:
         """Why an update must come again; None where there is room for it.
 
         What is behind a marker gets half of the room, so that it keeps nobody's marker back.
@@ -301,10 +344,10 @@ class Updates(Generic[Values]):
         """What waits, and is not behind the marker of a checkpoint that is not frozen."""
         return [each for each in self._queue if each.checkpoint <= self._frozen]
 
-    def _marked(self, sender: str, session: _Session, update: Update) -> list[Send]:
+    def _marked(self, session: _Session[Values], update: Update) -> list[Send]:
         session.last, session.checkpoint = update.number, max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
-        return [Send(sender, session.answer), *self._freeze()]
+        return [Send(session.name, session.answer), *self._freeze()]
 
     def _applied(self, update: Update) -> Applied:
         versions = tuple(self.versions[number] for number in update.shards)
@@ -491,6 +534,8 @@ class Updates(Generic[Values]):
         if self._order.checkpoint > self._frozen:
             self._gone.update(self._ended)
         sends = self._apply([each for each in self._ahead if each.session in self._ended])
+        for ended in self._ended.values():
+            ended.parts.clear()
         for each in [each for each in self._queue if each.session in self._ended]:
             self._queue.remove(each)
             self._count(each, -1)
@@ -524,6 +569,13 @@ class Updates(Generic[Values]):
         return sends
 
 
-def _said(sessions: Mapping[int, _Session]) -> tuple[tuple[int, Ranges, Ranges], ...]:
+def _may_say(message: Update | PullNewer, sender: str, replica: str) -> bool:
+    """Whether a replica, or a rank of it, says a message as itself."""
+    if isinstance(message, Update):
+        return sender == name_of(replica, message.part) and bool(message.parts or not message.part)
+    return is_of(sender, replica)
+
+
+def _said(sessions: Mapping[int, _Session[Values]]) -> tuple[tuple[int, Ranges, Ranges], ...]:
     """What orders are answered with."""
     return tuple((number, session.samples, session.missed) for number, session in sorted(sessions.items()))

@@ -15,9 +15,9 @@ nothing here: it goes into the push, which servers refuse.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -76,22 +76,21 @@ class Accumulation:
 
     def begin(self, task: StepTask) -> None:
         """Put what was pulled in its place; nothing refers to it any more then."""
+        self.put(task, newest_of(task))
+        task.installs.clear()
+
+    def put(self, task: StepTask, newest: Mapping[int, object]) -> None:
+        """Put these shards in their place, by number, as the task has it."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
             assert task.behind in (0, 1), "one step at most was taken since it was asked for"
-            self._kept[:] = self._spare if task.behind and is_finite(self._spare) else 0
+            self._kept[:] = self._spare if task.behind and self._is_finite(self._spare) else 0
         own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
-        moves = [each for each in own if is_finite(each)] if task.installs else []
-        numbers = {shard.number: shard for shard in self._shards}
-        for pulled in task.installs:
-            for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
-                assert isinstance(buffer, bytes | bytearray | memoryview)
-                shard = numbers[number]
-                place = self._parameters.numpy()[shard.start : shard.stop]
-                place[:] = np.frombuffer(buffer, place.dtype)
-                for each in moves:
-                    place += each[shard.start : shard.stop]
-        task.installs.clear()
+        moves = [each for each in own if self._is_finite(each)] if newest else []
+        vector = self._parameters.numpy()
+        for place in self._written(newest):
+            for each in moves:
+                vector[place] += each[place]
 
     def step(self, samples: Sequence[int], rate: float, opens: bool) -> PortionSum:
         """A step on these samples; where it ``opens``, nothing before it belongs to the next push."""
@@ -109,7 +108,7 @@ class Accumulation:
             found = self._work.learn(samples, gradient, rate)
         else:
             found = self._work.compute(samples, gradient)
-            if is_finite(gradient.numpy()):
+            if self._is_finite(gradient.numpy()):
                 self._parameters.sub_(gradient, alpha=rate)
         total.add_(gradient, alpha=-rate if self._own == "pushed" else 1.0)
         return found
@@ -117,7 +116,7 @@ class Accumulation:
     def close(self) -> tuple[Mapping[str, Part], Pushed]:
         """What goes to each server, in memory that stays so until the next is closed."""
         whole, self._sum, self._spare = self._sum, self._spare, self._sum
-        if self._kept is not None and is_finite(whole):
+        if self._kept is not None and self._is_finite(whole):
             self._kept += whole
         factors = {} if self._factoring is None else self._factoring.take_factors()
         servers: dict[str, list[Shard]] = {}
@@ -128,6 +127,21 @@ class Accumulation:
         for server, shards in servers.items():
             parts[server] = self._part(shards, whole, factors, pushed)
         return parts, pushed
+
+    def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
+        """Write shards into the parameters; where each has come to lie."""
+        numbers, vector = {shard.number: shard for shard in self._shards}, self._parameters.numpy()
+        for number, buffer in newest.items():
+            place = slice(numbers[number].start, numbers[number].stop)
+            vector[place] = numbers_of(buffer, vector.dtype)
+            yield place
+
+    def _is_finite(self, values: Array) -> bool:
+        return is_finite(values)
+
+    def _numbers(self, whole: Array, shard: Shard) -> object:
+        """What of a closed accumulation goes into a shard."""
+        return raw(whole[shard.start : shard.stop])
 
     @property
     def _factoring(self) -> FactoringWork | None:
@@ -149,20 +163,22 @@ class Accumulation:
     ) -> Part:
         plain = "delta" if self._own == "pushed" else "gradient"
         spans: dict[str, tuple[int, int]] = {}
-        buffers, examples = [], []
+        buffers: list[object] = []
+        examples = []
         for shard in shards:
             rows, known = self._rows.of(shard), factors.get(shard.tensor)
             if known is None:
-                buffers.append(raw(whole[shard.start : shard.stop]))
+                buffers.append(self._numbers(whole, shard))
+                _count(pushed, shard.tensor, plain, (shard.stop - shard.start) * whole.itemsize)
             else:
                 first, stop = spans.get(shard.tensor, rows)
                 spans[shard.tensor] = min(first, rows[0]), max(stop, rows[1])
-                buffers.append(_bytes(known.errors_of(*rows)))
+                buffers.append(errors := _bytes(known.errors_of(*rows)))
+                _count(pushed, shard.tensor, "factors", errors.nbytes)
             examples.append(0 if known is None else known.examples)
-            _count(pushed, shard.tensor, plain if known is None else "factors", buffers[-1])
         for tensor, rows in spans.items():
-            buffers.append(_bytes(factors[tensor].activations_of(*rows)))
-            _count(pushed, tensor, "factors", buffers[-1])
+            buffers.append(activations := _bytes(factors[tensor].activations_of(*rows)))
+            _count(pushed, tensor, "factors", activations.nbytes)
         return Part(
             "factors" if spans else plain,
             tuple(shard.number for shard in shards),
@@ -193,5 +209,21 @@ def _bytes(values: Tensor) -> memoryview:
     return raw(values.contiguous().view(-1).numpy())
 
 
-def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, buffer: memoryview) -> None:
-    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + buffer.nbytes
+def newest_of(task: StepTask) -> dict[int, object]:
+    """Of each shard that is to be put in its place, by number: the newest that was pulled."""
+    return {
+        number: buffer
+        for pulled in task.installs
+        for number, buffer in zip(pulled.shards, pulled.buffers, strict=True)
+    }
+
+
+def numbers_of(buffer: object, dtype: np.dtype[Any]) -> Array:
+    """What was pulled, only to be read."""
+    assert isinstance(buffer, bytes | bytearray | memoryview)
+    found: Array = np.frombuffer(buffer, dtype)
+    return found
+
+
+def _count(pushed: dict[tuple[str, str], int], tensor: str, kind: str, count: int) -> None:
+    pushed[tensor, kind] = pushed.get((tensor, kind), 0) + count

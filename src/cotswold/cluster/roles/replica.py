@@ -19,17 +19,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from cotswold.cluster.arithmetic import raw
-from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made
+from cotswold.cluster.messages import Doing, Give, Given, Learnt, Made, RankLost, RankReady
 from cotswold.cluster.post import AnyMessage, Letter, Post
 from cotswold.cluster.roles.accumulation import Accumulation, Pushed, Stepping
 from cotswold.cluster.roles.own_work import at_work
 from cotswold.cluster.roles.parameters import parameters_of, products_of
 from cotswold.cluster.roles.thread import Working
 from cotswold.cluster.transport import Lost, Ready
-from cotswold.cluster.work import PortionSum, ReplicaWork
+from cotswold.cluster.work import Meeting, PortionSum, RankedWork, ReplicaWork, Steps
 from cotswold.errors import MachineError
 from cotswold.server import messages as m
 from cotswold.server.dealing import samples_at
+from cotswold.server.ranks import Ranks, name_of
 from cotswold.server.replica import Pace, Replica, State, StepTask
 
 _TICK_SECONDS = 0.05
@@ -59,8 +60,8 @@ def main(
     ends first, and what the work raises.
     """
     with at_work(name, coordinator, work, arguments, reach, threads) as (made, post):
-        learning = cast(ReplicaWork, made)  # as promised
-        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping))
+        learning = cast(ReplicaWork | RankedWork, made)  # as promised
+        role = ReplicaRole(learning, post, name, Pace(**pace), Stepping(**stepping), reach)
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -69,14 +70,33 @@ def main(
 class ReplicaRole:
     """One replica's process, from its joining to its end."""
 
-    def __init__(self, work: ReplicaWork, post: Post, name: str, pace: Pace, stepping: Stepping) -> None:
+    def __init__(
+        self,
+        work: ReplicaWork | RankedWork,
+        post: Post,
+        name: str,
+        pace: Pace,
+        stepping: Stepping,
+        reach: Mapping[str, Any],
+    ) -> None:
         self._work, self._post, self._name = work, post, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         self._parameters, self._layout = parameters_of(work)
         self._initial = self._parameters.copy()
-        self._accumulation = Accumulation(
-            work, self._parameters, self._layout, stepping.own, pace.batch * pace.n_push
-        )
+        samples = pace.batch * pace.n_push
+        self._accumulation: Steps
+        self._ranks: Ranks | None = None
+        self._others: tuple[str, ...] = ()
+        """The names of its other ranks."""
+        if isinstance(work, RankedWork):
+            self._ranks = Ranks(name)
+            self._others = tuple(name_of(name, rank) for rank in range(1, work.ranks))
+            meeting = Meeting(name, post.endpoint.address, reach, stepping.own, samples)
+            self._accumulation = work.meet(meeting)
+        else:
+            self._accumulation = Accumulation(work, self._parameters, self._layout, stepping.own, samples)
+        self._absent = set(self._others)
+        """Ranks that have said nothing yet."""
         size = self._parameters.size
         self._lock = threading.Lock()
         """Of the state machine, and of what is learnt."""
@@ -92,13 +112,15 @@ class ReplicaRole:
         """When it was said what it does, and what was."""
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
-        """Since when it does without a server, and which."""
+        """Since when it does without a server or a rank, and which."""
         post.endpoint.watch(self._working.fileno())
 
     def run(self) -> None:
         """Learn until the coordinator dismisses it; raises MachineError where that or a server is lost, and
         what the work raises."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
+        while self._absent:
+            self._attend(self._post.receive(_TICK_SECONDS))
         made = Made(self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work))
         self._post.send(m.COORDINATOR, made)
         while self._machine.state is not State.GONE:
@@ -122,14 +144,23 @@ class ReplicaRole:
                 self._working.take()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-            case Lost(peer, why) if peer in self._servers:
-                self._without = self._without or (time.monotonic(), f"{peer} ({why})")
+            case Lost(peer, why) if peer in self._servers or peer in self._others:
+                self._miss(f"{peer} ({why})")
             case _:
                 pass
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, Give):
             self._post.send(m.COORDINATOR, Given((raw(self._initial),)))
+        if isinstance(message, RankReady):
+            self._absent.discard(sender)
+        if isinstance(message, RankLost) and sender in self._others:
+            self._miss(f"{message.server} ({message.why}), as {sender} says")
+        if self._ranks is not None and isinstance(message, m.PulledNewer | m.PulledPart):
+            pulled = self._ranks.receive(sender, message)
+            if pulled is None:
+                return
+            sender, message = pulled.server, pulled
         if not isinstance(message, m.ToReplica):
             return
         with self._lock:
@@ -150,8 +181,15 @@ class ReplicaRole:
         self._servers.update(dict(admitted.servers))
         for name, address in admitted.servers:
             self._post.endpoint.connect(name, address)
+        if self._ranks is not None and isinstance(self._work, RankedWork):
+            self._ranks.enter(self._work.rank_of(admitted.shards))
+        for name in self._others:
+            self._post.send(name, admitted)
         self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
+
+    def _miss(self, whom: str) -> None:
+        self._without = self._without or (time.monotonic(), whom)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
@@ -182,8 +220,9 @@ class ReplicaRole:
             self._post.send(m.COORDINATOR, Doing(self._name, what, waits_for, max(0.0, now - self._moved)))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
-        for each in sends:
-            self._post.send(each.to, each.message)
+        for send in sends:
+            for each in [send] if self._ranks is None else self._ranks.send(send):
+                self._post.send(each.to, each.message)
 
     # --- steps: the thread that computes ---
 
