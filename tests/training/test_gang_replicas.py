@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
-from tests.training.runs import finish, last, losses
+from tests.training.runs import events, finish, last, losses
 from tests.training.test_downpour import accounted, recipe_of
+from tests.training.test_gangs import children, runs
 
 from cotswold.bench.server.recorded import read
 from cotswold.cluster.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.host import ForkServer
 from cotswold.recipe import dump
-from cotswold.training import StoreJob, open_job
+from cotswold.run import Stop
+from cotswold.training import Resume, StoreJob, open_job
 from cotswold.training.downpour import settings_of, work_of
 from cotswold.training.patterns import write_rows
 
@@ -112,6 +116,58 @@ def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
     assert accounted(run, 4)["counted"] == 960
     found = losses(run)
     assert found[-1] < 0.8 * found[0]
+
+
+def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(event: Mapping[str, object]) -> None:
+        if len(killed) < 2 and event["kind"] == "cluster_epoch" and (there := gangs()):
+            leader, rank = there[-1]
+            killed.append(leader if killed else rank)
+            os.kill(killed[-1], signal.SIGKILL)
+
+    job = job_with(tmp_path, "1x2", "workers = 2, servers = 2", epochs=60)
+    assert job.train(kill, Stop())
+    accounted(job.run, 60)
+    why = [str(each["why"]) for each in events(job.run, "cluster_ended") if "SIGKILL" in str(each["why"])]
+    assert len(why) == len(killed) == 2, why
+    assert not any(map(runs, killed))
+
+
+def gangs() -> list[tuple[int, int]]:
+    """Leaders, and another rank of each."""
+    leaders = [leader for server in children(os.getpid()) for leader in children(server)]
+    return [(leader, rank) for leader in leaders for fork in children(leader) for rank in children(fork)]
+
+
+def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 6}
+    settings["learning_rate"] = 0.01
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = finish(job_with(tmp_path / "whole", "1x2", **settings))
+    stop = Stop()
+
+    def watch(event: Mapping[str, object]) -> None:
+        if event["kind"] == "cluster_epoch":
+            stop.signal = 2
+
+    stopped = job_with(tmp_path / "stopped", "1x2", **settings)
+    assert not stopped.train(watch, stop)
+    again = open_job(
+        None,
+        stopped.run.path,
+        overrides=["mesh.grid=2x1"],
+        stores=tmp_path / "stopped" / "stores",
+        resume=Resume.ALWAYS,
+    )
+    run = finish(again)
+    assert accounted(run, 6)["counted"] == 6 * 240
+    one, other = (last(each.checkpoints).tensors() for each in (whole, run))
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-5)
 
 
 def test_traffic_that_is_recorded_has_the_pushes_of_a_gang_as_one(tmp_path: Path) -> None:
