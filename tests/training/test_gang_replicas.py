@@ -146,14 +146,14 @@ def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
     settings["learning_rate"] = 0.01
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
-    whole = finish(job_with(tmp_path / "whole", "1x2", **settings))
+    whole = finish(job_with(tmp_path / "whole", "1x2", "workers = 1", **settings))
     stop = Stop()
 
     def watch(event: Mapping[str, object]) -> None:
         if event["kind"] == "cluster_epoch":
             stop.signal = 2
 
-    stopped = job_with(tmp_path / "stopped", "1x2", **settings)
+    stopped = job_with(tmp_path / "stopped", "1x2", "workers = 1", **settings)
     assert not stopped.train(watch, stop)
     again = open_job(
         None,
